@@ -1,2 +1,46 @@
-//! Placeholder.
-fn main() {}
+//! The project's own tool: `check` holds the rules that the compiler and clippy cannot,
+//! `gen` writes what is generated from code.
+//!
+//! Every rule is a pure function from what was read to findings, so that each has a test that
+//! plants the fault; reading the tree and printing happen only here and in `check::tree`.
+
+#![expect(clippy::print_stdout, reason = "a command line program")]
+
+mod check;
+
+use std::process::ExitCode;
+
+fn main() -> anyhow::Result<ExitCode> {
+    match std::env::args().nth(1).as_deref() {
+        Some("check") => check(),
+        Some("gen") => {
+            generate();
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => anyhow::bail!("usage: cargo run -p xtask -- check|gen"),
+    }
+}
+
+/// Runs every rule over the checkout; fails when one finds something.
+fn check() -> anyhow::Result<ExitCode> {
+    let tree = check::tree::read()?;
+    let findings = check::run(&tree);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        println!(
+            "xtask check: {} files, {} packages, no findings",
+            tree.files.len(),
+            tree.packages.len()
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("xtask check: {} findings", findings.len());
+    Ok(ExitCode::FAILURE)
+}
+
+/// Says what is generated; nothing is, so far.
+fn generate() {
+    println!("xtask gen: no file of this project is generated yet");
+}
