@@ -1,1 +1,25 @@
-//! Placeholder.
+//! What is said between the parts of Waybill: ids, money, usage, events, commands, frames, the catalogue
+//! and queries. Plain data and pure functions; nothing here does I/O, reads a clock or makes an id.
+//!
+//! The words, one per thing: a **tenant** pays; a **key** is the credential we issue; a **caller** is tenant
+//! plus key of the request at hand; a **model** is the name asked for; a **route** is one way to serve it and
+//! leads to an **endpoint**, which has one or more **backends**; an **attempt** is one try of a request on one
+//! endpoint; an **outcome** is how it ended; to **settle** is to close a request exactly once, and its record
+//! is the **waybill**; the **spool** is the gateway's own outbox of events; the **ledger** keeps the books.
+
+pub mod catalog;
+pub mod circuit;
+pub mod command;
+pub mod envelope;
+pub mod event;
+pub mod failure;
+pub mod frame;
+pub mod id;
+pub mod limit;
+pub mod money;
+pub mod outcome;
+pub mod query;
+pub mod secret;
+pub mod subject;
+pub mod time;
+pub mod usage;

@@ -1,0 +1,502 @@
+//! What is configured: tenants, keys, models, routes, endpoints. Records of bucket `wb_catalog`, and the
+//! immutable snapshot that is folded from them: every role holds one in memory and reads nothing else.
+//! No secret is here: credentials are references that only routers can resolve.
+
+use std::collections::HashMap;
+use std::ops::BitOr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{BackendId, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
+use crate::money::Price;
+use crate::subject;
+use crate::time::Timestamp;
+
+/// What a caller may do, in rising order. `Operator` is of the platform, the others of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The lowest.
+    #[default]
+    Free,
+    /// Above free.
+    Pro,
+    /// Staff.
+    Internal,
+    /// Administers a tenant.
+    Admin,
+    /// Operates the platform.
+    Operator,
+}
+
+/// Kinds of input, as a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Modalities(u8);
+
+impl Modalities {
+    /// Text, which every chat model takes.
+    pub const TEXT: Self = Self(1);
+    /// Images.
+    pub const IMAGE: Self = Self(2);
+    /// Audio.
+    pub const AUDIO: Self = Self(4);
+    /// Video.
+    pub const VIDEO: Self = Self(8);
+
+    /// True when all of `other` is in this set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// What is in this set and not in `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// True for the empty set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The words of the set, in a fixed order.
+    pub fn words(self) -> Vec<&'static str> {
+        let all = [
+            (Self::TEXT, "text"),
+            (Self::IMAGE, "image"),
+            (Self::AUDIO, "audio"),
+            (Self::VIDEO, "video"),
+        ];
+        all.iter()
+            .filter(|(kind, _)| self.contains(*kind))
+            .map(|(_, word)| *word)
+            .collect()
+    }
+
+    /// The set of one word; `None` for a word that is not a kind of input.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "text" => Self::TEXT,
+            "image" => Self::IMAGE,
+            "audio" => Self::AUDIO,
+            "video" => Self::VIDEO,
+            _ => return None,
+        })
+    }
+}
+
+impl BitOr for Modalities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Where a record came from: files are re-read at each start, run-time records stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// A configuration file.
+    #[default]
+    File,
+    /// The first run, the command line or the management API.
+    Runtime,
+}
+
+/// Who pays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// A virtual key. The key itself is nowhere: the record's place in the bucket is its digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// The id that may be shown.
+    pub id: KeyId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Who pays.
+    pub tenant: TenantId,
+    /// The member it belongs to.
+    pub user: Option<UserId>,
+    /// What it may do.
+    pub role: Role,
+    /// Only these models.
+    pub models: Option<Vec<ModelName>>,
+    /// Refused from then on.
+    pub expires_at: Option<Timestamp>,
+    /// Refused; a revoked record is kept, never deleted.
+    pub revoked: bool,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Where it came from.
+    pub origin: Origin,
+    /// The first characters of the key, for recognition only.
+    pub prefix: Arc<str>,
+}
+
+/// A model as callers see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Model {
+    /// The name callers ask for.
+    pub id: ModelName,
+    /// The name people read.
+    pub name: Arc<str>,
+    /// Other names of it.
+    pub aliases: Vec<ModelName>,
+    /// Place in the listing.
+    pub position: u32,
+    /// What it takes.
+    pub input_modalities: Modalities,
+    /// What it gives.
+    pub output_modalities: Modalities,
+    /// Numeric format of the weights, for the listing.
+    pub quantization: Arc<str>,
+    /// Tokens of prompt and answer together, the smallest over its routes.
+    pub context_length: u64,
+    /// Tokens of an answer, the smallest over its routes.
+    pub max_output_length: u64,
+    /// Takes `tools`.
+    pub supports_tools: bool,
+    /// Takes `response_format`.
+    pub supports_structured_output: bool,
+    /// Sampling parameters, for the listing.
+    pub supported_params: Vec<String>,
+    /// The lowest role that may see and call it.
+    pub required_role: Role,
+    /// Only these tenants; `None` for all.
+    pub tenants: Option<Vec<TenantId>>,
+    /// Prices as written in the file, for the listing: USD per million tokens.
+    pub pricing: Vec<(String, String)>,
+    /// When it entered the catalogue.
+    pub created_at: Timestamp,
+    /// Ways to serve it, in the order of the file.
+    pub routes: Vec<Route>,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// One way to serve a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Where to.
+    pub endpoint_id: EndpointId,
+    /// The upstream's name of the model.
+    pub upstream_model: Arc<str>,
+    /// 0 is tried first.
+    pub priority: i32,
+    /// Share of the draw within a priority, in millionths; 0 is never used.
+    pub weight_micro: u64,
+    /// The pool that may run it.
+    pub pool: PoolName,
+    /// Tokens of prompt and answer together.
+    pub context_length: u64,
+    /// What it takes.
+    pub input_modalities: Modalities,
+    /// What it costs; `None` is unpriced.
+    pub price: Option<Price>,
+}
+
+/// The kind of API an endpoint speaks, as far as this build serves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProviderKind {
+    /// Any server of the OpenAI chat API.
+    OpenaiCompat,
+    /// OpenRouter: the same with its own additions.
+    Openrouter,
+    /// Answers with the last user message, in process.
+    Echo,
+}
+
+/// A named upstream service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Its id.
+    pub id: EndpointId,
+    /// The kind of API.
+    pub kind: ProviderKind,
+    /// The provider label.
+    pub provider: Arc<str>,
+    /// Replicas, at least one (none for [`ProviderKind::Echo`]).
+    pub backends: Vec<Backend>,
+    /// Path of chat completions, appended to a backend's base URL.
+    pub chat_path: String,
+    /// Query appended to it, without `?`.
+    pub query: String,
+    /// Header that carries the credential, lower case.
+    pub auth_header: String,
+    /// Its value, `{api_key}` being replaced.
+    pub auth_format: String,
+    /// Further headers: lower-case names.
+    pub extra_headers: Vec<(String, String)>,
+    /// Members put into every request body that does not have them, as a JSON object without braces
+    /// (`"a":1,"b":2`), empty for none.
+    pub extra_body: String,
+    /// References to credentials, tried in order; empty for keyless servers.
+    pub credentials: Vec<CredentialRef>,
+    /// With one backend left and its circuit open, try it anyway.
+    pub single_backend_rescue: bool,
+    /// Speaks HTTP/2 without being asked (prior knowledge).
+    pub http2: bool,
+    /// An administrator switched its provider off.
+    pub disabled: bool,
+}
+
+/// One replica of an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backend {
+    /// Its id.
+    pub id: BackendId,
+    /// `http(s)://host[:port][/path]`, without a trailing slash.
+    pub base_url: String,
+}
+
+/// The name of a credential in the router's own book.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CredentialRef(pub String);
+
+/// The digest of a virtual key: HMAC-SHA256 under the deployment's secret.
+pub type KeyDigest = [u8; 32];
+
+/// An immutable view of everything configured.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// Grows with every change.
+    pub revision: u64,
+    /// The same as text, for headers and rows.
+    pub revision_text: Arc<str>,
+    models: HashMap<ModelName, Arc<Model>>,
+    aliases: HashMap<ModelName, ModelName>,
+    endpoints: HashMap<EndpointId, Arc<Endpoint>>,
+    keys: HashMap<KeyDigest, Arc<Key>>,
+    tenants: HashMap<TenantId, Arc<Tenant>>,
+}
+
+/// Why a record of the bucket cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Not one of the prefixes of [`subject::catalog`], or a key that is not a digest.
+    #[error("the record's key {0} is of no known kind")]
+    Kind(String),
+    /// The value does not parse.
+    #[error("the record {key} does not parse")]
+    Value {
+        /// The record's key.
+        key: String,
+        /// What the parser says.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Catalog {
+    /// Applies one record: `value` is `None` when it was deleted.
+    pub fn apply(&mut self, revision: u64, key: &str, value: Option<&[u8]>) -> Result<(), RecordError> {
+        self.revision = self.revision.max(revision);
+        self.revision_text = self.revision.to_string().into();
+        if let Some(digest) = key.strip_prefix(subject::catalog::KEY) {
+            let digest = digest_from_hex(digest).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
+            replace(&mut self.keys, digest, read(key, value)?);
+        } else if key.starts_with(subject::catalog::TENANT) {
+            let id = TenantId::from(key.strip_prefix(subject::catalog::TENANT).unwrap_or_default());
+            replace(&mut self.tenants, id, read(key, value)?);
+        } else if key.starts_with(subject::catalog::MODEL) {
+            self.replace_model(key, read(key, value)?);
+        } else if key.starts_with(subject::catalog::ENDPOINT) {
+            let endpoint: Option<Endpoint> = read(key, value)?;
+            let id = name_of_record(key, subject::catalog::ENDPOINT);
+            replace(&mut self.endpoints, EndpointId::new(id), endpoint);
+        } else {
+            return Err(RecordError::Kind(key.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn replace_model(&mut self, key: &str, model: Option<Model>) {
+        let id = ModelName::new(name_of_record(key, subject::catalog::MODEL));
+        self.aliases.retain(|_, canonical| *canonical != id);
+        if let Some(model) = &model {
+            for alias in &model.aliases {
+                self.aliases.insert(alias.clone(), id.clone());
+            }
+        }
+        replace(&mut self.models, id, model);
+    }
+
+    /// The model of a name or of an alias.
+    pub fn model(&self, name: &str) -> Option<&Arc<Model>> {
+        let name = ModelName::from(name);
+        self.models
+            .get(&name)
+            .or_else(|| self.models.get(self.aliases.get(&name)?))
+    }
+
+    /// Every model, in the order of the listing.
+    pub fn models(&self) -> Vec<&Arc<Model>> {
+        let mut models: Vec<_> = self.models.values().collect();
+        models.sort_by(|a, b| (a.position, &a.id).cmp(&(b.position, &b.id)));
+        models
+    }
+
+    /// An endpoint.
+    pub fn endpoint(&self, id: &EndpointId) -> Option<&Arc<Endpoint>> {
+        self.endpoints.get(id)
+    }
+
+    /// Every endpoint, by id.
+    pub fn endpoints(&self) -> Vec<&Arc<Endpoint>> {
+        let mut endpoints: Vec<_> = self.endpoints.values().collect();
+        endpoints.sort_by(|a, b| a.id.cmp(&b.id));
+        endpoints
+    }
+
+    /// The key of a digest.
+    pub fn key(&self, digest: &KeyDigest) -> Option<&Arc<Key>> {
+        self.keys.get(digest)
+    }
+
+    /// Every key with its digest, by id.
+    pub fn keys(&self) -> Vec<(&KeyDigest, &Arc<Key>)> {
+        let mut keys: Vec<_> = self.keys.iter().collect();
+        keys.sort_by(|a, b| a.1.id.cmp(&b.1.id));
+        keys
+    }
+
+    /// A tenant.
+    pub fn tenant(&self, id: &TenantId) -> Option<&Arc<Tenant>> {
+        self.tenants.get(id)
+    }
+}
+
+/// The record key of a model.
+pub fn model_key(name: &ModelName) -> String {
+    format!("{}{}", subject::catalog::MODEL, hex(name.as_str().as_bytes()))
+}
+
+/// The record key of an endpoint.
+pub fn endpoint_key(id: &EndpointId) -> String {
+    format!("{}{}", subject::catalog::ENDPOINT, hex(id.as_str().as_bytes()))
+}
+
+/// The record key of a virtual key.
+pub fn key_key(digest: &KeyDigest) -> String {
+    format!("{}{}", subject::catalog::KEY, hex(digest))
+}
+
+/// The record key of a tenant.
+pub fn tenant_key(id: &TenantId) -> String {
+    format!("{}{}", subject::catalog::TENANT, id.as_str())
+}
+
+fn name_of_record(key: &str, prefix: &str) -> String {
+    let bytes = key.strip_prefix(prefix).and_then(from_hex).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+fn read<T: for<'de> Deserialize<'de>>(key: &str, value: Option<&[u8]>) -> Result<Option<T>, RecordError> {
+    let parse = |bytes| {
+        serde_json::from_slice(bytes).map_err(|source| RecordError::Value {
+            key: key.to_owned(),
+            source,
+        })
+    };
+    value.map(parse).transpose()
+}
+
+fn replace<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, Arc<V>>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => {
+            map.insert(key, Arc::new(value));
+        }
+        None => {
+            map.remove(&key);
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
+    let bytes = text.as_bytes();
+    if !bytes.len().is_multiple_of(2) {
+        return None;
+    }
+    bytes
+        .chunks_exact(2)
+        .map(|pair| Some(digit(pair[0])? * 16 + digit(pair[1])?))
+        .collect()
+}
+
+fn digest_from_hex(text: &str) -> Option<KeyDigest> {
+    from_hex(text)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key {
+            id: KeyId::from(name),
+            name: name.into(),
+            tenant: TenantId::from("acme"),
+            user: None,
+            role: Role::Free,
+            models: None,
+            expires_at: None,
+            revoked: false,
+            created_at: Timestamp::default(),
+            origin: Origin::File,
+            prefix: "sk-".into(),
+        }
+    }
+
+    #[test]
+    fn a_record_enters_the_snapshot_and_leaves_it_when_deleted() {
+        let mut catalog = Catalog::default();
+        let digest = [7; 32];
+        let value = serde_json::to_vec(&key("k")).expect("serialize");
+
+        catalog.apply(3, &key_key(&digest), Some(&value)).expect("apply");
+        assert_eq!(catalog.key(&digest).expect("there").name.as_ref(), "k");
+        catalog.apply(4, &key_key(&digest), None).expect("apply");
+
+        assert!(catalog.key(&digest).is_none());
+        assert_eq!(catalog.revision_text.as_ref(), "4");
+    }
+
+    #[test]
+    fn a_record_of_no_known_kind_is_an_error() {
+        let mut catalog = Catalog::default();
+        assert!(matches!(
+            catalog.apply(1, "other.x", None),
+            Err(RecordError::Kind(_))
+        ));
+        assert!(matches!(
+            catalog.apply(1, "key.zz", None),
+            Err(RecordError::Kind(_))
+        ));
+    }
+}

@@ -1,0 +1,65 @@
+//! What a gateway says to a router-worker: run this request.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::Modalities;
+use crate::event::request::Surface;
+use crate::id::{EndpointId, ModelName, RequestId, TenantId};
+use crate::time::Timestamp;
+
+/// Where in a chat request's bytes the members stand that an upstream needs changed. Offsets in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Splice {
+    /// The JSON string value of `model`, quotes included: start and end.
+    pub model: (usize, usize),
+    /// The value of `stream_options`: start and end.
+    pub stream_options: Option<(usize, usize)>,
+    /// Right after the opening brace.
+    pub insert_at: usize,
+    /// The caller asked for streaming.
+    pub stream: bool,
+    /// The caller asked for usage on his stream.
+    pub include_usage: bool,
+}
+
+/// What the plan must know about a request, beside the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Requirements {
+    /// Kinds of input in the prompt.
+    pub modalities: Modalities,
+    /// Estimated prompt tokens.
+    pub prompt_tokens: u64,
+    /// The caller's own maximum of output tokens.
+    pub output_tokens_max: Option<u64>,
+}
+
+/// One request, offered to a router. The body travels beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// The request.
+    pub request_id: RequestId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The path family.
+    pub surface: Surface,
+    /// The canonical model.
+    pub model: ModelName,
+    /// The model name as the caller wrote it: what the answer's `model` must say.
+    pub public_model: Arc<str>,
+    /// The endpoints the gate admitted, in the order of the file, at one catalogue revision.
+    pub candidates: Arc<[EndpointId]>,
+    /// That revision.
+    pub catalog_revision: u64,
+    /// What the plan must know.
+    pub requirements: Requirements,
+    /// Only the endpoint or provider of this name, without fallback.
+    pub pin: Option<Arc<str>>,
+    /// Where to edit the body.
+    pub splice: Splice,
+    /// When it was admitted.
+    pub started_at: Timestamp,
+    /// Attempts that may still be made.
+    pub attempts_max: u32,
+}

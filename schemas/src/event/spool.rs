@@ -1,0 +1,18 @@
+//! Facts about spools.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::SpoolId;
+
+/// `spool.lost`: a range of sequences that no reader could recover; it fills the hole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpoolLost {
+    /// The spool.
+    pub spool: SpoolId,
+    /// First lost sequence.
+    pub from: u64,
+    /// Last lost sequence.
+    pub to: u64,
+    /// Why: `checksum`, `torn`, `missing_segment`.
+    pub cause: String,
+}

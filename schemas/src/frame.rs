@@ -1,0 +1,65 @@
+//! What a router-worker says back: a head, chunks, and at the end a report. Chunks are in the caller's
+//! dialect and never hold the end mark or the last body byte: those travel with the report, and the
+//! gateway sends them after the waybill is in the spool.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::request::Attempt;
+use crate::failure::Failure;
+use crate::id::{BackendId, EndpointId};
+use crate::outcome::Outcome;
+use crate::usage::{Usage, UsageFlag};
+
+/// The head of an answer, sent once the first content is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The HTTP status.
+    pub status: u16,
+    /// Allow-listed headers: lower-case names.
+    pub headers: Vec<(String, String)>,
+}
+
+/// Who served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// The endpoint.
+    pub endpoint_id: EndpointId,
+    /// The backend.
+    pub backend: BackendId,
+    /// The provider label.
+    pub provider: Arc<str>,
+    /// The upstream's name of the model.
+    pub model: Arc<str>,
+}
+
+/// What of an answer was handed to the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Delivered {
+    /// Content was handed over.
+    pub content: bool,
+    /// UTF-8 bytes of generated text that were handed over, reasoning and tool arguments included.
+    pub output_bytes: u64,
+    /// Milliseconds from admission to the first content.
+    pub ttft_ms: Option<u64>,
+}
+
+/// The router's last word on a request. Routers report; only the gateway settles.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// How it ended, as the router sees it (never `rejected` or `lost`).
+    pub outcome: Outcome,
+    /// Why it failed: what the caller is told when nothing was sent, and what ends a started stream.
+    pub failure: Option<Failure>,
+    /// Every try, in order.
+    pub attempts: Vec<Attempt>,
+    /// Who served the answer, or the part of it that was delivered.
+    pub served: Option<Served>,
+    /// What the upstream reported.
+    pub usage: Option<Usage>,
+    /// What to know about it.
+    pub usage_flags: Vec<UsageFlag>,
+    /// What was handed over.
+    pub delivered: Delivered,
+}

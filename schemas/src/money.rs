@@ -1,0 +1,197 @@
+//! Money is integers. Prices are nano-dollars per million tokens, a cost is computed in wide integers
+//! and rounded once, half to even, to whole nano-dollars. No float touches money.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::usage::Usage;
+
+/// Nano-dollars in a dollar.
+pub const NANO_PER_USD: i64 = 1_000_000_000;
+/// Tokens in the unit of a price.
+const TOKENS_PER_UNIT: i128 = 1_000_000;
+
+/// An amount of money in nano-dollars (1e-9 USD).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NanoUsd(pub i64);
+
+/// Why a decimal string is not an amount of money.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Not digits with at most one point.
+    #[error("expected a decimal number of US dollars such as \"1.25\"")]
+    Malformed,
+    /// More decimals than nano-dollars can hold.
+    #[error("more than nine decimals cannot be kept exactly")]
+    TooPrecise,
+    /// Beyond the range of 64-bit nano-dollars.
+    #[error("the amount is too large")]
+    TooLarge,
+}
+
+impl NanoUsd {
+    /// No money.
+    pub const ZERO: Self = Self(0);
+
+    /// Reads a non-negative decimal string of US dollars exactly.
+    pub fn parse_usd(text: &str) -> Result<Self, ParseError> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) {
+            return Err(ParseError::Malformed);
+        }
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.len() > 9 {
+            return Err(ParseError::TooPrecise);
+        }
+        let whole: i64 = if whole.is_empty() {
+            0
+        } else {
+            whole.parse().map_err(|_| ParseError::TooLarge)?
+        };
+        let nano: i64 = format!("{fraction:0<9}")
+            .parse()
+            .map_err(|_| ParseError::TooLarge)?;
+        let total = whole
+            .checked_mul(NANO_PER_USD)
+            .and_then(|nanos| nanos.checked_add(nano));
+        total.map(Self).ok_or(ParseError::TooLarge)
+    }
+
+    /// The amount as a decimal string of US dollars with nine decimals.
+    pub fn usd(self) -> String {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let magnitude = self.0.unsigned_abs();
+        let unit = NANO_PER_USD.unsigned_abs();
+        format!("{sign}{}.{:09}", magnitude / unit, magnitude % unit)
+    }
+}
+
+impl fmt::Display for NanoUsd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.usd())
+    }
+}
+
+/// What an endpoint charges. Token classes are nano-dollars per million tokens, the rest per unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Price {
+    /// Fresh input, nano-dollars per million tokens.
+    pub input: i64,
+    /// Input read from a cache, nano-dollars per million tokens.
+    pub cached: i64,
+    /// Input written to a cache, nano-dollars per million tokens.
+    pub cache_write: i64,
+    /// Output, nano-dollars per million tokens.
+    pub output: i64,
+    /// Each request, nano-dollars.
+    pub request: i64,
+    /// Each image, nano-dollars.
+    pub image: i64,
+}
+
+/// Which prices applied: the catalogue revision and the endpoint they belong to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PriceVersion(pub std::sync::Arc<str>);
+
+/// The cost of `usage` and `images` input images at `price`, rounded once to whole nano-dollars, half to even.
+/// `None` when the sum does not fit 64 bits (counts and prices are bounded, so only a broken price gets there).
+pub fn cost(price: &Price, usage: &Usage, images: u64) -> Option<NanoUsd> {
+    let part = |tokens: u64, rate: i64| i128::from(tokens) * i128::from(rate);
+    let tokens = part(usage.input_tokens, price.input)
+        + part(usage.cached_tokens, price.cached)
+        + part(usage.cache_write_tokens, price.cache_write)
+        + part(usage.output_tokens, price.output);
+    let units = i128::from(price.request) + part(images, price.image);
+    let scaled = tokens + units * TOKENS_PER_UNIT;
+    i64::try_from(divide_half_even(scaled, TOKENS_PER_UNIT))
+        .ok()
+        .map(NanoUsd)
+}
+
+/// `numerator / divisor`, ties to the even quotient. `divisor` is positive.
+fn divide_half_even(numerator: i128, divisor: i128) -> i128 {
+    let quotient = numerator.div_euclid(divisor);
+    let remainder = numerator.rem_euclid(divisor);
+    match (remainder * 2).cmp(&divisor) {
+        std::cmp::Ordering::Less => quotient,
+        std::cmp::Ordering::Greater => quotient + 1,
+        std::cmp::Ordering::Equal => quotient + (quotient & 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICE: Price = Price {
+        input: 2_000_000_000,
+        cached: 200_000_000,
+        cache_write: 2_500_000_000,
+        output: 8_000_000_000,
+        request: 0,
+        image: 0,
+    };
+
+    fn usage(input_tokens: u64, cached_tokens: u64, cache_write_tokens: u64, output_tokens: u64) -> Usage {
+        Usage {
+            input_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            output_tokens,
+            reasoning_tokens: 0,
+        }
+    }
+
+    #[test]
+    fn a_cost_is_the_exact_sum_over_disjoint_classes() {
+        assert_eq!(cost(&PRICE, &usage(9, 0, 0, 20), 0), Some(NanoUsd(178_000)));
+        assert_eq!(
+            cost(&PRICE, &usage(3_000, 500, 4_000, 25), 0),
+            Some(NanoUsd(16_300_000))
+        );
+    }
+
+    #[test]
+    fn a_cost_is_rounded_once_half_to_even() {
+        let rate = |input: i64| Price {
+            input,
+            ..Price::default()
+        };
+        assert_eq!(cost(&rate(500_000), &usage(1, 0, 0, 0), 0), Some(NanoUsd(0)));
+        assert_eq!(cost(&rate(500_000), &usage(3, 0, 0, 0), 0), Some(NanoUsd(2)));
+        assert_eq!(cost(&rate(500_001), &usage(1, 0, 0, 0), 0), Some(NanoUsd(1)));
+    }
+
+    #[test]
+    fn a_price_per_request_counts_without_tokens() {
+        let price = Price {
+            request: 7,
+            ..Price::default()
+        };
+        assert_eq!(cost(&price, &usage(0, 0, 0, 0), 0), Some(NanoUsd(7)));
+        assert_eq!(
+            cost(&Price { image: 5, ..price }, &usage(0, 0, 0, 0), 2),
+            Some(NanoUsd(17))
+        );
+    }
+
+    #[test]
+    fn dollars_are_read_and_written_exactly() {
+        assert_eq!(NanoUsd::parse_usd("0.000000001"), Ok(NanoUsd(1)));
+        assert_eq!(NanoUsd::parse_usd("12.50"), Ok(NanoUsd(12_500_000_000)));
+        assert_eq!(NanoUsd(178_000).usd(), "0.000178000");
+        for (text, error) in [
+            ("", ParseError::Malformed),
+            ("-1", ParseError::Malformed),
+            ("1e3", ParseError::Malformed),
+            ("0.0000000001", ParseError::TooPrecise),
+            ("99999999999999", ParseError::TooLarge),
+        ] {
+            assert_eq!(NanoUsd::parse_usd(text), Err(error), "{text}");
+        }
+    }
+}

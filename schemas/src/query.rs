@@ -1,0 +1,203 @@
+//! Reads of the books: questions that travel over the bus to a ledger worker, and its answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::request::RequestSettled;
+use crate::id::{EndpointId, KeyId, ModelName, RequestId, TenantId, UserId};
+use crate::outcome::Outcome;
+use crate::time::Timestamp;
+
+/// Rows on a page when the caller does not say.
+pub const PAGE_ROWS_DEFAULT: u32 = 50;
+/// Most rows on a page.
+pub const PAGE_ROWS_MAX: u32 = 1_000;
+
+/// Which rows: all that are given must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogFilter {
+    /// Admitted at or after.
+    pub from: Option<Timestamp>,
+    /// Admitted before.
+    pub to: Option<Timestamp>,
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Of this member.
+    pub user: Option<UserId>,
+    /// Of this key, by id.
+    pub key: Option<KeyId>,
+    /// Of this model.
+    pub model: Option<ModelName>,
+    /// Served by this endpoint.
+    pub endpoint: Option<EndpointId>,
+    /// Ended so.
+    pub outcome: Option<Outcome>,
+    /// With this status.
+    pub status: Option<u16>,
+    /// This request.
+    pub request_id: Option<RequestId>,
+}
+
+/// A page of the request log, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogsQuery {
+    /// Which rows.
+    pub filter: LogFilter,
+    /// 1 to [`PAGE_ROWS_MAX`].
+    pub limit: u32,
+    /// Only rows older than this one: the `next` of the page before.
+    pub after: Option<RequestId>,
+}
+
+/// One row of the request log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The waybill.
+    #[serde(flatten)]
+    pub settled: RequestSettled,
+    /// Source of the event the row came from.
+    pub source: String,
+    /// Its sequence there.
+    pub source_sequence: u64,
+}
+
+/// Answer to [`LogsQuery`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogsAnswer {
+    /// The rows.
+    pub data: Vec<Row>,
+    /// Where the next page begins, `None` on the last.
+    pub next: Option<RequestId>,
+}
+
+/// One request with the event it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogQuery {
+    /// The request.
+    pub request_id: RequestId,
+    /// Only if it is of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Only if it is of this key.
+    pub key: Option<KeyId>,
+}
+
+/// Answer to [`LogQuery`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LogAnswer {
+    /// The row, `None` when there is none.
+    pub row: Option<Row>,
+    /// The raw envelope the row came from.
+    pub event: Option<Box<serde_json::value::RawValue>>,
+}
+
+/// A field that usage is grouped by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupBy {
+    /// The tenant.
+    Tenant,
+    /// The member.
+    User,
+    /// The key, by id.
+    Key,
+    /// The model asked for.
+    Model,
+    /// The endpoint that served.
+    Endpoint,
+    /// The provider that served.
+    Provider,
+}
+
+/// Width of a usage bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interval {
+    /// An hour of the asked time zone.
+    Hour,
+    /// A day of it.
+    Day,
+}
+
+/// Sums of usage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageQuery {
+    /// Which rows: only `from`, `to`, `tenant`, `user`, `key`, `model`, `endpoint` are honoured.
+    pub filter: LogFilter,
+    /// Grouped by these, in this order.
+    pub group_by: Vec<GroupBy>,
+    /// In buckets of this width; `None` is one bucket for all.
+    pub interval: Option<Interval>,
+    /// IANA name of the time zone of the buckets.
+    pub tz: String,
+}
+
+/// One sum.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UsageRow {
+    /// The tenant, when grouped by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The member, when grouped by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The key, when grouped by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The model, when grouped by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The endpoint, when grouped by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The provider, when grouped by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Start of the bucket, RFC 3339 in the asked time zone; absent without an interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Those that ended well.
+    pub ok: u64,
+    /// Those that did not.
+    pub errors: u64,
+    /// Fresh input tokens.
+    pub input_tokens: u64,
+    /// Cached input tokens.
+    pub cached_tokens: u64,
+    /// Input tokens written to a cache.
+    pub cache_write_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// What callers pay.
+    pub cost_nano_usd: i64,
+}
+
+/// Answer to [`UsageQuery`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageAnswer {
+    /// The sums, oldest bucket first, then by group.
+    pub data: Vec<UsageRow>,
+}
+
+/// Why a query has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryError {
+    /// The question is malformed; the text names the field.
+    #[error("{0}")]
+    Invalid(String),
+    /// The database is away.
+    #[error("the ledger's database is not available")]
+    Unavailable,
+}
+
+/// How far the ledger is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LedgerState {
+    /// Events applied since the start.
+    pub events_applied: u64,
+    /// The last sequence of the stream that was applied.
+    pub cursor: u64,
+    /// The database answers.
+    pub database_connected: bool,
+}

@@ -1,0 +1,67 @@
+//! Every subject, stream, bucket and event type name: the only file with such literals.
+
+/// Type of the event that opens a request which runs longer than a second.
+pub const REQUEST_ACCEPTED: &str = "waybill.request.accepted.v1";
+/// Type of the event that closes a request.
+pub const REQUEST_SETTLED: &str = "waybill.request.settled.v1";
+/// Type of the event by which somebody else declares a request lost.
+pub const REQUEST_LOST: &str = "waybill.request.lost.v1";
+/// Type of the event that counts refusals beyond the recorded ones.
+pub const LIMIT_REFUSED: &str = "waybill.limit.refused.v1";
+/// Type of the event that tells a change of a circuit.
+pub const HEALTH_CIRCUIT: &str = "waybill.health.circuit.v1";
+/// Type of the event that declares a hole in a spool.
+pub const SPOOL_LOST: &str = "waybill.spool.lost.v1";
+/// Type of the event that records a change made by an administrator.
+pub const AUDIT: &str = "waybill.audit.v1";
+
+/// The stream of all events.
+pub const EVENTS_STREAM: &str = "WAYBILL_EVENTS";
+
+/// Bucket of tenants, keys, models, endpoints.
+pub const CATALOG_BUCKET: &str = "wb_catalog";
+/// Bucket of the ledger's marks, one per source.
+pub const MARK_BUCKET: &str = "wb_mark";
+
+/// Query: pages of the request log.
+pub const QUERY_LOGS: &str = "wb.q.logs";
+/// Query: one request.
+pub const QUERY_LOG: &str = "wb.q.log";
+/// Query: sums of usage.
+pub const QUERY_USAGE: &str = "wb.q.usage";
+/// Query: how far the ledger is.
+pub const QUERY_LEDGER: &str = "wb.q.ledger";
+
+/// Subject of an event: `wb.ev.<family>.<tenant>`, the family being the second word of its type.
+pub fn event(kind: &str, tenant: &str) -> String {
+    let family = kind.split('.').nth(1).unwrap_or("unknown");
+    format!("wb.ev.{family}.{tenant}")
+}
+
+/// The source of a node's events: `/waybill/<cluster>/<spool id>`.
+pub fn source(cluster: &str, spool_id: &str) -> String {
+    format!("/waybill/{cluster}/{spool_id}")
+}
+
+/// Keys of [`CATALOG_BUCKET`].
+pub mod catalog {
+    /// Prefix of tenants.
+    pub const TENANT: &str = "tenant.";
+    /// Prefix of virtual keys, followed by the key's digest in hex.
+    pub const KEY: &str = "key.";
+    /// Prefix of models, followed by the name in URL-safe base64.
+    pub const MODEL: &str = "model.";
+    /// Prefix of endpoints, followed by the id in URL-safe base64.
+    pub const ENDPOINT: &str = "endpoint.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_family_of_an_event_is_in_its_subject() {
+        assert_eq!(event(REQUEST_SETTLED, "acme"), "wb.ev.request.acme");
+        assert_eq!(event(SPOOL_LOST, "default"), "wb.ev.spool.default");
+    }
+}

@@ -1,0 +1,80 @@
+//! Measured tokens, in disjoint classes, and where the figures came from.
+
+use serde::{Deserialize, Serialize};
+
+/// Largest count that is believed; anything above is clamped and flagged.
+pub const TOKENS_MAX: u64 = 10_000_000;
+
+/// Tokens of one request. Input classes are disjoint: total input = fresh + cached + cache write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Fresh input.
+    pub input_tokens: u64,
+    /// Input read from a cache.
+    pub cached_tokens: u64,
+    /// Input written to a cache.
+    pub cache_write_tokens: u64,
+    /// Output, reasoning included.
+    pub output_tokens: u64,
+    /// Part of the output that was reasoning.
+    pub reasoning_tokens: u64,
+}
+
+/// Where a usage came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageSource {
+    /// The upstream told it.
+    Upstream,
+    /// We counted what was sent and delivered.
+    Estimated,
+    /// There is none: nothing was delivered, or the request never reached an upstream.
+    #[default]
+    None,
+}
+
+impl UsageSource {
+    /// The word used in rows.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Upstream => "upstream",
+            Self::Estimated => "estimated",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What a reader of a row should know about its figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageFlag {
+    /// The model has no price; cost 0 is not a statement about its worth.
+    Unpriced,
+    /// A count was negative, fractional or beyond [`TOKENS_MAX`].
+    Clamped,
+    /// A count was not a number at all and was left out.
+    Malformed,
+    /// Cached plus written exceeded the prompt; fresh input was set to 0.
+    CacheExceedsPrompt,
+    /// Reasoning exceeded the output and was cut to it.
+    ReasoningExceedsOutput,
+    /// The cost does not fit 64 bits of nano-dollars and was not charged.
+    CostOverflow,
+    /// The upstream's total was not the sum of its parts; the parts were kept.
+    TotalMismatch,
+}
+
+impl UsageFlag {
+    /// The word used in rows.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unpriced => "unpriced",
+            Self::Clamped => "clamped",
+            Self::Malformed => "malformed",
+            Self::CacheExceedsPrompt => "cache_exceeds_prompt",
+            Self::ReasoningExceedsOutput => "reasoning_exceeds_output",
+            Self::CostOverflow => "cost_overflow",
+            Self::TotalMismatch => "total_mismatch",
+        }
+    }
+}
