@@ -51,6 +51,7 @@ impl Modalities {
     }
 
     /// What is in this set and not in `other`.
+    #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
