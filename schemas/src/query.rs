@@ -1,9 +1,12 @@
 //! Reads of the books: questions that travel over the bus to a ledger worker, and its answers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::circuit::CircuitState;
 use crate::event::request::RequestSettled;
-use crate::id::{EndpointId, KeyId, ModelName, RequestId, TenantId, UserId};
+use crate::id::{BackendId, EndpointId, KeyId, ModelName, RequestId, TenantId, UserId};
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
@@ -189,6 +192,48 @@ pub enum QueryError {
     /// The database is away.
     #[error("the ledger's database is not available")]
     Unavailable,
+}
+
+/// Answer to a rebuild.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RebuildAnswer {
+    /// Events read from the log.
+    pub events: u64,
+    /// Rows in the request log afterwards.
+    pub rows: u64,
+}
+
+/// The health of one backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BackendHealth {
+    /// State of its circuit.
+    pub circuit_state: CircuitState,
+    /// Failures in a row.
+    pub consecutive_failures: u32,
+    /// The status of the last failure that had one.
+    pub last_error_status: Option<u16>,
+    /// Load figures of the engine, where they are known.
+    pub engine: Option<String>,
+}
+
+/// The health of one endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndpointHealth {
+    /// Moving availability, 0 to 1: the best of its backends.
+    pub availability: f64,
+    /// Models whose routes here are not used.
+    pub excluded_from_models: Vec<ModelName>,
+    /// Why: `configured_zero`, `provider_disabled`.
+    pub exclusion_reasons: Vec<String>,
+    /// By backend.
+    pub backends: BTreeMap<BackendId, BackendHealth>,
+}
+
+/// Answer to the health query, by endpoint.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HealthAnswer {
+    /// By endpoint.
+    pub endpoints: BTreeMap<EndpointId, EndpointHealth>,
 }
 
 /// How far the ledger is.

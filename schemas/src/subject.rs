@@ -29,6 +29,10 @@ pub const QUERY_LOGS: &str = "wb.q.logs";
 pub const QUERY_LOG: &str = "wb.q.log";
 /// Query: sums of usage.
 pub const QUERY_USAGE: &str = "wb.q.usage";
+/// Query: the health of endpoints, answered by routers.
+pub const QUERY_HEALTH: &str = "wb.q.health";
+/// Query: rebuild the projections from the log.
+pub const QUERY_REBUILD: &str = "wb.q.rebuild";
 /// Query: how far the ledger is.
 pub const QUERY_LEDGER: &str = "wb.q.ledger";
 

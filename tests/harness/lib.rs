@@ -1,1 +1,11 @@
-//! Placeholder.
+//! What black-box tests of Waybill stand on: scripted upstreams that misbehave on command, nodes that are
+//! started, stopped and killed as real processes, a client that objects to every impropriety, and a
+//! checker that goes through the books after each test. The harness knows the product only from outside:
+//! it uses none of its crates, so it computes costs, digests and framing a second time.
+#![expect(clippy::expect_used, reason = "a test suite")]
+
+pub mod upstream;
+
+pub use upstream::behaviour::{Behaviour, Then};
+pub use upstream::request::Received;
+pub use upstream::{Call, CallState, Upstream, refusing_addr};

@@ -1,0 +1,91 @@
+//! Byte search and nesting depth: the two passes over raw text that run before a parser sees it.
+//! The search looks at a block at a time, so that long strings cost little.
+
+/// Bytes looked at together; a block compiles to a handful of vector instructions.
+const BLOCK_BYTES: usize = 32;
+
+/// The first place of `first` or `second` in `text`.
+pub(crate) fn find_either(text: &[u8], first: u8, second: u8) -> Option<usize> {
+    let mut offset = 0;
+    let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
+    for block in blocks {
+        if block_holds(block, first, second) {
+            break;
+        }
+        offset += BLOCK_BYTES;
+    }
+    let tail = text.get(offset..).unwrap_or(rest);
+    let found = tail.iter().position(|&byte| byte == first || byte == second)?;
+    Some(offset + found)
+}
+
+/// True when the block has one of the two bytes; without early exit, which is what makes it fast.
+fn block_holds(block: &[u8; BLOCK_BYTES], first: u8, second: u8) -> bool {
+    block
+        .iter()
+        .fold(false, |held, &byte| held | (byte == first) | (byte == second))
+}
+
+/// True when arrays and objects nest deeper than `depth_max` somewhere in the JSON text. Iterative, so that
+/// hostile nesting costs no stack; brackets in strings do not count. Says nothing about validity.
+pub(crate) fn nests_deeper_than(text: &[u8], depth_max: usize) -> bool {
+    let mut depth: usize = 0;
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        match byte {
+            b'"' => rest = after_string(tail),
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > depth_max {
+                    return true;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// What follows the string whose opening quote was just passed; empty when it never ends.
+fn after_string(mut text: &[u8]) -> &[u8] {
+    while let Some(at) = find_either(text, b'"', b'\\') {
+        let escaped = text.get(at) == Some(&b'\\');
+        let skip = if escaped { at + 2 } else { at + 1 };
+        text = text.get(skip..).unwrap_or_default();
+        if !escaped {
+            return text;
+        }
+    }
+    &[]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn brackets_in_strings_do_not_count_as_nesting() {
+        assert!(!nests_deeper_than(br#"{"a":"[[[[\"[[[["}"#, 1));
+        assert!(nests_deeper_than(br#"{"a":["\\",[1]]}"#, 2));
+        assert!(!nests_deeper_than(br#"{"a":["\\",[1]]}"#, 3));
+    }
+
+    #[test]
+    fn nesting_of_a_million_is_found_without_recursion() {
+        let text = vec![b'['; 1_000_000];
+
+        assert!(nests_deeper_than(&text, 64));
+    }
+
+    proptest! {
+        #[test]
+        fn the_search_agrees_with_a_byte_by_byte_search(text in proptest::collection::vec(0_u8..6, 0..200)) {
+            let expected = text.iter().position(|&byte| byte == 1 || byte == 2);
+
+            prop_assert_eq!(find_either(&text, 1, 2), expected);
+        }
+    }
+}

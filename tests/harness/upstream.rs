@@ -1,0 +1,272 @@
+//! A fake upstream that speaks OpenAI's chat on a loopback port. It is written on raw sockets so that it
+//! can misbehave at the level of bytes; it counts its calls and connections, keeps what it was sent, and
+//! notes when its peer left. `GET /v1/models` and other reads are answered plainly and are not calls.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub mod behaviour;
+mod compose;
+pub mod request;
+mod serve;
+mod wire;
+
+/// Connections waiting to be accepted.
+const BACKLOG: u32 = 1024;
+/// How long the waiting methods wait before they panic.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often they look.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The behaviour a closure chose for a request.
+type Choose = Arc<dyn Fn(&request::Received) -> behaviour::Behaviour + Send + Sync>;
+
+/// One scripted upstream; it stops when dropped.
+pub struct Upstream {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+/// One call as the upstream saw it.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Place among the calls of this upstream, from 0.
+    pub number: usize,
+    /// The word that `{call}` stands for in this call's answer.
+    pub word: String,
+    /// The request as it arrived.
+    pub request: request::Received,
+    /// Which connection carried it, from 0.
+    pub connection: usize,
+    /// Whether that connection had served a call before.
+    pub reused: bool,
+    /// When the request had arrived whole.
+    pub at: Instant,
+    /// When each piece of the answer was handed to the socket, from `at`; the head is the first.
+    pub sent_at: Vec<Duration>,
+    /// Bytes handed to the socket, head and framing included.
+    pub sent_bytes: u64,
+    /// How the call stands.
+    pub state: CallState,
+}
+
+/// How a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallState {
+    /// The answer is under way, or silence is.
+    Running,
+    /// All that the behaviour says was sent.
+    Answered,
+    /// The peer left before that, so long after the request had arrived.
+    PeerLeft(Duration),
+}
+
+impl Call {
+    /// When the peer left, from the arrival of the request; `None` when it stayed to the end.
+    pub fn left_after(&self) -> Option<Duration> {
+        match self.state {
+            CallState::PeerLeft(after) => Some(after),
+            CallState::Running | CallState::Answered => None,
+        }
+    }
+}
+
+/// What the connections of an upstream share.
+struct Shared {
+    name: String,
+    state: Mutex<State>,
+    accepted: AtomicUsize,
+    open: AtomicUsize,
+    open_max: AtomicUsize,
+    busy: AtomicUsize,
+    resets: AtomicUsize,
+}
+
+struct State {
+    queue: VecDeque<behaviour::Behaviour>,
+    default: behaviour::Behaviour,
+    choose: Option<Choose>,
+    calls: Vec<Call>,
+    reads: Vec<request::Received>,
+    faults: Vec<String>,
+    models: Vec<String>,
+}
+
+impl Upstream {
+    /// Starts an upstream on a free loopback port. Until told otherwise it answers `ok {call}`.
+    pub async fn start() -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Starts an upstream at an address, for example that of one that was stopped.
+    pub async fn start_at(addr: SocketAddr) -> Self {
+        let listener = listen(addr);
+        let addr = listener.local_addr().expect("a bound address");
+        let state = State {
+            queue: VecDeque::new(),
+            default: behaviour::Behaviour::chat("ok {call}"),
+            choose: None,
+            calls: Vec::new(),
+            reads: Vec::new(),
+            faults: Vec::new(),
+            models: vec!["m".to_owned()],
+        };
+        let shared = Arc::new(Shared {
+            name: format!("u{}", addr.port()),
+            state: Mutex::new(state),
+            accepted: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            open_max: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            resets: AtomicUsize::new(0),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve::accept(listener, Arc::clone(&shared)));
+        Self { addr, shared, tasks }
+    }
+
+    /// The address it listens on.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its base URL, with `/v1`.
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.addr)
+    }
+
+    /// Adds behaviours for the next calls, one each, in order.
+    pub fn script(&self, behaviours: impl IntoIterator<Item = behaviour::Behaviour>) {
+        self.shared.state.lock().queue.extend(behaviours);
+    }
+
+    /// What calls get when the script is empty and no closure is set.
+    pub fn default(&self, behaviour: behaviour::Behaviour) {
+        self.shared.state.lock().default = behaviour;
+    }
+
+    /// Lets a closure choose when the script is empty.
+    pub fn on<F>(&self, choose: F)
+    where
+        F: Fn(&request::Received) -> behaviour::Behaviour + Send + Sync + 'static,
+    {
+        self.shared.state.lock().choose = Some(Arc::new(choose));
+    }
+
+    /// The model ids that `GET /v1/models` lists.
+    pub fn models(&self, ids: &[&str]) {
+        self.shared.state.lock().models = ids.iter().map(|id| (*id).to_owned()).collect();
+    }
+
+    /// Calls that arrived so far.
+    pub fn calls(&self) -> usize {
+        self.shared.state.lock().calls.len()
+    }
+
+    /// Everything known of each call, in order of arrival.
+    pub fn recorded(&self) -> Vec<Call> {
+        self.shared.state.lock().calls.clone()
+    }
+
+    /// The call with this number; panics when it has not come.
+    pub fn call(&self, number: usize) -> Call {
+        self.shared.state.lock().calls.get(number).cloned().expect("the upstream had that call")
+    }
+
+    /// Requests that were no calls: model lists and probes.
+    pub fn reads(&self) -> Vec<request::Received> {
+        self.shared.state.lock().reads.clone()
+    }
+
+    /// What was wrong with what arrived: requests no careful server accepts, bodies that are not JSON.
+    pub fn faults(&self) -> Vec<String> {
+        self.shared.state.lock().faults.clone()
+    }
+
+    /// Connections open now.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// The most connections that were open at once.
+    pub fn open_max(&self) -> usize {
+        self.shared.open_max.load(Ordering::SeqCst)
+    }
+
+    /// Connections that carry an unfinished call now.
+    pub fn busy(&self) -> usize {
+        self.shared.busy.load(Ordering::SeqCst)
+    }
+
+    /// Connections accepted so far.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Requests that were reset because they came on a reused connection.
+    pub fn resets(&self) -> usize {
+        self.shared.resets.load(Ordering::SeqCst)
+    }
+
+    /// Waits until `count` calls have arrived; panics after five seconds.
+    pub async fn wait_calls(&self, count: usize) {
+        self.wait(&format!("{count} calls"), || self.calls() >= count).await;
+    }
+
+    /// Waits until no call is under way; panics after five seconds.
+    pub async fn wait_quiet(&self) {
+        self.wait("no call under way", || self.busy() == 0).await;
+    }
+
+    /// Waits until the peer of a call has left; panics after five seconds.
+    pub async fn wait_left(&self, number: usize) -> Duration {
+        let left = || self.shared.state.lock().calls.get(number).and_then(Call::left_after);
+        self.wait("the peer to leave", || left().is_some()).await;
+        left().expect("it left")
+    }
+
+    async fn wait(&self, what: &str, ready: impl Fn() -> bool) {
+        let deadline = Instant::now() + WAIT_MAX;
+        while !ready() {
+            assert!(
+                Instant::now() < deadline,
+                "upstream {}: waited in vain for {what}; {} calls, {} busy, {} open",
+                self.addr,
+                self.calls(),
+                self.busy(),
+                self.open()
+            );
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Closes the port and all connections; what was recorded stays.
+    pub async fn stop(&mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// An address on which nothing listens.
+pub fn refusing_addr() -> SocketAddr {
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+    listener.local_addr().expect("a bound address")
+}
+
+fn listen(addr: SocketAddr) -> TcpListener {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("an option of a socket");
+    socket.bind(addr).expect("a loopback port");
+    socket.listen(BACKLOG).expect("a listening socket")
+}
+
+#[cfg(test)]
+mod tests;
