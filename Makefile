@@ -1,0 +1,52 @@
+# What CI runs, a laptop runs with the same words. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := run
+
+CARGO ?= cargo
+
+.PHONY: run test check bench gen audit test-engines fmt help
+
+run: ## build and start one node with every role: no configuration needed
+	scripts/setup.sh build
+	$(CARGO) run --release -p node --bin waybill -- serve
+
+test: ## every test; installs what the tests need
+	scripts/setup.sh build sdk
+	$(CARGO) build -p node
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+	  $(CARGO) nextest run --workspace --no-fail-fast; \
+	else \
+	  $(CARGO) test --workspace --no-fail-fast; \
+	fi
+
+check: ## formatting, lints, documentation, and the project's own rules
+	scripts/setup.sh build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --no-deps --workspace
+	$(CARGO) run -q -p xtask -- check
+
+bench: ## compare with nginx and a bare proxy on this machine
+	scripts/setup.sh build
+	scripts/bench.sh
+
+gen: ## write the files that are generated from code
+	$(CARGO) run -q -p xtask -- gen
+
+audit: ## licenses, bans and sources of everything we depend on
+	scripts/setup.sh build audit
+	$(CARGO) fetch --locked
+	$(CARGO) deny --offline check bans licenses sources
+
+test-engines: ## the tests that need a real engine; builds llama-server first (half an hour)
+	scripts/setup.sh build sdk
+	scripts/llama-server.sh
+	$(CARGO) build -p node
+	$(CARGO) test -p system-tests --test system -- --ignored engine
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+help: ## list the targets
+	@grep -E '^[a-z-]+: ## ' $(MAKEFILE_LIST) | sed 's/: ## /\t/' | expand -t 16

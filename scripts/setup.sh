@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs what a target of the Makefile needs and is not there yet. Every part may be run again and then does nothing.
+#   setup.sh build   a C compiler, for the crates that bring C code
+#   setup.sh sdk     pinned client libraries in target/sdk, for the conformance scripts of tests/sdk
+#   setup.sh audit   cargo-deny
+# Debian packages are installed only where apt-get is there and may be used; elsewhere the missing ones are named.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+DENY_VERSION=0.20.2
+
+fail() {
+  echo "setup: $*" >&2
+  exit 69
+}
+
+# packages NAME...: Debian packages.
+packages() {
+  command -v apt-get >/dev/null || fail "install these first: $*"
+  local sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "install these first, as root: $*"
+    sudo=(sudo)
+  fi
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+build() {
+  command -v cargo >/dev/null || fail "install a Rust toolchain first: rust-toolchain.toml names the version"
+  command -v cc >/dev/null || packages gcc libc6-dev
+}
+
+sdk_python() {
+  local venv=target/sdk/venv stamp=target/sdk/venv.stamp pins=tests/sdk/requirements.txt
+  if cmp -s "$pins" "$stamp" && "$venv/bin/python" -c 'import openai' 2>/dev/null; then
+    return
+  fi
+  python3 -c 'import ensurepip, venv' 2>/dev/null || packages python3 python3-venv
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r "$pins"
+  "$venv/bin/python" -c 'import openai'
+  cp "$pins" "$stamp"
+}
+
+sdk_node() {
+  local home=target/sdk/node
+  command -v node >/dev/null || packages nodejs
+  if cmp -s tests/sdk/package-lock.json "$home/package-lock.json.done" && [ -d "$home/node_modules/openai" ]; then
+    return
+  fi
+  command -v npm >/dev/null || packages npm
+  mkdir -p "$home"
+  cp tests/sdk/package.json tests/sdk/package-lock.json "$home/"
+  # The library asks for a newer Node than Debian has; it runs with Node 18, so that warning is left out.
+  npm ci --prefix "$home" --silent --no-audit --no-fund --ignore-scripts
+  cp tests/sdk/package-lock.json "$home/package-lock.json.done"
+}
+
+sdk() {
+  mkdir -p target/sdk
+  sdk_python
+  sdk_node
+}
+
+audit() {
+  cargo deny --version 2>/dev/null | grep -qF "$DENY_VERSION" ||
+    cargo install --quiet --locked cargo-deny --version "$DENY_VERSION"
+}
+
+[ $# -gt 0 ] || fail "usage: setup.sh build|sdk|audit ..."
+for part in "$@"; do
+  case "$part" in
+    build | sdk | audit) "$part" ;;
+    *) fail "no such part: $part" ;;
+  esac
+done
