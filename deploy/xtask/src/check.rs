@@ -1,6 +1,7 @@
 //! The rules of `make check`, each a pure function over a [`Tree`].
 
 mod direction;
+mod documents;
 mod golden;
 mod manifest;
 mod source;
@@ -86,6 +87,7 @@ pub(crate) fn run(tree: &Tree) -> Vec<Finding> {
     findings.extend(tree.files.iter().flat_map(source::check));
     findings.extend(tree.files.iter().flat_map(words::check));
     findings.extend(tree.files.iter().flat_map(manifest::check));
+    findings.extend(documents::check(&tree.files));
     findings.extend(golden::check(&tree.files));
     findings.sort();
     findings

@@ -1,6 +1,8 @@
 //! Each rule sees the fault it is for, and stays silent over sound input.
 
-use super::{Dependency, File, Finding, Package, Tree, direction, golden, manifest, run, source, words};
+use super::{
+    Dependency, File, Finding, Package, Tree, direction, documents, golden, manifest, run, source, words,
+};
 
 fn file(path: &str, text: &str) -> File {
     File {
@@ -200,11 +202,16 @@ fn a_manifest_without_the_shared_lints_or_with_its_own_versions_is_reported() {
 fn an_event_without_golden_file_is_reported() {
     let subjects = file(
         "schemas/src/subject.rs",
-        "//! Doc.\nconst A: &str = \"waybill.request.settled.v1\";\nconst B: &str = \"waybill.audit.v1\";\n",
+        "//! Doc.\npub const SETTLED: &str = \"waybill.request.settled.v1\";\npub const AUDIT: &str = \"waybill.audit.v1\";\n\
+         pub const LATER: &str = \"waybill.later.v1\";\n",
+    );
+    let events = file(
+        "schemas/src/event.rs",
+        "//! Doc.\nKIND = subject::SETTLED; KIND = subject::AUDIT;\n",
     );
     let example = file("schemas/tests/golden/v1/request_settled.json", "{}");
 
-    let findings = golden::check(&[subjects, example]);
+    let findings = golden::check(&[subjects, events, example]);
 
     assert_eq!(findings.len(), 1);
     assert_eq!(findings[0].place, "schemas/tests/golden/v1/audit.json");
@@ -222,6 +229,22 @@ fn an_event_type_spelled_out_elsewhere_is_reported_but_not_in_tests() {
 
     assert_eq!(findings.len(), 1);
     assert_eq!(findings[0].place, "ledger/src/fold.rs:2");
+}
+
+#[test]
+fn a_path_in_a_document_that_is_not_in_the_tree_is_reported() {
+    let files = [
+        file("bus/src/spool.rs", "//! Doc.\n"),
+        file(
+            "README.md",
+            "`bus/src/spool.rs`, `bus/src/`, [it](bus/src/spool.rs), `target/x` and `v1/chat`\n`bus/src/gone.rs`, [it](gone.md)\n",
+        ),
+    ];
+
+    let findings = documents::check(&files);
+
+    assert_eq!(rules(&findings), ["names bus/src/gone.rs", "names gone.md"]);
+    assert_eq!(findings[0].place, "README.md:2");
 }
 
 #[test]
