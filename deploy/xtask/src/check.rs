@@ -59,7 +59,12 @@ impl File {
 
     /// Whether this is a Rust source file.
     fn rust(&self) -> bool {
-        Path::new(&self.path).extension().is_some_and(|it| it == "rs")
+        self.has_ending("rs")
+    }
+
+    /// Whether the file's name ends with a dot and `ending`.
+    fn has_ending(&self, ending: &str) -> bool {
+        Path::new(&self.path).extension().is_some_and(|it| it == ending)
     }
 }
 

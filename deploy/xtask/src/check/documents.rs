@@ -9,7 +9,7 @@ pub(crate) fn check(files: &[File]) -> Vec<Finding> {
     let tree = places(files);
     let documents = files
         .iter()
-        .filter(|file| !file.path.contains('/') && file.name().ends_with(".md"));
+        .filter(|file| !file.path.contains('/') && file.has_ending("md"));
     documents.flat_map(|document| missing(document, &tree)).collect()
 }
 

@@ -16,10 +16,14 @@ const GOLDEN: &str = "schemas/tests/golden";
 /// Findings over the event types that the contract names and the golden files that are there.
 pub(crate) fn check(files: &[File]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = files.iter().flat_map(strays).collect();
-    let subjects = files
-        .iter()
-        .find(|file| file.path == SUBJECTS)
-        .map_or("", |file| file.text.as_str());
+    let read = |path: &str| {
+        files
+            .iter()
+            .find(|file| file.path == path)
+            .map_or("", |file| file.text.as_str())
+    };
+    let events = read(EVENTS);
+    let built = |line: &&str| constant(line).is_some_and(|name| events.contains(&format!("subject::{name}")));
     let present: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     for (fact, version) in read(SUBJECTS).lines().filter(built).flat_map(event_types) {
         let path = format!("{GOLDEN}/{version}/{}.json", fact.replace('.', "_"));

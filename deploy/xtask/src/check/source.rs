@@ -9,7 +9,7 @@ const LINES_MAX: usize = 600;
 const DEPTH_MAX: usize = 2;
 
 /// Endings of the files that [`LINES_MAX`] holds for.
-const SOURCE_ENDINGS: &[&str] = &[".rs", ".py", ".mjs", ".sh"];
+const SOURCE_ENDINGS: &[&str] = &["rs", "py", "mjs", "sh"];
 
 /// Names that say nothing of what is inside.
 const VAGUE_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
@@ -25,7 +25,7 @@ pub(crate) fn check(file: &File) -> Vec<Finding> {
         findings.push(Finding { place, rule, remedy });
     };
     let lines = file.text.lines().count();
-    if lines > LINES_MAX && SOURCE_ENDINGS.iter().any(|ending| file.path.ends_with(ending)) {
+    if lines > LINES_MAX && SOURCE_ENDINGS.iter().any(|ending| file.has_ending(ending)) {
         report(
             None,
             format!("has {lines} lines, {LINES_MAX} is the ceiling"),
