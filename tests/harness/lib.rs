@@ -4,8 +4,14 @@
 //! it uses none of its crates, so it computes costs, digests and framing a second time.
 #![expect(clippy::expect_used, reason = "a test suite")]
 
+pub mod client;
 pub mod upstream;
 
+pub use client::log::{Answered, ClientLog, End};
+pub use client::raw::{RawAnswer, RawSocket, raw};
+pub use client::sse::{Reader, Said};
+pub use client::stream::{Event, Stream, Transcript};
+pub use client::{Answer, Client, PROMPT_CANARY, chat, chat_streamed, chat_streamed_with_usage};
 pub use upstream::behaviour::{Behaviour, Then};
 pub use upstream::request::Received;
 pub use upstream::{Call, CallState, Upstream, refusing_addr};

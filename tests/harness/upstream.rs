@@ -102,13 +102,13 @@ struct State {
 }
 
 impl Upstream {
-    /// Starts an upstream on a free loopback port. Until told otherwise it answers `ok {call}`.
-    pub async fn start() -> Self {
-        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    /// Starts an upstream on a free loopback port; inside a runtime. Until told otherwise it answers `ok {call}`.
+    pub fn start() -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
     /// Starts an upstream at an address, for example that of one that was stopped.
-    pub async fn start_at(addr: SocketAddr) -> Self {
+    pub fn start_at(addr: SocketAddr) -> Self {
         let listener = listen(addr);
         let addr = listener.local_addr().expect("a bound address");
         let state = State {
@@ -179,7 +179,13 @@ impl Upstream {
 
     /// The call with this number; panics when it has not come.
     pub fn call(&self, number: usize) -> Call {
-        self.shared.state.lock().calls.get(number).cloned().expect("the upstream had that call")
+        self.shared
+            .state
+            .lock()
+            .calls
+            .get(number)
+            .cloned()
+            .expect("the upstream had that call")
     }
 
     /// Requests that were no calls: model lists and probes.
@@ -219,7 +225,8 @@ impl Upstream {
 
     /// Waits until `count` calls have arrived; panics after five seconds.
     pub async fn wait_calls(&self, count: usize) {
-        self.wait(&format!("{count} calls"), || self.calls() >= count).await;
+        self.wait(&format!("{count} calls"), || self.calls() >= count)
+            .await;
     }
 
     /// Waits until no call is under way; panics after five seconds.
@@ -229,7 +236,14 @@ impl Upstream {
 
     /// Waits until the peer of a call has left; panics after five seconds.
     pub async fn wait_left(&self, number: usize) -> Duration {
-        let left = || self.shared.state.lock().calls.get(number).and_then(Call::left_after);
+        let left = || {
+            self.shared
+                .state
+                .lock()
+                .calls
+                .get(number)
+                .and_then(Call::left_after)
+        };
         self.wait("the peer to leave", || left().is_some()).await;
         left().expect("it left")
     }

@@ -171,7 +171,12 @@ impl Behaviour {
             finish_delay: Duration::ZERO,
             usage_delay: Duration::ZERO,
         };
-        Self { answer, chat, shape, wire: Wire::default() }
+        Self {
+            answer,
+            chat,
+            shape,
+            wire: Wire::default(),
+        }
     }
 
     /// A chat answer with this text, one chunk a word; 3 prompt tokens and one output token a chunk
@@ -193,8 +198,15 @@ impl Behaviour {
 
     /// An error answer in OpenAI's shape.
     pub fn error(code: u16, message: &str) -> Self {
-        let kind = if code == 429 { "rate_limit_error" } else { "server_error" };
-        Self::status(code, serde_json::json!({"error": {"message": message, "type": kind, "code": null, "param": null}}))
+        let kind = if code == 429 {
+            "rate_limit_error"
+        } else {
+            "server_error"
+        };
+        Self::status(
+            code,
+            serde_json::json!({"error": {"message": message, "type": kind, "code": null, "param": null}}),
+        )
     }
 
     /// Exactly these bytes, head included; then the connection is closed.

@@ -47,7 +47,12 @@ pub(crate) fn compose(behaviour: &Behaviour, request: &Received, word: &str) -> 
         }
         Answer::LongLine(length) => long_line(*length),
         Answer::Chat => {
-            let writer = Writer { chat: &behaviour.chat, text: fill(&behaviour.chat.text), word, model: request.model() };
+            let writer = Writer {
+                chat: &behaviour.chat,
+                text: fill(&behaviour.chat.text),
+                word,
+                model: request.model(),
+            };
             if request.streaming() {
                 let asked = request.json()["stream_options"]["include_usage"] == Value::Bool(true);
                 let (lines, then) = writer.lines(&behaviour.shape, asked);
@@ -61,20 +66,41 @@ pub(crate) fn compose(behaviour: &Behaviour, request: &Received, word: &str) -> 
 }
 
 fn plain(status: u16, body: String) -> Composed {
-    let pieces = vec![Piece { wait: Duration::ZERO, bytes: Bytes::from(body) }];
-    Composed { status, content_type: "application/json", streamed: false, pieces, then: Then::End }
+    let pieces = vec![Piece {
+        wait: Duration::ZERO,
+        bytes: Bytes::from(body),
+    }];
+    Composed {
+        status,
+        content_type: "application/json",
+        streamed: false,
+        pieces,
+        then: Then::End,
+    }
 }
 
 fn long_line(length: usize) -> Composed {
     let filler = Bytes::from(vec![b'a'; LONG_PIECE_BYTES]);
-    let mut pieces = vec![Piece { wait: Duration::ZERO, bytes: Bytes::from_static(b"data: \"") }];
+    let mut pieces = vec![Piece {
+        wait: Duration::ZERO,
+        bytes: Bytes::from_static(b"data: \""),
+    }];
     let mut left = length.saturating_sub(7);
     while left > 0 {
         let take = left.min(LONG_PIECE_BYTES);
-        pieces.push(Piece { wait: Duration::ZERO, bytes: filler.slice(..take) });
+        pieces.push(Piece {
+            wait: Duration::ZERO,
+            bytes: filler.slice(..take),
+        });
         left -= take;
     }
-    Composed { status: 200, content_type: "text/event-stream", streamed: true, pieces, then: Then::End }
+    Composed {
+        status: 200,
+        content_type: "text/event-stream",
+        streamed: true,
+        pieces,
+        then: Then::End,
+    }
 }
 
 fn streamed(shape: &Shape, lines: &[(Duration, Line)], then: Then) -> Composed {
@@ -85,10 +111,23 @@ fn streamed(shape: &Shape, lines: &[(Duration, Line)], then: Then) -> Composed {
         if index == 0 && shape.bom {
             text.insert(0, '\u{feff}');
         }
-        let first = if index == 0 { shape.first_event_delay } else { Duration::ZERO };
-        pieces.push(Piece { wait: *wait + first, bytes: Bytes::from(text) });
+        let first = if index == 0 {
+            shape.first_event_delay
+        } else {
+            Duration::ZERO
+        };
+        pieces.push(Piece {
+            wait: *wait + first,
+            bytes: Bytes::from(text),
+        });
     }
-    Composed { status: 200, content_type: "text/event-stream", streamed: true, pieces, then }
+    Composed {
+        status: 200,
+        content_type: "text/event-stream",
+        streamed: true,
+        pieces,
+        then,
+    }
 }
 
 fn write_line(shape: &Shape, line: &Line) -> String {
@@ -120,8 +159,10 @@ impl Writer<'_> {
     /// The deltas that are content: reasoning, then text or tool calls.
     fn deltas(&self) -> Vec<Value> {
         let words = |text: &str| text.split_inclusive(' ').map(str::to_owned).collect::<Vec<_>>();
-        let mut deltas: Vec<Value> =
-            words(&self.chat.reasoning).iter().map(|word| json!({"reasoning_content": word})).collect();
+        let mut deltas: Vec<Value> = words(&self.chat.reasoning)
+            .iter()
+            .map(|word| json!({"reasoning_content": word}))
+            .collect();
         deltas.extend(tool_deltas(self.chat));
         if self.chat.tool_calls.is_empty() {
             deltas.extend(words(&self.text).iter().map(|word| json!({"content": word})));
@@ -153,7 +194,10 @@ impl Writer<'_> {
         let mut lines = Vec::new();
         let data = |value: &Value| Line::Data(value.to_string());
         if self.chat.role {
-            lines.push((Duration::ZERO, data(&self.delta(&json!({"role": "assistant", "content": ""}), None))));
+            lines.push((
+                Duration::ZERO,
+                data(&self.delta(&json!({"role": "assistant", "content": ""}), None)),
+            ));
         }
         let deltas = self.deltas();
         for (index, delta) in deltas.iter().enumerate() {
@@ -164,8 +208,7 @@ impl Writer<'_> {
             if self.chat.usage_when == UsageWhen::EachChunk {
                 let prompt = self.chat.prompt_tokens;
                 let output = index as u64 + 1;
-                chunk["usage"] =
-                    json!({"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output});
+                chunk["usage"] = json!({"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output});
             }
             lines.push((if index == 0 { Duration::ZERO } else { shape.pace }, data(&chunk)));
         }
@@ -208,7 +251,10 @@ impl Writer<'_> {
                 Some(Then::End)
             }
             Interrupt::BrokenJson => {
-                let broken = format!("{{\"id\":\"{}\",\"choices\":[{{\"delta\":{{\"content\":\"brok", self.id());
+                let broken = format!(
+                    "{{\"id\":\"{}\",\"choices\":[{{\"delta\":{{\"content\":\"brok",
+                    self.id()
+                );
                 lines.push((Duration::ZERO, Line::Data(broken)));
                 None
             }
@@ -263,7 +309,12 @@ fn tool_deltas(chat: &Chat) -> Vec<Value> {
         let function = json!({"name": call.name, "arguments": ""});
         deltas.push(json!({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]}));
         let characters: Vec<char> = call.arguments.chars().collect();
-        fragments.push(characters.chunks(FRAGMENT_CHARS).map(|part| part.iter().collect()).collect());
+        fragments.push(
+            characters
+                .chunks(FRAGMENT_CHARS)
+                .map(|part| part.iter().collect())
+                .collect(),
+        );
     }
     while fragments.iter().any(|queue| !queue.is_empty()) {
         for (index, queue) in fragments.iter_mut().enumerate() {
@@ -278,8 +329,13 @@ fn tool_deltas(chat: &Chat) -> Vec<Value> {
 fn substitute(text: &str, request: &Received, word: &str) -> String {
     let mut filled = text.replace("{call}", word);
     while let Some(start) = filled.find("{header:") {
-        let Some(length) = filled.get(start..).and_then(|rest| rest.find('}')) else { break };
-        let name = filled.get(start + 8..start + length).unwrap_or_default().to_ascii_lowercase();
+        let Some(length) = filled.get(start..).and_then(|rest| rest.find('}')) else {
+            break;
+        };
+        let name = filled
+            .get(start + 8..start + length)
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         let value = request.header(&name).unwrap_or_default().replace("{header:", "");
         filled.replace_range(start..=start + length, &value);
     }
@@ -299,7 +355,11 @@ mod tests {
     }
 
     fn text(composed: &Composed) -> String {
-        let bytes: Vec<u8> = composed.pieces.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
+        let bytes: Vec<u8> = composed
+            .pieces
+            .iter()
+            .flat_map(|piece| piece.bytes.iter().copied())
+            .collect();
         String::from_utf8(bytes).expect("text")
     }
 
@@ -309,9 +369,17 @@ mod tests {
         let behaviour = Behaviour::chat("one two").usage(9, 20);
 
         let with = text(&compose(&behaviour, &request(&asked), "w"));
-        let without = text(&compose(&behaviour, &request(&json!({"model": "u", "stream": true})), "w"));
+        let without = text(&compose(
+            &behaviour,
+            &request(&json!({"model": "u", "stream": true})),
+            "w",
+        ));
 
-        assert_eq!(with.matches("data: ").count(), 6, "role, two words, finish, usage, done: {with}");
+        assert_eq!(
+            with.matches("data: ").count(),
+            6,
+            "role, two words, finish, usage, done: {with}"
+        );
         assert!(with.contains("\"total_tokens\":29"), "{with}");
         assert!(with.ends_with("data: [DONE]\n\n"), "{with}");
         assert!(with.contains("\"model\":\"u\""), "{with}");
@@ -346,7 +414,10 @@ mod tests {
         let written = text(&compose(&Behaviour::chat("a").two_data_lines(), &asked, "w"));
 
         let first = written.split("\n\n").next().expect("an event");
-        let joined: Vec<&str> = first.lines().map(|line| line.strip_prefix("data: ").expect("data")).collect();
+        let joined: Vec<&str> = first
+            .lines()
+            .map(|line| line.strip_prefix("data: ").expect("data"))
+            .collect();
 
         assert_eq!(joined.len(), 2);
         let value: Value = serde_json::from_str(&joined.join("\n")).expect("JSON");

@@ -30,7 +30,10 @@ pub struct Received {
 impl Received {
     /// The first value of a header, by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The body as JSON; `Null` when it is none.
@@ -73,9 +76,11 @@ where
             return Err(Ended::Malformed("the head is too long"));
         }
         let started = !buffer.is_empty();
-        fill(reader, buffer).await.map_err(|_| if started { Ended::Broken } else { Ended::Idle })?;
+        fill(reader, buffer)
+            .await
+            .map_err(|_| if started { Ended::Broken } else { Ended::Idle })?;
     };
-    parse_head(buffer.split_to(length).freeze())
+    parse_head(&buffer.split_to(length).freeze())
 }
 
 /// Reads the body that the head announces, into `received`.
@@ -87,13 +92,17 @@ pub(crate) async fn read_body<R>(
 where
     R: AsyncRead + Unpin,
 {
-    let chunked = received.header("transfer-encoding").is_some_and(|coding| coding == "chunked");
+    let chunked = received
+        .header("transfer-encoding")
+        .is_some_and(|coding| coding == "chunked");
     if chunked {
         return read_chunked(reader, buffer, received).await;
     }
     let length: usize = match received.header("content-length") {
         None => 0,
-        Some(text) => text.parse().map_err(|_| Ended::Malformed("content-length is not a number"))?,
+        Some(text) => text
+            .parse()
+            .map_err(|_| Ended::Malformed("content-length is not a number"))?,
     };
     if length > BODY_BYTES_MAX {
         return Err(Ended::Malformed("the body is too long"));
@@ -103,11 +112,7 @@ where
     Ok(())
 }
 
-async fn read_chunked<R>(
-    reader: &mut R,
-    buffer: &mut BytesMut,
-    received: &mut Received,
-) -> Result<(), Ended>
+async fn read_chunked<R>(reader: &mut R, buffer: &mut BytesMut, received: &mut Received) -> Result<(), Ended>
 where
     R: AsyncRead + Unpin,
 {
@@ -118,7 +123,8 @@ where
         raw.extend_from_slice(&line);
         let text = std::str::from_utf8(&line).map_err(|_| Ended::Malformed("a chunk size is not text"))?;
         let digits = text.split(';').next().unwrap_or_default().trim();
-        let size = usize::from_str_radix(digits, 16).map_err(|_| Ended::Malformed("a chunk size is not hex"))?;
+        let size =
+            usize::from_str_radix(digits, 16).map_err(|_| Ended::Malformed("a chunk size is not hex"))?;
         if size == 0 {
             break;
         }
@@ -144,8 +150,8 @@ where
     Ok(())
 }
 
-fn parse_head(head: Bytes) -> Result<Received, Ended> {
-    let text = std::str::from_utf8(&head).map_err(|_| Ended::Malformed("the head is not text"))?;
+fn parse_head(head: &Bytes) -> Result<Received, Ended> {
+    let text = std::str::from_utf8(head).map_err(|_| Ended::Malformed("the head is not text"))?;
     let mut lines = text.trim_end_matches("\r\n").split("\r\n");
     let mut start = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target), Some("HTTP/1.1"), None) =
@@ -155,7 +161,9 @@ fn parse_head(head: Bytes) -> Result<Received, Ended> {
     };
     let mut headers = Vec::new();
     for line in lines {
-        let (name, value) = line.split_once(':').ok_or(Ended::Malformed("a header has no colon"))?;
+        let (name, value) = line
+            .split_once(':')
+            .ok_or(Ended::Malformed("a header has no colon"))?;
         if name.is_empty() || name.contains([' ', '\t']) {
             return Err(Ended::Malformed("a header name has blanks"));
         }
@@ -238,14 +246,21 @@ mod tests {
 
         assert_eq!(received.body.as_ref(), b"abcde");
         assert_eq!(received.raw_body.as_ref(), b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
-        assert_eq!((received.method.as_str(), received.target.as_str()), ("POST", "/x"));
+        assert_eq!(
+            (received.method.as_str(), received.target.as_str()),
+            ("POST", "/x")
+        );
     }
 
     #[tokio::test]
     async fn two_lengths_at_once_are_refused() {
-        let sent = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc";
+        let sent =
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc";
 
-        assert_eq!(read(sent).await.err(), Some(Ended::Malformed("the body has more than one length")));
+        assert_eq!(
+            read(sent).await.err(),
+            Some(Ended::Malformed("the body has more than one length"))
+        );
     }
 
     #[tokio::test]

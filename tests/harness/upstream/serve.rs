@@ -104,7 +104,16 @@ async fn serve(mut stream: TcpStream, shared: Arc<Shared>, connection: usize, _o
         let busy = Gauge::up(Arc::clone(&shared), |shared| &shared.busy);
         let (behaviour, number) = shared.admit(request.clone(), connection, reused);
         let performance = perform(&behaviour, &request, &shared.word(number)).await;
-        let next = call(&mut stream, &mut buffer, performance, &Progress { shared: &shared, number }).await;
+        let next = call(
+            &mut stream,
+            &mut buffer,
+            performance,
+            &Progress {
+                shared: &shared,
+                number,
+            },
+        )
+        .await;
         match next {
             Next::KeepAlive => {}
             Next::Close => return,
@@ -209,7 +218,9 @@ fn reset(stream: &TcpStream) {
 async fn refuse(stream: &mut TcpStream, shared: &Shared, why: &str) {
     shared.state.lock().faults.push(why.to_owned());
     // The fault is on record; whether the peer hears of it does not matter.
-    let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+    let _ = stream
+        .write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        .await;
 }
 
 /// Answers a model list or a probe.
@@ -225,7 +236,9 @@ async fn answer_read(stream: &mut TcpStream, shared: &Shared, request: Received)
     .to_string();
     shared.state.lock().reads.push(request);
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
-    stream.write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes()).await
+    stream
+        .write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes())
+        .await
 }
 
 /// Notes how one call goes.
@@ -274,7 +287,9 @@ impl Shared {
         let mut state = self.state.lock();
         let number = state.calls.len();
         if serde_json::from_slice::<serde_json::Value>(&request.body).is_err() {
-            state.faults.push(format!("the body of call {number} is not JSON"));
+            state
+                .faults
+                .push(format!("the body of call {number} is not JSON"));
         }
         let choose = state.choose.clone();
         let behaviour = match (state.queue.pop_front(), choose) {

@@ -11,12 +11,18 @@ use super::{CallState, Upstream};
 const BODY: &str = r#"{"model":"u","stream":true}"#;
 
 fn request(body: &str) -> String {
-    format!("POST /v1/chat/completions HTTP/1.1\r\nHost: u\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: u\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 async fn send(upstream: &Upstream, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(upstream.addr()).await.expect("a connection");
-    stream.write_all(request(body).as_bytes()).await.expect("a request sent");
+    stream
+        .write_all(request(body).as_bytes())
+        .await
+        .expect("a request sent");
     stream
 }
 
@@ -28,7 +34,7 @@ async fn read_to_end(mut stream: TcpStream) -> (String, std::io::Result<usize>) 
 
 #[tokio::test]
 async fn a_call_is_counted_and_kept_byte_for_byte() {
-    let upstream = Upstream::start().await;
+    let upstream = Upstream::start();
     upstream.script([Behaviour::chat("hello {call}").close_after_response()]);
 
     let (answer, _) = read_to_end(send(&upstream, r#"{"model":"u"}"#).await).await;
@@ -36,7 +42,11 @@ async fn a_call_is_counted_and_kept_byte_for_byte() {
     assert_eq!(upstream.calls(), 1);
     let call = upstream.call(0);
     assert_eq!(call.request.body.as_ref(), br#"{"model":"u"}"#);
-    assert!(call.request.head.starts_with(b"POST /v1/chat/completions HTTP/1.1\r\n"));
+    assert!(
+        call.request
+            .head
+            .starts_with(b"POST /v1/chat/completions HTTP/1.1\r\n")
+    );
     assert_eq!(call.state, CallState::Answered);
     assert!(answer.contains(&format!("hello {}", call.word)), "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
@@ -44,7 +54,7 @@ async fn a_call_is_counted_and_kept_byte_for_byte() {
 
 #[tokio::test]
 async fn a_peer_that_leaves_a_stalled_stream_is_noted() {
-    let upstream = Upstream::start().await;
+    let upstream = Upstream::start();
     upstream.script([Behaviour::chat("a b c").stall_after(1)]);
 
     let stream = send(&upstream, BODY).await;
@@ -59,27 +69,42 @@ async fn a_peer_that_leaves_a_stalled_stream_is_noted() {
 
 #[tokio::test]
 async fn a_reset_reaches_the_peer_as_one_and_a_cut_does_not() {
-    let upstream = Upstream::start().await;
-    upstream.script([Behaviour::chat("a b c").reset_after_bytes(10), Behaviour::chat("a b c").cut_after_bytes(10)]);
+    let upstream = Upstream::start();
+    upstream.script([
+        Behaviour::chat("a b c").reset_after_bytes(10),
+        Behaviour::chat("a b c").cut_after_bytes(10),
+    ]);
 
     let (_, reset) = read_to_end(send(&upstream, BODY).await).await;
     let (cut_text, cut) = read_to_end(send(&upstream, BODY).await).await;
 
-    assert_eq!(reset.expect_err("a reset").kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(
+        reset.expect_err("a reset").kind(),
+        std::io::ErrorKind::ConnectionReset
+    );
     assert!(cut.is_ok());
-    assert!(cut_text.contains("\r\n\r\na\r\ndata: {\"ch\r\n") && !cut_text.ends_with("0\r\n\r\n"), "{cut_text}");
+    assert!(
+        cut_text.contains("\r\n\r\na\r\ndata: {\"ch\r\n") && !cut_text.ends_with("0\r\n\r\n"),
+        "{cut_text}"
+    );
 }
 
 #[tokio::test]
 async fn a_reused_connection_is_reset_and_its_behaviour_waits_for_the_next_call() {
-    let upstream = Upstream::start().await;
-    upstream.script([Behaviour::chat("one"), Behaviour::chat("two").reset_on_request_if_reused()]);
+    let upstream = Upstream::start();
+    upstream.script([
+        Behaviour::chat("one"),
+        Behaviour::chat("two").reset_on_request_if_reused(),
+    ]);
     let mut stream = send(&upstream, r#"{"model":"u"}"#).await;
     let mut buffer = [0_u8; 4096];
     assert!(stream.read(&mut buffer).await.expect("an answer") > 0);
     upstream.wait_quiet().await;
 
-    stream.write_all(request(BODY).as_bytes()).await.expect("a second request");
+    stream
+        .write_all(request(BODY).as_bytes())
+        .await
+        .expect("a second request");
     let (_, second) = read_to_end(stream).await;
     let again = send(&upstream, BODY).await;
     upstream.wait_calls(2).await;
@@ -92,7 +117,7 @@ async fn a_reused_connection_is_reset_and_its_behaviour_waits_for_the_next_call(
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_without_notice() {
-    let upstream = Upstream::start().await;
+    let upstream = Upstream::start();
     upstream.default(Behaviour::chat("one").idle_close(Duration::from_millis(20)));
 
     let (answer, end) = read_to_end(send(&upstream, r#"{"model":"u"}"#).await).await;
@@ -103,7 +128,7 @@ async fn an_idle_connection_is_closed_without_notice() {
 
 #[tokio::test]
 async fn silence_after_nothing_or_comments_lasts_until_the_peer_leaves() {
-    let upstream = Upstream::start().await;
+    let upstream = Upstream::start();
     upstream.script([
         Behaviour::hang(),
         Behaviour::comments_only(Then::Forever(Duration::from_millis(1))),
@@ -125,19 +150,19 @@ async fn silence_after_nothing_or_comments_lasts_until_the_peer_leaves() {
 
 #[tokio::test]
 async fn a_stopped_upstream_refuses_and_can_come_back_at_its_address() {
-    let mut upstream = Upstream::start().await;
+    let mut upstream = Upstream::start();
     let addr = upstream.addr();
 
     upstream.stop().await;
     assert!(TcpStream::connect(addr).await.is_err());
 
-    let again = Upstream::start_at(addr).await;
+    let again = Upstream::start_at(addr);
     assert!(TcpStream::connect(again.addr()).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_malformed_request_is_a_fault_and_no_call() {
-    let upstream = Upstream::start().await;
+    let upstream = Upstream::start();
     let mut stream = TcpStream::connect(upstream.addr()).await.expect("a connection");
     stream.write_all(b"POST / HTTP/1.0\r\n\r\n").await.expect("sent");
 

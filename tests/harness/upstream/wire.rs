@@ -36,7 +36,10 @@ pub(crate) async fn perform(behaviour: &Behaviour, request: &Received, word: &st
     };
     match &behaviour.answer {
         Answer::Raw(bytes) => {
-            let whole = vec![Piece { wait: Duration::ZERO, bytes: bytes.clone() }];
+            let whole = vec![Piece {
+                wait: Duration::ZERO,
+                bytes: bytes.clone(),
+            }];
             let then = wire.stop_after_bytes.map_or(Then::End, |(_, then)| then);
             return bare(whole, then);
         }
@@ -46,15 +49,16 @@ pub(crate) async fn perform(behaviour: &Behaviour, request: &Received, word: &st
     }
     let mut composed = compose(behaviour, request, word);
     composed.pieces = match &behaviour.answer {
-        Answer::Bomb => bomb(wire.coding).await,
-        _ => encode(wire.coding, composed.pieces).await,
+        Answer::Bomb => Box::pin(bomb(wire.coding)).await,
+        _ => Box::pin(encode(wire.coding, composed.pieces)).await,
     };
     frame(wire, request, composed)
 }
 
 fn frame(wire: &Wire, request: &Received, mut composed: Composed) -> Performance {
     let declared: usize = composed.pieces.iter().map(|piece| piece.bytes.len()).sum();
-    let cut_inside = !composed.streamed && !matches!(composed.then, Then::End) && wire.stop_after_bytes.is_none();
+    let cut_inside =
+        !composed.streamed && !matches!(composed.then, Then::End) && wire.stop_after_bytes.is_none();
     let mut pieces = slice(wire, std::mem::take(&mut composed.pieces));
     if cut_inside {
         pieces = truncate(pieces, declared / 2);
@@ -64,13 +68,27 @@ fn frame(wire: &Wire, request: &Received, mut composed: Composed) -> Performance
     }
     let chunked = composed.streamed && !wire.until_close;
     let length = declared.saturating_sub(wire.drop_last_bytes);
-    let mut framed = vec![Piece { wait: Duration::ZERO, bytes: head(wire, request, &composed, length) }];
-    framed.extend(pieces.into_iter().filter(|piece| !piece.bytes.is_empty()).map(|piece| {
-        let bytes = if chunked { chunk(&piece.bytes) } else { piece.bytes };
-        Piece { wait: piece.wait, bytes }
-    }));
+    let mut framed = vec![Piece {
+        wait: Duration::ZERO,
+        bytes: head(wire, request, &composed, length),
+    }];
+    framed.extend(
+        pieces
+            .into_iter()
+            .filter(|piece| !piece.bytes.is_empty())
+            .map(|piece| {
+                let bytes = if chunked { chunk(&piece.bytes) } else { piece.bytes };
+                Piece {
+                    wait: piece.wait,
+                    bytes,
+                }
+            }),
+    );
     if chunked && composed.then == Then::End {
-        framed.push(Piece { wait: Duration::ZERO, bytes: Bytes::from_static(b"0\r\n\r\n") });
+        framed.push(Piece {
+            wait: Duration::ZERO,
+            bytes: Bytes::from_static(b"0\r\n\r\n"),
+        });
     }
     Performance {
         delay: wire.first_byte_delay,
@@ -110,7 +128,10 @@ fn head(wire: &Wire, request: &Received, composed: &Composed, length: usize) -> 
         header(name, value);
     }
     for name in &wire.echo_headers {
-        header(&format!("x-echo-{name}"), request.header(name).unwrap_or_default());
+        header(
+            &format!("x-echo-{name}"),
+            request.header(name).unwrap_or_default(),
+        );
     }
     head.push_str("\r\n");
     Bytes::from(head)
@@ -136,7 +157,16 @@ fn slice(wire: &Wire, mut pieces: Vec<Piece>) -> Vec<Piece> {
     if let Some(at) = wire.split_at {
         let mut front = join(&pieces);
         let back = front.split_off(at.min(front.len()));
-        pieces = vec![Piece { wait: Duration::ZERO, bytes: front }, Piece { wait: SPLIT_PAUSE, bytes: back }];
+        pieces = vec![
+            Piece {
+                wait: Duration::ZERO,
+                bytes: front,
+            },
+            Piece {
+                wait: SPLIT_PAUSE,
+                bytes: back,
+            },
+        ];
     }
     if let Some((size, pace)) = wire.dribble {
         let mut small = Vec::new();
@@ -144,7 +174,10 @@ fn slice(wire: &Wire, mut pieces: Vec<Piece>) -> Vec<Piece> {
             for (index, start) in (0..piece.bytes.len()).step_by(size).enumerate() {
                 let end = piece.bytes.len().min(start + size);
                 let wait = if index == 0 { piece.wait.max(pace) } else { pace };
-                small.push(Piece { wait, bytes: piece.bytes.slice(start..end) });
+                small.push(Piece {
+                    wait,
+                    bytes: piece.bytes.slice(start..end),
+                });
             }
         }
         pieces = small;
@@ -177,7 +210,7 @@ fn join(pieces: &[Piece]) -> Bytes {
 /// An encoder that writes to memory.
 enum Encoder {
     Gzip(GzipEncoder<Vec<u8>>),
-    Brotli(BrotliEncoder<Vec<u8>>),
+    Brotli(Box<BrotliEncoder<Vec<u8>>>),
     Zstd(ZstdEncoder<Vec<u8>>),
 }
 
@@ -185,10 +218,10 @@ impl Encoder {
     fn new(coding: Coding) -> Self {
         match coding {
             Coding::Gzip => Self::Gzip(GzipEncoder::new(Vec::new())),
-            Coding::Brotli => Self::Brotli(BrotliEncoder::with_quality(
+            Coding::Brotli => Self::Brotli(Box::new(BrotliEncoder::with_quality(
                 Vec::new(),
                 async_compression::Level::Fastest,
-            )),
+            ))),
             Coding::Zstd => Self::Zstd(ZstdEncoder::new(Vec::new())),
         }
     }
@@ -239,16 +272,25 @@ async fn encode(coding: Option<Coding>, pieces: Vec<Piece>) -> Vec<Piece> {
     let mut encoder = Encoder::new(coding);
     let mut coded = Vec::with_capacity(pieces.len() + 1);
     for piece in pieces {
-        coded.push(Piece { wait: piece.wait, bytes: encoder.flushed(&piece.bytes).await });
+        coded.push(Piece {
+            wait: piece.wait,
+            bytes: encoder.flushed(&piece.bytes).await,
+        });
     }
-    coded.push(Piece { wait: Duration::ZERO, bytes: encoder.finished().await });
+    coded.push(Piece {
+        wait: Duration::ZERO,
+        bytes: encoder.finished().await,
+    });
     coded
 }
 
 /// A gibibyte of blanks. Gzip: one flushed segment repeated, which decodes (its references stay inside
 /// blanks) though the checksum is missing. Zstd: a frame of run-length blocks.
 async fn bomb(coding: Option<Coding>) -> Vec<Piece> {
-    let piece = |bytes: Bytes| Piece { wait: Duration::ZERO, bytes };
+    let piece = |bytes: Bytes| Piece {
+        wait: Duration::ZERO,
+        bytes,
+    };
     if coding == Some(Coding::Zstd) {
         let mut frame = BytesMut::from(&[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58][..]);
         let blocks = BOMB_SEGMENT_BYTES * BOMB_SEGMENTS / (128 << 10);
@@ -276,30 +318,48 @@ mod tests {
     use super::*;
 
     fn pieces(parts: &[&'static str]) -> Vec<Piece> {
-        parts.iter().map(|part| Piece { wait: Duration::ZERO, bytes: Bytes::from_static(part.as_bytes()) }).collect()
+        parts
+            .iter()
+            .map(|part| Piece {
+                wait: Duration::ZERO,
+                bytes: Bytes::from_static(part.as_bytes()),
+            })
+            .collect()
     }
 
     fn texts(pieces: &[Piece]) -> Vec<String> {
-        pieces.iter().map(|piece| String::from_utf8_lossy(&piece.bytes).into_owned()).collect()
+        pieces
+            .iter()
+            .map(|piece| String::from_utf8_lossy(&piece.bytes).into_owned())
+            .collect()
     }
 
     #[test]
     fn a_split_parts_the_body_at_its_offset() {
-        let wire = Wire { split_at: Some(3), ..Wire::default() };
+        let wire = Wire {
+            split_at: Some(3),
+            ..Wire::default()
+        };
 
         assert_eq!(texts(&slice(&wire, pieces(&["ab", "cd"]))), ["abc", "d"]);
     }
 
     #[test]
     fn a_dribble_makes_packets_of_its_size() {
-        let wire = Wire { dribble: Some((2, Duration::ZERO)), ..Wire::default() };
+        let wire = Wire {
+            dribble: Some((2, Duration::ZERO)),
+            ..Wire::default()
+        };
 
         assert_eq!(texts(&slice(&wire, pieces(&["abc", "d"]))), ["ab", "c", "d"]);
     }
 
     #[test]
     fn a_cut_keeps_the_bytes_before_it() {
-        let wire = Wire { stop_after_bytes: Some((3, Then::Cut)), ..Wire::default() };
+        let wire = Wire {
+            stop_after_bytes: Some((3, Then::Cut)),
+            ..Wire::default()
+        };
 
         assert_eq!(texts(&slice(&wire, pieces(&["ab", "cd", "ef"]))), ["ab", "c"]);
     }
@@ -324,9 +384,15 @@ mod tests {
             let mut out = vec![0_u8; 4 << 20];
             let read = match coding {
                 Coding::Zstd => {
-                    async_compression::tokio::bufread::ZstdDecoder::new(bytes.as_ref()).read_exact(&mut out).await
+                    async_compression::tokio::bufread::ZstdDecoder::new(bytes.as_ref())
+                        .read_exact(&mut out)
+                        .await
                 }
-                _ => async_compression::tokio::bufread::GzipDecoder::new(bytes.as_ref()).read_exact(&mut out).await,
+                _ => {
+                    async_compression::tokio::bufread::GzipDecoder::new(bytes.as_ref())
+                        .read_exact(&mut out)
+                        .await
+                }
             };
             assert!(read.is_ok(), "{coding:?}: {read:?}");
             assert!(out.iter().all(|byte| *byte == b' '));
