@@ -25,7 +25,9 @@ pub struct SystemClock {
 impl SystemClock {
     /// A clock whose monotonic side starts at 0 now.
     pub fn new() -> Self {
-        Self { started: Instant::now() }
+        Self {
+            started: Instant::now(),
+        }
     }
 }
 

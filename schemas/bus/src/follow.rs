@@ -62,6 +62,10 @@ pub async fn run(
 
 fn apply(catalog: &mut Catalog, entry: &crate::Entry) {
     if let Err(problem) = catalog.apply(entry.revision, &entry.key, entry.value.as_deref()) {
-        warn!(record.revision = entry.revision, error = &problem as &dyn std::error::Error, "a catalogue record is left out");
+        warn!(
+            record.revision = entry.revision,
+            error = &problem as &dyn std::error::Error,
+            "a catalogue record is left out"
+        );
     }
 }

@@ -72,7 +72,13 @@ pub trait Kv: Send + Sync {
     async fn get(&self, bucket: &str, key: &str) -> Result<Option<Entry>, BusError>;
 
     /// Writes if what is there is `expected`, else [`BusError::Conflict`]. Durable when it returns.
-    async fn put(&self, bucket: &str, key: &str, value: Bytes, expected: Expected) -> Result<Revision, BusError>;
+    async fn put(
+        &self,
+        bucket: &str,
+        key: &str,
+        value: Bytes,
+        expected: Expected,
+    ) -> Result<Revision, BusError>;
 
     /// Deletes if what is there is `expected`; deleting nothing is fine with [`Expected::Any`].
     async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError>;

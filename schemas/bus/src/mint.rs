@@ -28,7 +28,9 @@ impl Mint {
     pub fn new() -> Result<Self, NoRandomness> {
         let mut bytes = [0; POOL_BYTES];
         getrandom::fill(&mut bytes).map_err(NoRandomness)?;
-        Ok(Self { pool: Mutex::new(Pool { bytes, used: 0 }) })
+        Ok(Self {
+            pool: Mutex::new(Pool { bytes, used: 0 }),
+        })
     }
 
     /// A new request id, minted at `now`.

@@ -1,0 +1,1 @@
+//! What every adapter must do, one function per promise.

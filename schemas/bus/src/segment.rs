@@ -1,0 +1,1 @@
+//! One record format for the spool, the log and the KV journal.
