@@ -1,0 +1,86 @@
+//! How a router behaves: clocks, caps and the circuit's parameters. Every duration and size has its unit in
+//! its type or name, and the defaults are those operators of the field know.
+
+use std::time::Duration;
+
+use schemas::circuit::Parameters;
+use schemas::id::NodeId;
+
+/// Mebibytes to bytes.
+const MIB: usize = 1024 * 1024;
+
+/// Settings of a router.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How long upstreams may take.
+    pub clocks: Clocks,
+    /// Most attempts at one request, key rotations included. The smaller of this and the offer's holds.
+    pub attempts_max: u32,
+    /// Attempts beyond the first, as a share of the calls of the last seconds.
+    pub retry_ratio: f64,
+    /// Attempts beyond the first per second that are allowed however few calls there are.
+    pub retry_floor_per_second: u32,
+    /// What opens and closes circuits.
+    pub circuit: Parameters,
+    /// Longest time to a connection, name resolution and TLS included.
+    pub connect_timeout: Duration,
+    /// Idle connections are closed after this: below the keep-alive of common servers (5 s).
+    pub pool_idle_timeout: Duration,
+    /// Most idle connections to one host.
+    pub pool_idle_max: usize,
+    /// Most bytes of an unstreamed answer, decoded.
+    pub answer_bytes_max: usize,
+    /// Most bytes of one event of a stream.
+    pub event_bytes_max: usize,
+    /// Most bytes that one compressed answer may unfold to.
+    pub decoded_bytes_max: usize,
+    /// The node it runs on.
+    pub node: NodeId,
+}
+
+impl Config {
+    /// The defaults, on `node`.
+    pub fn new(node: NodeId) -> Self {
+        Self {
+            clocks: Clocks::default(),
+            attempts_max: 4,
+            retry_ratio: 0.2,
+            retry_floor_per_second: 10,
+            circuit: Parameters::default(),
+            connect_timeout: Duration::from_secs(5),
+            pool_idle_timeout: Duration::from_secs(3),
+            pool_idle_max: 1_024,
+            answer_bytes_max: 64 * MIB,
+            event_bytes_max: 16 * MIB,
+            decoded_bytes_max: 256 * MIB,
+            node,
+        }
+    }
+}
+
+/// How long upstreams may take; `None` switches a clock off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clocks {
+    /// To the head of an answer.
+    pub request: Option<Duration>,
+    /// To the end of an unstreamed answer.
+    pub completion: Option<Duration>,
+    /// To the first event of a stream.
+    pub first_byte: Option<Duration>,
+    /// Between two events of a stream, as far as the router was waiting for them.
+    pub stream_idle: Option<Duration>,
+    /// To the end of a stream.
+    pub stream_request: Option<Duration>,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Self {
+            request: Some(Duration::from_secs(120)),
+            completion: Some(Duration::from_secs(600)),
+            first_byte: None,
+            stream_idle: Some(Duration::from_secs(180)),
+            stream_request: Some(Duration::from_secs(3_600)),
+        }
+    }
+}
