@@ -4,6 +4,7 @@
 //! Guarantees: no function panics on any input, each is linear in its input, and what is not edited
 //! passes byte for byte.
 
+pub mod chat;
 pub mod estimate;
 mod scan;
 pub mod skim;

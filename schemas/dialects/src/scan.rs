@@ -21,9 +21,8 @@ pub(crate) fn find_either(text: &[u8], first: u8, second: u8) -> Option<usize> {
 
 /// True when the block has one of the two bytes; without early exit, which is what makes it fast.
 fn block_holds(block: &[u8; BLOCK_BYTES], first: u8, second: u8) -> bool {
-    block
-        .iter()
-        .fold(false, |held, &byte| held | (byte == first) | (byte == second))
+    let hit = |byte: u8| u8::from(byte == first) | u8::from(byte == second);
+    block.iter().fold(0, |held, &byte| held | hit(byte)) != 0
 }
 
 /// True when arrays and objects nest deeper than `depth_max` somewhere in the JSON text. Iterative, so that

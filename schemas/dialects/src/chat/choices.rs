@@ -1,0 +1,332 @@
+//! The choices of a chunk or an answer, read without keeping them: whether there is generated content, how
+//! much, and which choices have ended.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+mod any;
+
+use any::{Presence, Weight};
+
+use super::chunk::{Fault, Finish};
+
+/// What was found in the choices.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) choices: usize,
+    pub(super) content: bool,
+    pub(super) output_bytes: usize,
+    pub(super) finish: Option<Finish>,
+    pub(super) finished_choices: usize,
+    pub(super) fault: Option<Fault>,
+}
+
+impl Found {
+    /// Counts generated text.
+    fn text(&mut self, bytes: usize) {
+        self.content |= bytes > 0;
+        self.output_bytes = self.output_bytes.saturating_add(bytes);
+    }
+
+    /// Notes a choice's end; a failure outweighs any other.
+    fn end(&mut self, finish: Finish) {
+        self.finished_choices += 1;
+        if self.finish != Some(Finish::Failed) {
+            self.finish = Some(finish);
+        }
+    }
+}
+
+/// Implements a seed that reads whatever value comes, by its visitor.
+macro_rules! reads_any {
+    ($name:ty => $value:ty) => {
+        impl<'de> DeserializeSeed<'de> for $name {
+            type Value = $value;
+
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<$value, D::Error> {
+                deserializer.deserialize_any(self)
+            }
+        }
+    };
+}
+
+/// The list of choices; null is an empty one.
+pub(super) struct Choices<'f>(pub(super) &'f mut Found);
+reads_any!(Choices<'_> => ());
+
+impl<'de> Visitor<'de> for Choices<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of choices")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
+        while list.next_element_seed(Choice(&mut *self.0))?.is_some() {
+            self.0.choices += 1;
+        }
+        Ok(())
+    }
+}
+
+/// One choice.
+struct Choice<'f>(&'f mut Found);
+reads_any!(Choice<'_> => ());
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum ChoiceField {
+    Index,
+    #[serde(alias = "message")]
+    Delta,
+    Text,
+    FinishReason,
+    Logprobs,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Visitor<'de> for Choice<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a choice")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        let found = self.0;
+        let mut indexed = false;
+        while let Some(field) = map.next_key::<ChoiceField>()? {
+            match field {
+                ChoiceField::Index => indexed = map.next_value_seed(Presence)?,
+                ChoiceField::Delta => map.next_value_seed(Delta(&mut *found))?,
+                ChoiceField::Text => found.text(map.next_value_seed(Weight)?),
+                ChoiceField::FinishReason => {
+                    if let Some(finish) = map.next_value_seed(Reason)? {
+                        found.end(finish);
+                    }
+                }
+                ChoiceField::Logprobs => found.content |= map.next_value_seed(Logprobs)?,
+                ChoiceField::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        if !indexed {
+            found.fault = found.fault.or(Some(Fault::ChoiceWithoutIndex));
+        }
+        Ok(())
+    }
+}
+
+/// What a choice adds: a delta of a stream, or the whole message.
+struct Delta<'f>(&'f mut Found);
+reads_any!(Delta<'_> => ());
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum DeltaField {
+    #[serde(alias = "refusal")]
+    Content,
+    #[serde(alias = "reasoning_content")]
+    Reasoning,
+    ReasoningDetails,
+    ToolCalls,
+    FunctionCall,
+    Audio,
+    Images,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Visitor<'de> for Delta<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a delta or message")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        let found = self.0;
+        // Upstreams repeat the same reasoning under several names: it counts once.
+        let (mut reasoning, mut details) = (0, 0);
+        while let Some(field) = map.next_key::<DeltaField>()? {
+            match field {
+                DeltaField::Content | DeltaField::FunctionCall => found.text(map.next_value_seed(Weight)?),
+                DeltaField::Reasoning => reasoning = reasoning.max(map.next_value_seed(Weight)?),
+                DeltaField::ReasoningDetails => details = map.next_value_seed(Weight)?,
+                DeltaField::ToolCalls => map.next_value_seed(ToolCalls(&mut *found))?,
+                DeltaField::Audio => {
+                    let (present, transcript) = map.next_value_seed(Audio)?;
+                    found.content |= present;
+                    found.text(transcript);
+                }
+                DeltaField::Images => found.content |= map.next_value_seed(Presence)?,
+                DeltaField::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        found.text(if reasoning > 0 { reasoning } else { details });
+        Ok(())
+    }
+}
+
+/// The list of tool calls, or pieces of them.
+struct ToolCalls<'f>(&'f mut Found);
+reads_any!(ToolCalls<'_> => ());
+
+impl<'de> Visitor<'de> for ToolCalls<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of tool calls")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
+        while list.next_element_seed(ToolCall(&mut *self.0))?.is_some() {
+            self.0.content = true;
+        }
+        Ok(())
+    }
+}
+
+/// One tool call, or a piece of it.
+struct ToolCall<'f>(&'f mut Found);
+reads_any!(ToolCall<'_> => ());
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum ToolCallField {
+    Index,
+    #[serde(alias = "custom")]
+    Function,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Visitor<'de> for ToolCall<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a tool call")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        let mut indexed = false;
+        while let Some(field) = map.next_key::<ToolCallField>()? {
+            match field {
+                ToolCallField::Index => indexed = map.next_value_seed(Presence)?,
+                ToolCallField::Function => self.0.text(map.next_value_seed(Weight)?),
+                ToolCallField::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        if !indexed {
+            self.0.fault = self.0.fault.or(Some(Fault::ToolCallWithoutIndex));
+        }
+        Ok(())
+    }
+}
+
+/// Generated audio: whether there is some, and the bytes of its transcript.
+struct Audio;
+reads_any!(Audio => (bool, usize));
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum AudioField {
+    Data,
+    Transcript,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Visitor<'de> for Audio {
+    type Value = (bool, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("audio")
+    }
+
+    fn visit_unit<E>(self) -> Result<(bool, usize), E> {
+        Ok((false, 0))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(bool, usize), M::Error> {
+        let (mut present, mut transcript) = (false, 0);
+        while let Some(field) = map.next_key::<AudioField>()? {
+            match field {
+                AudioField::Data => present |= map.next_value_seed(Presence)?,
+                AudioField::Transcript => transcript = map.next_value_seed(Weight)?,
+                AudioField::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok((present, transcript))
+    }
+}
+
+/// Whether log probabilities of some token are there.
+struct Logprobs;
+reads_any!(Logprobs => bool);
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum LogprobsField {
+    #[serde(alias = "refusal", alias = "tokens")]
+    Content,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Visitor<'de> for Logprobs {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("log probabilities")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<bool, M::Error> {
+        let mut present = false;
+        while let Some(field) = map.next_key::<LogprobsField>()? {
+            match field {
+                LogprobsField::Content => present |= map.next_value_seed(Presence)?,
+                LogprobsField::Other => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(present)
+    }
+}
+
+/// Why a choice ended; nothing while it goes on.
+struct Reason;
+reads_any!(Reason => Option<Finish>);
+
+impl Visitor<'_> for Reason {
+    type Value = Option<Finish>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a finish reason")
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<Finish>, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, word: &str) -> Result<Option<Finish>, E> {
+        Ok(Finish::of_word(word))
+    }
+}

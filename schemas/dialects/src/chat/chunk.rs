@@ -1,0 +1,159 @@
+//! One chunk of a streamed answer: skimmed and checked once, where it stands, without allocation for plain
+//! content; and the one edit that is made to it, its model's name.
+
+use std::ops::Range;
+
+use bytes::{BufMut, BytesMut};
+
+use super::error::UpstreamError;
+use super::frame;
+use super::usage::UsageFacts;
+use crate::sse;
+
+/// The data of the event that ends a stream.
+pub const DONE: &[u8] = b"[DONE]";
+
+/// Why data is no chunk.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not UTF-8.
+    #[error("the chunk is not UTF-8")]
+    NotUtf8,
+    /// Not a JSON object, or of a shape that no client understands.
+    #[error("the chunk is not a JSON object of the expected shape")]
+    Malformed(#[source] serde_json::Error),
+}
+
+/// How a choice ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// At its natural end or a stop sequence.
+    Stop,
+    /// At the limit of tokens.
+    Length,
+    /// To have tools called.
+    ToolCalls,
+    /// A filter ended it.
+    ContentFilter,
+    /// For a reason that is not known here.
+    Other,
+    /// It did not end well: "error" or "abort".
+    Failed,
+}
+
+impl Finish {
+    /// From the word an upstream uses; `None` for the empty word, which some send until the end.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "" => return None,
+            "stop" | "eos" | "eos_token" | "stop_sequence" => Self::Stop,
+            "length" | "max_tokens" => Self::Length,
+            "tool_calls" | "function_call" => Self::ToolCalls,
+            "content_filter" => Self::ContentFilter,
+            "error" | "abort" => Self::Failed,
+            _ => Self::Other,
+        })
+    }
+
+    /// True when the answer is broken rather than whole.
+    pub const fn failed(self) -> bool {
+        matches!(self, Self::Failed)
+    }
+}
+
+/// A breach of the dialect that strict clients stumble over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A choice has no `index`.
+    ChoiceWithoutIndex,
+    /// A piece of a tool call has no `index`.
+    ToolCallWithoutIndex,
+    /// There is more than one `model`, of which one would be replaced.
+    SecondModel,
+}
+
+/// What one chunk says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chunk {
+    /// The JSON string value of `model`, quotes included, in bytes of the data.
+    pub model_span: Option<Range<usize>>,
+    /// Choices in it; 0 also when the member is missing.
+    pub choices: usize,
+    /// Something generated is in it: text, reasoning, a tool call, audio, or their log probabilities.
+    pub content: bool,
+    /// Bytes of generated text as UTF-8, reasoning and arguments of tools included: for estimates.
+    pub output_bytes: usize,
+    /// How the last of its choices that ended did; a failure outweighs the others.
+    pub finish: Option<Finish>,
+    /// Choices that ended in it.
+    pub finished_choices: usize,
+    /// Usage, wherever it was told. It replaces what an earlier chunk told.
+    pub usage: Option<UsageFacts>,
+    /// The answer failed.
+    pub error: Option<UpstreamError>,
+    /// The first breach of the dialect, if any.
+    pub grammar: Option<Fault>,
+}
+
+/// Reads the data of one event. `data` is not [`DONE`]: ask [`is_done`] first.
+pub fn skim(data: &[u8]) -> Result<Chunk, Error> {
+    let text = std::str::from_utf8(data).map_err(|_| Error::NotUtf8)?;
+    let frame = frame::read(text).map_err(Error::Malformed)?;
+    Ok(Chunk {
+        model_span: frame.model_span,
+        choices: frame.found.choices,
+        content: frame.found.content,
+        output_bytes: frame.found.output_bytes,
+        finish: frame.found.finish,
+        finished_choices: frame.found.finished_choices,
+        usage: frame.usage,
+        error: frame.error,
+        grammar: frame.found.fault,
+    })
+}
+
+/// True for the data that ends a stream.
+pub fn is_done(data: &[u8]) -> bool {
+    data.trim_ascii() == DONE
+}
+
+/// True for the chunk that carries the usage and nothing else: it is for callers who asked for it.
+pub const fn usage_only(chunk: &Chunk) -> bool {
+    chunk.choices == 0 && chunk.usage.is_some() && chunk.error.is_none()
+}
+
+/// Appends the event's bytes with its model replaced. `span` is [`Chunk::model_span`] of the event's data,
+/// `model_json` a JSON string with quotes. Data of several lines is written as one.
+pub fn with_model(event: &sse::Event, span: Range<usize>, model_json: &[u8], out: &mut BytesMut) {
+    if let Some(data_start) = event.data_start {
+        let range = data_start.saturating_add(span.start)..data_start.saturating_add(span.end);
+        replace(&event.raw, range, model_json, out);
+        return;
+    }
+    if let Some(name) = &event.name {
+        out.put_slice(b"event: ");
+        out.put_slice(name);
+        out.put_u8(b'\n');
+    }
+    out.put_slice(b"data: ");
+    let start = out.len();
+    replace(&event.data, span, model_json, out);
+    // A line feed in valid JSON is only ever space between its parts.
+    for byte in out.iter_mut().skip(start).filter(|byte| **byte == b'\n') {
+        *byte = b' ';
+    }
+    out.put_slice(b"\n\n");
+}
+
+/// Appends `text` with `range` replaced; unchanged when the range does not fit.
+fn replace(text: &[u8], range: Range<usize>, with: &[u8], out: &mut BytesMut) {
+    match (text.get(..range.start), text.get(range.end..)) {
+        (Some(before), Some(after)) if range.start <= range.end => {
+            out.reserve(before.len() + with.len() + after.len());
+            out.put_slice(before);
+            out.put_slice(with);
+            out.put_slice(after);
+        }
+        _ => out.put_slice(text),
+    }
+}

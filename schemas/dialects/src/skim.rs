@@ -1,0 +1,164 @@
+//! One typed pass over a chat request: what admission, the plan and the splice need, and where it stands in
+//! the bytes. Nothing is copied but the model's name; members that are not named here pass unread.
+//!
+//! Guarantees: nesting is bounded before anything recursive runs; a member that decides something may occur
+//! once, so that no upstream reads another value than we did.
+
+use std::ops::Range;
+
+use schemas::catalog::Modalities;
+use schemas::command::Splice;
+use schemas::id::MODEL_NAME_BYTES_MAX;
+
+use crate::scan::nests_deeper_than;
+
+mod body;
+mod prompt;
+
+/// Deepest nesting of arrays and objects that is accepted by default.
+const DEPTH_MAX: usize = 64;
+/// Most choices one request may ask for.
+pub const CHOICES_MAX: u64 = 128;
+
+/// Bounds on a request body, beside its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Deepest nesting of arrays and objects; the body itself is the first level.
+    pub depth_max: usize,
+    /// Longest model name, in bytes.
+    pub model_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            depth_max: DEPTH_MAX,
+            model_bytes_max: MODEL_NAME_BYTES_MAX,
+        }
+    }
+}
+
+/// Why a request is refused. The messages may be shown to the caller; they repeat nothing he sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Not JSON, or not UTF-8.
+    #[error("the request body is not valid JSON (line {line}, column {column})")]
+    InvalidJson {
+        /// Line of the fault, from 1; 0 when it has no place.
+        line: usize,
+        /// Column of the fault in bytes, from 1; 0 when it has no place.
+        column: usize,
+    },
+    /// JSON, but no object.
+    #[error("the request body must be a JSON object")]
+    NotAnObject,
+    /// Nested deeper than the limit.
+    #[error("the request body is nested too deep")]
+    TooDeep,
+    /// A member that decides something occurs twice.
+    #[error("the member '{param}' occurs more than once")]
+    DuplicateField {
+        /// The member.
+        param: &'static str,
+    },
+    /// No model, or an empty one.
+    #[error("the member 'model' is required")]
+    MissingModel,
+    /// No messages.
+    #[error("the member 'messages' is required")]
+    MissingMessages,
+    /// A member of the wrong type or out of its range.
+    #[error("the member '{param}' must be {}", expected(param))]
+    InvalidField {
+        /// The member.
+        param: &'static str,
+    },
+}
+
+impl Error {
+    /// The member at fault, where there is one.
+    pub const fn param(&self) -> Option<&'static str> {
+        match self {
+            Self::InvalidJson { .. } | Self::NotAnObject | Self::TooDeep => None,
+            Self::MissingModel => Some("model"),
+            Self::MissingMessages => Some("messages"),
+            Self::DuplicateField { param } | Self::InvalidField { param } => Some(param),
+        }
+    }
+}
+
+/// What a member must be, in words.
+fn expected(param: &str) -> &'static str {
+    match param {
+        "model" => "a string of at most 256 bytes",
+        "messages" => "an array of messages, at least one",
+        "stream" => "true or false",
+        "stream_options" => "an object whose include_usage is true or false",
+        "temperature" => "a number from 0 to 2",
+        "top_p" => "a number from 0 to 1",
+        "max_tokens" | "max_completion_tokens" => "an integer, at least 1",
+        "n" => "an integer from 1 to 128",
+        "tools" | "functions" => "an array of tools",
+        "response_format" => "an object with a type",
+        _ => "of another type",
+    }
+}
+
+/// What a chat request asks for. Spans are offsets in bytes of the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one request"
+)]
+pub struct ChatSkim {
+    /// The model's name, decoded.
+    pub model: String,
+    /// The JSON string value of `model`, quotes included.
+    pub model_span: Range<usize>,
+    /// The caller asked for a stream.
+    pub stream: bool,
+    /// The value of `stream_options`, also when it is null.
+    pub stream_options_span: Option<Range<usize>>,
+    /// The caller asked for usage on his stream.
+    pub include_usage: bool,
+    /// Right after the opening brace. The object is never empty.
+    pub insert_at: usize,
+    /// The larger of `max_completion_tokens` and `max_tokens`.
+    pub max_tokens: Option<u64>,
+    /// Choices asked for, 1 to [`CHOICES_MAX`].
+    pub n: u64,
+    /// There are tools or functions, or a choice among them other than "none".
+    pub tools: bool,
+    /// A format other than plain text is asked for.
+    pub response_format: bool,
+    /// Kinds of input in the messages.
+    pub modalities: Modalities,
+    /// Estimated tokens of messages and tools.
+    pub prompt_tokens_estimate: u64,
+}
+
+/// Reads a chat request. Linear in the body; ignored values cost a scan.
+pub fn skim_chat(body: &[u8], limits: &Limits) -> Result<ChatSkim, Error> {
+    if nests_deeper_than(body, limits.depth_max) {
+        return Err(Error::TooDeep);
+    }
+    let text = std::str::from_utf8(body).map_err(|_| Error::InvalidJson { line: 0, column: 0 })?;
+    body::read(text, limits)
+}
+
+/// The part of a skim that a router needs to edit the body.
+pub fn splice_facts(skim: &ChatSkim) -> Splice {
+    Splice {
+        model: (skim.model_span.start, skim.model_span.end),
+        stream_options: skim
+            .stream_options_span
+            .as_ref()
+            .map(|span| (span.start, span.end)),
+        insert_at: skim.insert_at,
+        stream: skim.stream,
+        include_usage: skim.include_usage,
+    }
+}
+
+#[cfg(test)]
+mod tests;
