@@ -1,0 +1,29 @@
+#!/bin/sh
+# Builds the product and the benchmark programs and compares Waybill with nginx (if installed), a bare proxy and no proxy.
+# Arguments go to the runner: --quick, --rounds N, --secs S, --only SYSTEM, --case NAME, --idle-streams N, --strict.
+# BENCH_BUILD=0 takes the programs as they are.
+set -eu
+cd "$(dirname "$0")/.."
+
+target="${CARGO_TARGET_DIR:-target}"
+if [ "${BENCH_BUILD:-1}" != 0 ]; then
+  cargo build --release -p node --bin waybill
+  cargo build --release -p system-tests \
+    --bin bench-mock --bin bench-load --bin bench-bare --bin bench-run
+fi
+
+# An idle stream takes two files of the proxy; 9,000 of them need 18,000 and some more.
+ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
+files="$(ulimit -n)"
+streams=9000
+if [ "$files" != unlimited ] && [ "$files" -lt 18500 ]; then
+  streams=$(( (files - 500) / 2 ))
+  [ "$streams" -gt 0 ] || streams=0
+  echo "only $files open files allowed: $streams idle streams instead of 9000" >&2
+fi
+case " $* " in
+  *" --idle-streams"* | *" --quick "* | *" --help "*) ;;
+  *) set -- "$@" --idle-streams "$streams" ;;
+esac
+
+exec "$target/release/bench-run" --out "$target/bench/report.json" "$@"

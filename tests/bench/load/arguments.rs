@@ -1,0 +1,54 @@
+//! The load generator's command line.
+
+use clap::Parser;
+use http::Uri;
+
+/// A load generator for chat completions.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct Arguments {
+    /// Where to send requests; plain `http` only.
+    #[arg(long)]
+    pub(crate) url: Uri,
+    /// Bearer key.
+    #[arg(long, default_value = "sk-bench-none-needed")]
+    pub(crate) key: String,
+    /// Model to ask for.
+    #[arg(long, default_value = "bench-model")]
+    pub(crate) model: String,
+    /// Connections, each with one request at a time.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) concurrency: u32,
+    /// Length of the measured window, in seconds.
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) secs: f64,
+    /// Load before the window, in seconds.
+    #[arg(long, default_value_t = 0.4)]
+    pub(crate) warmup: f64,
+    /// Ask for streams.
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// Ask for the usage event of a stream.
+    #[arg(long)]
+    pub(crate) include_usage: bool,
+    /// Content events a whole stream has; 0 does not count them.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) expect_chunks: usize,
+    /// Length of the user message, in bytes.
+    #[arg(long, default_value_t = 150)]
+    pub(crate) prompt_bytes: usize,
+    /// Open loop: requests due per second; latency counts from the due time.
+    #[arg(long)]
+    pub(crate) rate: Option<u32>,
+    /// A process to watch; may be given several times.
+    #[arg(long)]
+    pub(crate) pid: Vec<u32>,
+    /// Open so many streams, hold them, report memory; needs an upstream that stalls.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) idle_streams: u32,
+    /// How long idle streams are held before memory is read, in seconds.
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) hold_secs: f64,
+    /// Print one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,298 @@
+//! One connection to the system under load and one call over it.
+//!
+//! The request is put together once; a call clones its parts. A connection that the server closed between calls is opened
+//! again without counting as an error, one that breaks within a call is an error.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::arguments::Arguments;
+
+const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// Why a call did not count.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No connection.
+    #[error("cannot connect: {0}")]
+    Connect(#[source] std::io::Error),
+    /// The connection broke or the answer is no HTTP.
+    #[error("the exchange broke: {0}")]
+    Http(#[from] hyper::Error),
+    /// An answer, but a refusal.
+    #[error("status {0}")]
+    Status(StatusCode),
+    /// A stream without its end mark.
+    #[error("the stream ended without its end mark")]
+    Cut,
+    /// A stream with another number of events.
+    #[error("the stream has {found} events instead of {expected}")]
+    Events {
+        /// Events that came.
+        found: usize,
+        /// Events that should have come.
+        expected: usize,
+    },
+    /// A stream that ended while it should idle.
+    #[error("the stream ended early")]
+    Early,
+}
+
+/// What is asked of whom; shared by all connections.
+#[derive(Debug)]
+pub(crate) struct Target {
+    address: SocketAddr,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+    streamed: bool,
+    events: Option<usize>,
+}
+
+/// When the parts of a whole answer came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// The first byte of the body.
+    pub(crate) first_byte: Instant,
+    /// The end of the body.
+    pub(crate) end: Instant,
+}
+
+/// One connection; dropping it closes it.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    sender: Option<SendRequest<Full<Bytes>>>,
+    driver: JoinSet<()>,
+}
+
+impl Target {
+    /// Resolves the address and puts the request together.
+    pub(crate) fn new(arguments: &Arguments) -> anyhow::Result<Arc<Self>> {
+        let authority = arguments.url.authority().context("the url has no host")?;
+        if arguments.url.scheme_str() != Some("http") {
+            bail!("only http urls are supported");
+        }
+        let address = (authority.host(), authority.port_u16().unwrap_or(80))
+            .to_socket_addrs()
+            .context("cannot resolve the url's host")?
+            .next()
+            .context("the url's host has no address")?;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_str(authority.as_str())?);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            header::AUTHORIZATION,
+            HeaderValue::from_str(&format!("Bearer {}", arguments.key))?,
+        );
+        let path = arguments
+            .url
+            .path_and_query()
+            .map_or("/", http::uri::PathAndQuery::as_str);
+        Ok(Arc::new(Self {
+            address,
+            uri: path.parse()?,
+            headers,
+            body: request_body(arguments)?,
+            streamed: arguments.stream || arguments.idle_streams > 0,
+            events: events_expected(arguments),
+        }))
+    }
+
+    fn request(&self) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+/// Events of a whole stream: the content, the finish, the usage if asked for, the end mark.
+fn events_expected(arguments: &Arguments) -> Option<usize> {
+    (arguments.expect_chunks > 0).then(|| {
+        arguments
+            .expect_chunks
+            .saturating_add(2 + usize::from(arguments.include_usage))
+    })
+}
+
+fn request_body(arguments: &Arguments) -> anyhow::Result<Bytes> {
+    let model = serde_json::to_string(&arguments.model)?;
+    let prompt: String = "a plain word and "
+        .chars()
+        .cycle()
+        .take(arguments.prompt_bytes)
+        .collect();
+    let stream = arguments.stream || arguments.idle_streams > 0;
+    let tail = match (stream, arguments.include_usage) {
+        (true, true) => r#","stream":true,"stream_options":{"include_usage":true}"#,
+        (true, false) => r#","stream":true"#,
+        (false, _) => "",
+    };
+    Ok(Bytes::from(format!(
+        r#"{{"model":{model},"messages":[{{"role":"system","content":"You answer briefly."}},{{"role":"user","content":"{prompt}"}}],"temperature":0.7,"max_tokens":128{tail}}}"#
+    )))
+}
+
+impl Link {
+    /// One whole call.
+    pub(crate) async fn call(&mut self, target: &Target) -> Result<Times, Error> {
+        let result = self.exchange(target).await;
+        if result.is_err() {
+            self.sender = None;
+        }
+        result
+    }
+
+    /// Opens a stream, waits for its first bytes and hands over the rest.
+    pub(crate) async fn open(&mut self, target: &Target) -> Result<Incoming, Error> {
+        let mut body = self.send(target).await?;
+        match body.frame().await {
+            Some(frame) => frame.map(|_| body).map_err(Error::Http),
+            None => Err(Error::Early),
+        }
+    }
+
+    async fn exchange(&mut self, target: &Target) -> Result<Times, Error> {
+        let mut body = self.send(target).await?;
+        let mut first_byte = None;
+        let mut seen = Seen::default();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            if data.is_empty() {
+                continue;
+            }
+            if target.streamed {
+                first_byte.get_or_insert_with(Instant::now);
+                seen.add(&data);
+            }
+        }
+        let end = Instant::now();
+        if target.streamed {
+            seen.check(target.events)?;
+        }
+        Ok(Times {
+            first_byte: first_byte.unwrap_or(end),
+            end,
+        })
+    }
+
+    async fn send(&mut self, target: &Target) -> Result<Incoming, Error> {
+        let sender = self.ready(target).await?;
+        let response = sender.send_request(target.request()).await?;
+        match response.status() {
+            StatusCode::OK => Ok(response.into_body()),
+            status => Err(Error::Status(status)),
+        }
+    }
+
+    async fn ready(&mut self, target: &Target) -> Result<&mut SendRequest<Full<Bytes>>, Error> {
+        let kept = match self.sender.take() {
+            Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
+            None => None,
+        };
+        let sender = match kept {
+            Some(sender) => sender,
+            None => self.connect(target).await?,
+        };
+        Ok(self.sender.insert(sender))
+    }
+
+    async fn connect(&mut self, target: &Target) -> Result<SendRequest<Full<Bytes>>, Error> {
+        let stream = TcpStream::connect(target.address).await.map_err(Error::Connect)?;
+        stream.set_nodelay(true).map_err(Error::Connect)?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        self.driver = JoinSet::new();
+        // How a connection ends shows in the call that used it.
+        self.driver.spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}
+
+/// What came of a stream so far: events are counted by their line ends, which escaped JSON cannot contain.
+#[derive(Debug, Default)]
+struct Seen {
+    line_ends: usize,
+    tail: Vec<u8>,
+}
+
+impl Seen {
+    fn add(&mut self, data: &[u8]) {
+        self.line_ends += data.iter().map(|byte| usize::from(*byte == b'\n')).sum::<usize>();
+        if data.len() >= DONE.len() {
+            self.tail.clear();
+        }
+        self.tail
+            .extend_from_slice(data.get(data.len().saturating_sub(DONE.len())..).unwrap_or(data));
+        let surplus = self.tail.len().saturating_sub(DONE.len());
+        self.tail.drain(..surplus);
+    }
+
+    fn check(&self, events: Option<usize>) -> Result<(), Error> {
+        if self.tail != DONE {
+            return Err(Error::Cut);
+        }
+        match events {
+            Some(expected) if self.line_ends != expected.saturating_mul(2) => Err(Error::Events {
+                found: self.line_ends / 2,
+                expected,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &[u8] = b"data: {\"a\":1}\n\ndata: {}\n\ndata: [DONE]\n\n";
+
+    fn seen(pieces: &[&[u8]]) -> Seen {
+        let mut seen = Seen::default();
+        for piece in pieces {
+            seen.add(piece);
+        }
+        seen
+    }
+
+    #[test]
+    fn a_stream_is_whole_wherever_its_packets_are_cut() {
+        for at in 0..=STREAM.len() {
+            let (left, right) = STREAM.split_at(at);
+
+            assert!(seen(&[left, right]).check(Some(3)).is_ok(), "cut at {at}");
+        }
+        let bytes: Vec<&[u8]> = STREAM.chunks(1).collect();
+        assert!(seen(&bytes).check(Some(3)).is_ok());
+    }
+
+    #[test]
+    fn a_stream_without_its_end_mark_is_cut() {
+        assert!(matches!(seen(&[b"data: {}\n\n"]).check(None), Err(Error::Cut)));
+    }
+
+    #[test]
+    fn a_lost_event_is_noticed() {
+        let result = seen(&[b"data: {}\n\ndata: [DONE]\n\n"]).check(Some(3));
+
+        assert!(matches!(
+            result,
+            Err(Error::Events {
+                found: 2,
+                expected: 3
+            })
+        ));
+    }
+}

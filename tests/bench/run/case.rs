@@ -1,0 +1,100 @@
+//! The cases: what load each one is.
+
+/// Where the system under test runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// On a core of its own.
+    OwnCore,
+    /// On the core of mock and load generator: latency is then the sum of all work, without idle wake-ups.
+    OneCore,
+}
+
+/// One kind of load.
+#[derive(Debug)]
+pub(crate) struct Case {
+    /// Short name, in tables and JSON.
+    pub(crate) name: &'static str,
+    /// Connections, one request at a time each.
+    pub(crate) connections: u32,
+    /// Whether streams of 32 chunks with usage are asked for.
+    pub(crate) streaming: bool,
+    /// Pause of the mock before each event, in milliseconds.
+    pub(crate) delay_ms: u32,
+    /// Length of the user message, in bytes.
+    pub(crate) prompt_bytes: u32,
+    /// Where the system runs.
+    pub(crate) placement: Placement,
+}
+
+const PROMPT_BYTES: u32 = 150;
+
+const PLAIN: Case = Case {
+    name: "",
+    connections: 1,
+    streaming: false,
+    delay_ms: 0,
+    prompt_bytes: PROMPT_BYTES,
+    placement: Placement::OwnCore,
+};
+
+/// All cases, in the order they are run.
+pub(crate) const CASES: [Case; 8] = [
+    Case { name: "c1", ..PLAIN },
+    Case {
+        name: "c1one",
+        placement: Placement::OneCore,
+        ..PLAIN
+    },
+    Case {
+        name: "c16",
+        connections: 16,
+        ..PLAIN
+    },
+    Case {
+        name: "c64",
+        connections: 64,
+        ..PLAIN
+    },
+    Case {
+        name: "s1",
+        streaming: true,
+        ..PLAIN
+    },
+    Case {
+        name: "s16",
+        connections: 16,
+        streaming: true,
+        ..PLAIN
+    },
+    Case {
+        name: "sp64",
+        connections: 64,
+        streaming: true,
+        delay_ms: 5,
+        ..PLAIN
+    },
+    Case {
+        name: "p32k",
+        connections: 16,
+        prompt_bytes: 32 << 10,
+        ..PLAIN
+    },
+];
+
+impl Case {
+    /// The load generator's flags for a window of `secs` seconds.
+    pub(crate) fn flags(&self, secs: f64) -> Vec<String> {
+        let mut flags = vec![
+            "--secs".to_owned(),
+            secs.to_string(),
+            "--concurrency".to_owned(),
+            self.connections.to_string(),
+            "--prompt-bytes".to_owned(),
+            self.prompt_bytes.to_string(),
+        ];
+        if self.streaming {
+            flags.extend(["--stream", "--include-usage", "--expect-chunks", "32"].map(str::to_owned));
+        }
+        flags
+    }
+}

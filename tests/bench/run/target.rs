@@ -1,0 +1,179 @@
+//! The targets of the request path, and how the measured figures stand against them.
+
+use serde::Serialize;
+
+use crate::results::{self, Results};
+use crate::system::Kind;
+
+const KIB_PER_MIB: f64 = 1_024.0;
+
+/// How a figure stands against its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    /// Within the limit.
+    Pass,
+    /// Beyond the limit.
+    Miss,
+    /// Beyond what is acceptable at all.
+    Alarm,
+    /// A figure is missing.
+    Unmeasured,
+}
+
+/// A target and its figure.
+#[derive(Debug, Serialize)]
+pub(crate) struct Judged {
+    /// What is measured, unit last.
+    pub(crate) name: &'static str,
+    /// The figure.
+    pub(crate) value: Option<f64>,
+    /// The bound, and which side of it is good.
+    pub(crate) limit: Limit,
+    /// The bound of what is acceptable.
+    pub(crate) alarm: Option<f64>,
+    /// How it stands.
+    pub(crate) verdict: Verdict,
+}
+
+/// A bound.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Limit {
+    /// Good is at most this.
+    AtMost(f64),
+    /// Good is at least this.
+    AtLeast(f64),
+}
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+}
+
+fn verdict(value: Option<f64>, limit: Limit, alarm: Option<f64>) -> Verdict {
+    match value {
+        None => Verdict::Unmeasured,
+        Some(value) if limit.holds(value) => Verdict::Pass,
+        Some(value) if alarm.is_some_and(|alarm| value > alarm) => Verdict::Alarm,
+        Some(_) => Verdict::Miss,
+    }
+}
+
+/// Every target with its figure.
+pub(crate) fn judge(results: &Results) -> Vec<Judged> {
+    let nginx = (Kind::Waybill, Kind::Nginx);
+    let bare = (Kind::Waybill, Kind::Bare);
+    let cpu = |case| results.ratio(case, nginx, results::path_cpu_us);
+    let mib = |kib: f64| kib / KIB_PER_MIB;
+    let row = |name, value, limit, alarm| Judged {
+        name,
+        value,
+        limit,
+        alarm,
+        verdict: verdict(value, limit, alarm),
+    };
+    let errors = results.rows.iter().any(|row| row.system == Kind::Waybill);
+    vec![
+        row(
+            "plain call, CPU without books, x nginx (c16)",
+            cpu("c16"),
+            Limit::AtMost(2.5),
+            Some(3.5),
+        ),
+        row(
+            "plain call, CPU of everything, x nginx (c16)",
+            results.ratio("c16", nginx, results::cpu_us),
+            Limit::AtMost(4.5),
+            None,
+        ),
+        row(
+            "calls per second, x bare (c64)",
+            results.ratio("c64", bare, results::rate),
+            Limit::AtLeast(0.5),
+            None,
+        ),
+        row(
+            "32-chunk stream, CPU without books, x nginx (s16)",
+            cpu("s16"),
+            Limit::AtMost(1.7),
+            Some(2.5),
+        ),
+        row(
+            "paced stream, CPU without books, x nginx (sp64)",
+            cpu("sp64"),
+            Limit::AtMost(1.5),
+            Some(2.0),
+        ),
+        row(
+            "32 KiB prompt, CPU without books, x nginx (p32k)",
+            cpu("p32k"),
+            Limit::AtMost(2.0),
+            Some(3.0),
+        ),
+        row(
+            "added p50, one connection, one core, x nginx's",
+            added_ratio(results),
+            Limit::AtMost(3.0),
+            None,
+        ),
+        row(
+            "first byte p50 over nginx's, us (s1)",
+            results.added("s1", nginx, results::first_byte_p50),
+            Limit::AtMost(100.0),
+            Some(1_000.0),
+        ),
+        row(
+            "memory idle, MiB",
+            results.rss_idle_kib.get(&Kind::Waybill).copied().map(mib),
+            Limit::AtMost(40.0),
+            Some(128.0),
+        ),
+        row(
+            "memory with idle streams, MiB",
+            results.idle_rss_kib(Kind::Waybill).map(mib),
+            Limit::AtMost(500.0),
+            None,
+        ),
+        row(
+            "failed requests",
+            errors.then(|| f64::from(results.errors(Kind::Waybill))),
+            Limit::AtMost(0.0),
+            None,
+        ),
+    ]
+}
+
+/// Waybill's added median latency by nginx's.
+fn added_ratio(results: &Results) -> Option<f64> {
+    let waybill = results.added("c1one", (Kind::Waybill, Kind::Direct), results::latency_p50)?;
+    let nginx = results.added("c1one", (Kind::Nginx, Kind::Direct), results::latency_p50)?;
+    (nginx > 0.0).then(|| waybill / nginx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_passes_misses_or_alarms() {
+        let limit = Limit::AtMost(2.5);
+
+        assert_eq!(verdict(Some(2.5), limit, Some(3.5)), Verdict::Pass);
+        assert_eq!(verdict(Some(3.0), limit, Some(3.5)), Verdict::Miss);
+        assert_eq!(verdict(Some(3.6), limit, Some(3.5)), Verdict::Alarm);
+        assert_eq!(verdict(None, limit, Some(3.5)), Verdict::Unmeasured);
+        assert_eq!(verdict(Some(0.4), Limit::AtLeast(0.5), None), Verdict::Miss);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_pass() {
+        let judged = judge(&Results::default());
+
+        assert!(judged.iter().all(|judged| judged.verdict == Verdict::Unmeasured));
+    }
+}
