@@ -70,6 +70,11 @@ const PATTERNS: &[Pattern] = &[
         what: "an unfinished note",
         remedy: NOTE,
     },
+    Pattern {
+        text: concat!("to", "do!("),
+        what: "an unfinished note",
+        remedy: NOTE,
+    },
 ];
 
 /// Lock files name the registry of each package.
