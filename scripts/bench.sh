@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the product and the benchmark programs and compares Waybill with nginx (if installed), a bare proxy and no proxy.
-# Arguments go to the runner: --quick, --rounds N, --secs S, --only SYSTEM, --case NAME, --idle-streams N, --strict.
+# Arguments go to the runner: --quick, --rounds N, --secs S, --only SYSTEM, --case NAME, --idle-streams N, --realtime, --strict.
 # BENCH_BUILD=0 takes the programs as they are.
 set -eu
 cd "$(dirname "$0")/.."

@@ -63,7 +63,7 @@ impl Watch {
                 Process {
                     pid: *pid,
                     rss_kib: rss_kib(*pid),
-                    cpu_us: by_name.values().sum(),
+                    cpu_us: by_name.values().fold(0.0, |sum, used| sum + used),
                     threads: by_name,
                 }
             })

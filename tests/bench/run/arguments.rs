@@ -33,6 +33,9 @@ pub(crate) struct Arguments {
     /// Where the JSON report goes.
     #[arg(long, default_value = "target/bench/report.json")]
     pub(crate) out: PathBuf,
+    /// Run everything with a real-time priority (`chrt`), for a machine that has other work; that work then waits.
+    #[arg(long)]
+    pub(crate) realtime: bool,
     /// Fail unless every target is met.
     #[arg(long)]
     pub(crate) strict: bool,

@@ -2,6 +2,7 @@
 //!
 //! Pinning needs two cores and `taskset`; without them everything runs anywhere and the report says so.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -28,16 +29,24 @@ pub(crate) const KEY: &str = "sk-bench-0123456789abcdef";
 pub(crate) struct Machine {
     programs: PathBuf,
     pinned: bool,
+    realtime: bool,
 }
 
 impl Machine {
-    /// Looks at the machine; programs are expected beside the running one.
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    /// Looks at the machine; programs are expected beside the running one. `realtime` asks for a real-time priority.
+    pub(crate) fn new(realtime: bool) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("cannot find the own program")?;
         let programs = own.parent().context("the own program has no folder")?.to_owned();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let pinned = cores >= 2 && is_quietly_successful(Command::new("taskset").args(["-c", "0,1", "true"]));
-        Ok(Self { programs, pinned })
+        if realtime && !is_quietly_successful(Command::new("chrt").args(["-r", "1", "true"])) {
+            bail!("--realtime needs the program chrt and the right to use real-time priorities");
+        }
+        Ok(Self {
+            programs,
+            pinned,
+            realtime,
+        })
     }
 
     /// Whether processes have fixed cores.
@@ -52,13 +61,17 @@ impl Machine {
 
     /// A command that runs `program` on `core`, with standard streams closed.
     pub(crate) fn command(&self, program: &Path, core: u32) -> Command {
-        let mut command = if self.pinned {
-            let mut command = Command::new("taskset");
-            command.arg("-c").arg(core.to_string()).arg(program);
-            command
-        } else {
-            Command::new(program)
-        };
+        let core = core.to_string();
+        let mut words: Vec<&OsStr> = Vec::new();
+        if self.realtime {
+            words.extend(["chrt", "-r", "1"].map(OsStr::new));
+        }
+        if self.pinned {
+            words.extend(["taskset", "-c", &core].map(OsStr::new));
+        }
+        words.push(program.as_os_str());
+        let mut command = Command::new(words.remove(0));
+        command.args(words);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -102,35 +115,30 @@ impl Machine {
         }
         serde_json::from_slice(&output.stdout).context("the load generator printed no result")
     }
+}
 
-    /// Starts a program whose log says `listening addr=HOST:PORT`, and waits for that line.
-    pub(crate) fn listening(
-        &self,
-        mut command: Command,
-        log: &Path,
-        role: &str,
-    ) -> anyhow::Result<(Child, SocketAddr)> {
-        let file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
-        let mut child = command
-            .stderr(file)
-            .spawn()
-            .with_context(|| format!("cannot start {role}"))?;
-        let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
-        while Instant::now() < deadline {
-            let text = fs::read_to_string(log).unwrap_or_default();
-            if let Some(address) = listening_address(&text, role) {
-                return Ok((child, address));
-            }
-            if child.try_wait()?.is_some() {
-                bail!("it ended at once: {text}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+/// Starts a program whose log says `listening addr=HOST:PORT`, and waits for that line.
+pub(crate) fn listening(mut command: Command, log: &Path, role: &str) -> anyhow::Result<(Child, SocketAddr)> {
+    let file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+    let mut child = command
+        .stderr(file)
+        .spawn()
+        .with_context(|| format!("cannot start {role}"))?;
+    let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
+    while Instant::now() < deadline {
         let text = fs::read_to_string(log).unwrap_or_default();
-        child.kill()?;
-        child.wait()?;
-        bail!("it does not say where it listens: {text}")
+        if let Some(address) = listening_address(&text, role) {
+            return Ok((child, address));
+        }
+        if child.try_wait()?.is_some() {
+            bail!("it ended at once: {text}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
+    let text = fs::read_to_string(log).unwrap_or_default();
+    child.kill()?;
+    child.wait()?;
+    bail!("it does not say where it listens: {text}")
 }
 
 fn is_quietly_successful(command: &mut Command) -> bool {
@@ -232,7 +240,7 @@ pub(crate) fn rss_kib(pids: &[u32]) -> f64 {
             let rest = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
             rest.split_whitespace().next()?.parse::<f64>().ok()
         })
-        .sum()
+        .fold(0.0, |sum, kib| sum + kib)
 }
 
 #[cfg(test)]

@@ -28,13 +28,13 @@ use crate::system::{Kind, System};
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
-    let machine = Machine::new()?;
+    let machine = Machine::new(arguments.realtime)?;
     let workplace = tempfile::tempdir().context("cannot make a temporary directory")?;
     let mock = system::start_mock(&machine, workplace.path())?;
     let systems = start(&arguments, &machine, workplace.path(), &mock)?;
 
     let mut results = Results::default();
-    for system in &systems {
+    for system in systems.iter().filter(|system| system.kind != Kind::Direct) {
         results
             .rss_idle_kib
             .insert(system.kind, machine::rss_kib(&system.pids()));

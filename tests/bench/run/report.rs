@@ -16,22 +16,7 @@ pub(crate) fn print(results: &Results, targets: &[Judged], pinned: bool) {
     if !pinned {
         println!("no pinning on this machine: figures are rough");
     }
-    println!(
-        "{:<6} {:<8} {:>9} {:>8} {:>8} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6}",
-        "case",
-        "system",
-        "per s",
-        "CPU us",
-        "no books",
-        "x nginx",
-        "x bare",
-        "p50 us",
-        "p99 us",
-        "first p50",
-        "first p99",
-        "RSS MiB",
-        "errors"
-    );
+    println!("{}", header());
     for case in &CASES {
         for kind in Kind::ALL {
             if let Some(line) = line(results, case.name, kind) {
@@ -61,36 +46,56 @@ pub(crate) fn print(results: &Results, targets: &[Judged], pinned: bool) {
     }
 }
 
+/// Names of the columns after case and system.
+const COLUMNS: [&str; 13] = [
+    "per s", "CPU us", "no books", "x nginx", "x bare", "p50 us", "p99 us", "+p50", "+p99", "first50",
+    "first99", "RSS MiB", "errors",
+];
+
+fn header() -> String {
+    table_line("case", "system", &COLUMNS.map(str::to_owned))
+}
+
+fn table_line(case: &str, system: &str, cells: &[String]) -> String {
+    let start = format!("{case:<6} {system:<8}");
+    cells.iter().fold(start, |line, cell| format!("{line} {cell:>8}"))
+}
+
+/// One system in one case; nothing if it was not measured.
 fn line(results: &Results, case: &str, kind: Kind) -> Option<String> {
+    let show = |value: Option<f64>, digits: usize| match value {
+        Some(value) => format!("{value:.digits$}"),
+        None => "-".to_owned(),
+    };
     let figure = |quantity: fn(&Measurement) -> f64| results.median(case, kind, quantity);
+    // Work and memory are those of a proxy, times to the first byte those of a stream; elsewhere they are zero.
+    let used = |quantity: fn(&Measurement) -> f64| figure(quantity).filter(|value| *value > 0.0);
     let ratio = |base| {
         results
             .ratio(case, (kind, base), results::path_cpu_us)
-            .map_or("-".to_owned(), |x| format!("{x:.2}"))
+            .filter(|value| *value > 0.0)
     };
-    let errors: u32 = results
-        .rows
-        .iter()
-        .filter(|row| row.case == case && row.system == kind)
-        .map(|row| row.measurement.errors)
-        .sum();
-    let one = |quantity: fn(&Measurement) -> f64| figure(quantity).unwrap_or_default();
-    Some(format!(
-        "{:<6} {:<8} {:>9.0} {:>8.1} {:>8.1} {:>7} {:>7} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>7.1} {:>6}",
-        case,
-        kind,
-        figure(results::rate)?,
-        one(results::cpu_us),
-        one(results::path_cpu_us),
-        ratio(Kind::Nginx),
-        ratio(Kind::Bare),
-        one(results::latency_p50),
-        one(results::latency_p99),
-        one(results::first_byte_p50),
-        one(results::first_byte_p99),
-        one(results::rss_kib) / 1_024.0,
-        errors
-    ))
+    let added = |quantity: fn(&Measurement) -> f64| {
+        results
+            .added(case, (kind, Kind::Direct), quantity)
+            .filter(|_| kind != Kind::Direct)
+    };
+    let cells = [
+        show(Some(figure(results::rate)?), 0),
+        show(used(results::cpu_us), 1),
+        show(used(results::path_cpu_us), 1),
+        show(ratio(Kind::Nginx), 2),
+        show(ratio(Kind::Bare), 2),
+        show(figure(results::latency_p50), 0),
+        show(figure(results::latency_p99), 0),
+        show(added(results::latency_p50), 0),
+        show(added(results::latency_p99), 0),
+        show(used(results::first_byte_p50), 0),
+        show(used(results::first_byte_p99), 0),
+        show(used(results::rss_kib).map(|kib| kib / 1_024.0), 1),
+        results.errors_in(case, kind).to_string(),
+    ];
+    Some(table_line(case, &kind.to_string(), &cells))
 }
 
 fn judged_line(target: &Judged) -> String {

@@ -82,6 +82,15 @@ impl Results {
             .sum()
     }
 
+    /// The errors of a system in one case.
+    pub(crate) fn errors_in(&self, case: &str, system: Kind) -> u32 {
+        let rows = self
+            .rows
+            .iter()
+            .filter(|row| row.case == case && row.system == system);
+        rows.map(|row| row.measurement.errors).sum()
+    }
+
     /// Memory while streams idle, in KiB, if all of them stayed open.
     pub(crate) fn idle_rss_kib(&self, system: Kind) -> Option<f64> {
         let idle = self.idle.iter().find(|idle| idle.system == system)?;
@@ -122,7 +131,10 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// CPU per request of all processes of the system, in microseconds.
 pub(crate) fn cpu_us(measured: &Measurement) -> f64 {
-    measured.processes.iter().map(|process| process.cpu_us).sum()
+    measured
+        .processes
+        .iter()
+        .fold(0.0, |sum, process| sum + process.cpu_us)
 }
 
 /// The same without the threads of the log and the ledger.
@@ -136,8 +148,7 @@ fn books_cpu_us(measured: &Measurement) -> f64 {
         .iter()
         .flat_map(|process| &process.threads)
         .filter(|(name, _)| BOOKS_THREADS.iter().any(|start| name.starts_with(start)))
-        .map(|(_, cpu_us)| cpu_us)
-        .sum()
+        .fold(0.0, |sum, (_, cpu_us)| sum + cpu_us)
 }
 
 /// Whole answers per second.
@@ -167,7 +178,10 @@ pub(crate) fn first_byte_p99(measured: &Measurement) -> f64 {
 
 /// Memory at the end of the window, in KiB.
 pub(crate) fn rss_kib(measured: &Measurement) -> f64 {
-    measured.processes.iter().map(|process| process.rss_kib).sum()
+    measured
+        .processes
+        .iter()
+        .fold(0.0, |sum, process| sum + process.rss_kib)
 }
 
 #[cfg(test)]

@@ -137,9 +137,7 @@ impl Drop for System {
 pub(crate) fn start_mock(machine: &Machine, folder: &Path) -> anyhow::Result<System> {
     let mut command = machine.command(&machine.program("bench-mock"), LOAD_CORE);
     command.args(["--addr", "127.0.0.1:0"]);
-    let (child, address) = machine
-        .listening(command, &folder.join("mock.log"), "mock")
-        .context("mock")?;
+    let (child, address) = machine::listening(command, &folder.join("mock.log"), "mock").context("mock")?;
     Ok(System::new(Kind::Direct, address, Some(child)))
 }
 
@@ -170,7 +168,7 @@ pub(crate) fn start(
 fn start_bare(machine: &Machine, folder: &Path, upstream: SocketAddr) -> anyhow::Result<System> {
     let mut command = machine.command(&machine.program("bench-bare"), SYSTEM_CORE);
     command.args(["--addr", "127.0.0.1:0", "--upstream", &upstream.to_string()]);
-    let (child, address) = machine.listening(command, &folder.join("bare.log"), "bare")?;
+    let (child, address) = machine::listening(command, &folder.join("bare.log"), "bare")?;
     Ok(System::new(Kind::Bare, address, Some(child)))
 }
 
@@ -265,7 +263,7 @@ fn start_waybill(
     command
         .args(["--listen", "127.0.0.1:0", "--log-format", "text", "--data-dir"])
         .arg(folder.join("data"));
-    let (child, address) = machine.listening(command, &folder.join("waybill.log"), "gateway")?;
+    let (child, address) = machine::listening(command, &folder.join("waybill.log"), "gateway")?;
     Ok(Some(System::new(Kind::Waybill, address, Some(child))))
 }
 

@@ -66,19 +66,32 @@ fn verdict(value: Option<f64>, limit: Limit, alarm: Option<f64>) -> Verdict {
 
 /// Every target with its figure.
 pub(crate) fn judge(results: &Results) -> Vec<Judged> {
-    let nginx = (Kind::Waybill, Kind::Nginx);
-    let bare = (Kind::Waybill, Kind::Bare);
-    let cpu = |case| results.ratio(case, nginx, results::path_cpu_us);
-    let mib = |kib: f64| kib / KIB_PER_MIB;
-    let row = |name, value, limit, alarm| Judged {
+    let mut judged = Vec::from(work(results));
+    judged.extend(time(results));
+    judged.extend(memory(results));
+    let measured = results.rows.iter().any(|row| row.system == Kind::Waybill);
+    let failed = measured.then(|| f64::from(results.errors(Kind::Waybill)));
+    judged.push(row("failed requests", failed, Limit::AtMost(0.0), None));
+    judged
+}
+
+fn row(name: &'static str, value: Option<f64>, limit: Limit, alarm: Option<f64>) -> Judged {
+    Judged {
         name,
         value,
         limit,
         alarm,
         verdict: verdict(value, limit, alarm),
-    };
-    let errors = results.rows.iter().any(|row| row.system == Kind::Waybill);
-    vec![
+    }
+}
+
+/// CPU per request and throughput.
+fn work(results: &Results) -> [Judged; 6] {
+    let nginx = (Kind::Waybill, Kind::Nginx);
+    let cpu = |case| results.ratio(case, nginx, results::path_cpu_us);
+    let all = results.ratio("c16", nginx, results::cpu_us);
+    let rate = results.ratio("c64", (Kind::Waybill, Kind::Bare), results::rate);
+    [
         row(
             "plain call, CPU without books, x nginx (c16)",
             cpu("c16"),
@@ -87,16 +100,11 @@ pub(crate) fn judge(results: &Results) -> Vec<Judged> {
         ),
         row(
             "plain call, CPU of everything, x nginx (c16)",
-            results.ratio("c16", nginx, results::cpu_us),
+            all,
             Limit::AtMost(4.5),
             None,
         ),
-        row(
-            "calls per second, x bare (c64)",
-            results.ratio("c64", bare, results::rate),
-            Limit::AtLeast(0.5),
-            None,
-        ),
+        row("calls per second, x bare (c64)", rate, Limit::AtLeast(0.5), None),
         row(
             "32-chunk stream, CPU without books, x nginx (s16)",
             cpu("s16"),
@@ -115,6 +123,13 @@ pub(crate) fn judge(results: &Results) -> Vec<Judged> {
             Limit::AtMost(2.0),
             Some(3.0),
         ),
+    ]
+}
+
+/// Added latency.
+fn time(results: &Results) -> [Judged; 2] {
+    let first_byte = results.added("s1", (Kind::Waybill, Kind::Nginx), results::first_byte_p50);
+    [
         row(
             "added p50, one connection, one core, x nginx's",
             added_ratio(results),
@@ -123,26 +138,25 @@ pub(crate) fn judge(results: &Results) -> Vec<Judged> {
         ),
         row(
             "first byte p50 over nginx's, us (s1)",
-            results.added("s1", nginx, results::first_byte_p50),
+            first_byte,
             Limit::AtMost(100.0),
             Some(1_000.0),
         ),
-        row(
-            "memory idle, MiB",
-            results.rss_idle_kib.get(&Kind::Waybill).copied().map(mib),
-            Limit::AtMost(40.0),
-            Some(128.0),
-        ),
+    ]
+}
+
+fn memory(results: &Results) -> [Judged; 2] {
+    let started = results
+        .rss_idle_kib
+        .get(&Kind::Waybill)
+        .map(|kib| kib / KIB_PER_MIB);
+    let streams = results.idle_rss_kib(Kind::Waybill).map(|kib| kib / KIB_PER_MIB);
+    [
+        row("memory idle, MiB", started, Limit::AtMost(40.0), Some(128.0)),
         row(
             "memory with idle streams, MiB",
-            results.idle_rss_kib(Kind::Waybill).map(mib),
+            streams,
             Limit::AtMost(500.0),
-            None,
-        ),
-        row(
-            "failed requests",
-            errors.then(|| f64::from(results.errors(Kind::Waybill))),
-            Limit::AtMost(0.0),
             None,
         ),
     ]
