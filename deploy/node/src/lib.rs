@@ -1,1 +1,4 @@
-//! Placeholder.
+//! The composition root.
+
+pub mod environment;
+pub mod yaml;

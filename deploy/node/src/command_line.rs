@@ -1,0 +1,119 @@
+//! What can be typed after `waybill`. Every flag of `serve` has an environment variable and a key of
+//! waybill.yaml; the flag wins over the variable, the variable over the file.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// An LLM inference gateway whose core is a log.
+#[derive(Debug, Parser)]
+#[command(name = "waybill", disable_version_flag = true, arg_required_else_help = true)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run this node.
+    Serve(Flags),
+    /// Say what the configuration means and what is wrong with it, then exit.
+    CheckConfig(Flags),
+    /// Read the log again.
+    Replay {
+        /// Replace the tables by what the log says.
+        #[arg(long)]
+        rebuild: bool,
+        /// Where the node's data is, and how it is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// Manage virtual keys.
+    Keys {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: KeyAction,
+    },
+    /// Print the version.
+    Version,
+}
+
+/// What can be done with keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyAction {
+    /// Mint a key and print it once.
+    Create {
+        /// Its name.
+        #[arg(long)]
+        name: String,
+        /// Who pays.
+        #[arg(long, default_value = "default")]
+        tenant: String,
+        /// The member it belongs to.
+        #[arg(long)]
+        user: Option<String>,
+        /// free, pro, internal, admin or operator.
+        #[arg(long, default_value = "free")]
+        role: String,
+        /// Only these models, separated by commas.
+        #[arg(long, value_delimiter = ',')]
+        models: Option<Vec<String>>,
+        /// Refused from then on: RFC 3339.
+        #[arg(long)]
+        expires_at: Option<String>,
+        /// Where the node's data is, and how it is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// List keys.
+    List {
+        /// Where the node's data is, and how it is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// Revoke a key by its id or name.
+    Revoke {
+        /// Its id or name.
+        key: String,
+        /// Where the node's data is, and how it is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+}
+
+/// Node settings that can be given as flags.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Flags {
+    /// waybill.yaml [env: WAYBILL_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Address to bind; port 0 picks a free one [env: WAYBILL_LISTEN] [default: 127.0.0.1:3333]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// A second address for management, metrics and health [env: WAYBILL_ADMIN_LISTEN]
+    #[arg(long, value_name = "ADDR")]
+    pub admin_listen: Option<String>,
+    /// Where everything lives [env: WAYBILL_DATA_DIR] [default: ./data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Roles of this process: all, or a list of gateway, router, health, ledger [env: WAYBILL_ROLES]
+    #[arg(long)]
+    pub roles: Option<String>,
+    /// Pool of its router [env: WAYBILL_POOL] [default: default]
+    #[arg(long)]
+    pub pool: Option<String>,
+    /// NATS servers [env: NATS_URL]
+    #[arg(long, value_name = "URL")]
+    pub nats_url: Option<String>,
+    /// Postgres [env: DATABASE_URL]
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
+    /// text or json [env: LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+    /// The key that management calls to a running node present [env: WAYBILL_KEY, ADMIN_TOKEN]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+}

@@ -1,0 +1,100 @@
+//! Keys of waybill.yaml: checked, and turned into catalogue records that hold a digest and never the key.
+
+use schemas::id::{DEFAULT_TENANT, ModelName, TenantId, UserId};
+use schemas::secret::Secret;
+use schemas::time::Timestamp;
+
+use crate::config::Error;
+use crate::settings::{KeySettings, Settings};
+use crate::yaml::{Document, Problem};
+
+/// Shortest key that is accepted, in characters.
+const KEY_CHARACTERS_MIN: usize = 16;
+/// Longest key that is accepted, in characters.
+const KEY_CHARACTERS_MAX: usize = 256;
+
+/// A key of the file.
+#[derive(Debug, Clone)]
+pub struct FileKey {
+    /// The key itself.
+    pub key: Secret<String>,
+    /// Its name.
+    pub name: String,
+    /// Who pays.
+    pub tenant: TenantId,
+    /// The member it belongs to.
+    pub user: Option<UserId>,
+    /// What it may do.
+    pub role: schemas::catalog::Role,
+    /// Only these models.
+    pub models: Option<Vec<ModelName>>,
+    /// Refused from then on.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The role of a word.
+pub fn role(word: &str) -> Option<schemas::catalog::Role> {
+    use schemas::catalog::Role;
+    Some(match word {
+        "free" => Role::Free,
+        "pro" => Role::Pro,
+        "internal" => Role::Internal,
+        "admin" => Role::Admin,
+        "operator" => Role::Operator,
+        _ => return None,
+    })
+}
+
+/// Keys of the file; a key that expands to nothing is left out with a warning.
+pub fn from_settings(settings: &Settings, document: &Document) -> Result<(Vec<FileKey>, Vec<Problem>), Error> {
+    let mut keys: Vec<FileKey> = Vec::new();
+    let mut warnings = Vec::new();
+    for (n, key) in settings.keys.iter().enumerate() {
+        let path = format!("keys[{n}]");
+        if key.key.trim().is_empty() {
+            let message = format!("the key \"{}\" is blank and is left out", key.name);
+            warnings.push(document.problem(&format!("{path}.key"), message, "set the variable it refers to"));
+            continue;
+        }
+        let key = read(key, &path, settings, document)?;
+        if keys.iter().any(|known| known.key == key.key) {
+            let message = "the same key is given twice";
+            return Err(document.problem(&format!("{path}.key"), message, "give each entry a key of its own").into());
+        }
+        keys.push(key);
+    }
+    Ok((keys, warnings))
+}
+
+fn read(key: &KeySettings, path: &str, settings: &Settings, document: &Document) -> Result<FileKey, Error> {
+    let wrong = |field: &str, message: String, remedy: &str| {
+        Error::Wrong(document.problem(&format!("{path}.{field}"), message, remedy))
+    };
+    let printable = key.key.bytes().all(|byte| byte.is_ascii_graphic());
+    if !printable || !(KEY_CHARACTERS_MIN..=KEY_CHARACTERS_MAX).contains(&key.key.len()) {
+        return Err(wrong("key", "a key has 16 to 256 printable characters without spaces".into(), "choose another key"));
+    }
+    let tenant = key.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
+    let known = tenant == DEFAULT_TENANT || settings.tenants.iter().any(|known| known.id == tenant);
+    let tenant = TenantId::parse(tenant)
+        .filter(|_| known)
+        .ok_or_else(|| wrong("tenant", format!("there is no tenant \"{tenant}\""), "add it under tenants"))?;
+    let word = key.role.as_deref().unwrap_or("free");
+    let role = role(word)
+        .ok_or_else(|| wrong("role", format!("\"{word}\" is not a role"), "use free, pro, internal, admin or operator"))?;
+    let expires_at = match key.expires_at.as_deref() {
+        None => None,
+        Some(text) => Some(Timestamp::parse(text).ok_or_else(|| {
+            wrong("expires_at", format!("\"{text}\" is not a time"), "write it as RFC 3339")
+        })?),
+    };
+    Ok(FileKey {
+        key: Secret::new(key.key.clone()),
+        name: key.name.clone(),
+        tenant,
+        user: key.user.as_deref().map(UserId::from),
+        role,
+        models: key.models.as_ref().map(|models| models.iter().map(|model| ModelName::from(model.as_str())).collect()),
+        expires_at,
+    })
+}

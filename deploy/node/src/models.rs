@@ -1,0 +1,47 @@
+//! models.yaml: HybridInference's registry format plus our additions, compiled into catalogue records,
+//! a book of credentials, and a list of what is odd. Nothing is dropped in silence.
+
+pub mod compile;
+pub mod endpoint_id;
+pub mod file;
+pub mod price;
+pub mod provider;
+pub mod routing;
+
+use std::collections::BTreeMap;
+
+use schemas::catalog::{CredentialRef, Endpoint, Model};
+use schemas::secret::Secret;
+
+use crate::yaml::Problem;
+
+/// What a models file (or discovery) amounts to.
+#[derive(Debug, Default)]
+pub struct Compiled {
+    /// Models that can be served.
+    pub models: Vec<Model>,
+    /// Their endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// Secrets that endpoints refer to; they never leave the routers.
+    pub credentials: BTreeMap<CredentialRef, Secret<String>>,
+    /// What is odd: left out, not served yet, without effect.
+    pub problems: Vec<Problem>,
+}
+
+impl Compiled {
+    /// Adds `other`; models that are already there keep their place.
+    pub fn extend(&mut self, other: Self) {
+        for model in other.models {
+            if !self.models.iter().any(|known| known.id == model.id) {
+                self.models.push(model);
+            }
+        }
+        for endpoint in other.endpoints {
+            if !self.endpoints.iter().any(|known| known.id == endpoint.id) {
+                self.endpoints.push(endpoint);
+            }
+        }
+        self.credentials.extend(other.credentials);
+        self.problems.extend(other.problems);
+    }
+}

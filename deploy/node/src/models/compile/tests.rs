@@ -1,0 +1,122 @@
+//! What a models file becomes.
+
+use super::*;
+use crate::environment::Environment;
+
+fn compiled(text: &str) -> Result<Compiled, Problem> {
+    let environment = Environment::from_pairs([("KEY", "secret-1")]);
+    let document = Document::parse("models.yaml", text, &environment)?;
+    let file: ModelsFile = document.read()?;
+    compile(&file, &document, Timestamp::default())
+}
+
+const LOCAL_FIRST: &str = r"
+models:
+  - id: org/model
+    name: Model
+    provider: openrouter
+    aliases: [model]
+    pricing: { prompt: '2', completion: '8' }
+    route:
+      - { kind: openai_compat, weight: 1.0, base_url: 'http://localhost:11434/v1' }
+      - { kind: openrouter, weight: 0.01, api_keys: ['${KEY}', '${KEY}'] }
+";
+
+#[test]
+fn a_local_first_model_becomes_two_routes() {
+    let compiled = compiled(LOCAL_FIRST).expect("compile");
+
+    let model = &compiled.models[0];
+    let legs: Vec<_> = model.routes.iter().map(|route| (route.endpoint_id.as_str(), route.weight_micro)).collect();
+    assert_eq!(legs, [("org/model:local-11434", 1_000_000), ("org/model:openrouter-api", 10_000)]);
+    assert_eq!(compiled.endpoints[0].chat_path, "/chat/completions");
+    assert_eq!(compiled.endpoints[1].credentials.len(), 1, "a key listed twice is one key");
+    assert!(compiled.endpoints[1].extra_body.contains("\"usage\":{\"include\":true}"));
+    assert!(compiled.problems.is_empty(), "{:?}", compiled.problems);
+}
+
+#[test]
+fn a_blank_variable_leaves_the_model_out_and_says_so() {
+    let text = LOCAL_FIRST.replace("${KEY}", "${ABSENT}");
+
+    let compiled = compiled(&text).expect("compile");
+
+    assert!(compiled.models.is_empty());
+    assert!(compiled.problems[0].message.contains("credential of \"org/model\" is blank"));
+}
+
+#[test]
+fn an_optional_leg_is_left_out_alone() {
+    let text = LOCAL_FIRST.replace("${KEY}", "${ABSENT}").replace("weight: 0.01", "weight: 0.01, optional: true");
+
+    let compiled = compiled(&text).expect("compile");
+
+    assert_eq!(compiled.models[0].routes.len(), 1);
+    assert_eq!(compiled.problems.len(), 1);
+}
+
+#[test]
+fn legs_that_would_collide_are_told_apart() {
+    let text = "
+models:
+  - id: m
+    provider: vllm
+    route:
+      - { base_url: 'http://10.0.0.5:8000' }
+      - { base_url: 'http://10.0.0.6:8000' }
+";
+    let compiled = compiled(text).expect("compile");
+
+    let ids: Vec<_> = compiled.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
+    assert_eq!(ids, ["m:10-api@10.0.0.5:8000", "m:10-api@10.0.0.6:8000"]);
+    assert_eq!(compiled.problems.len(), 2);
+}
+
+#[test]
+fn weights_that_are_all_zero_leave_the_model_out() {
+    let text = "models: [{ id: m, provider: vllm, route: [{ base_url: 'http://h', weight: 0 }] }]";
+    let compiled = compiled(text).expect("compile");
+    assert!(compiled.models.is_empty());
+    assert!(compiled.problems[0].message.contains("no leg with a weight"));
+}
+
+#[test]
+fn kinds_of_later_versions_are_listed_and_not_served() {
+    let text = "models: [{ id: m, provider: gemini, base_url: 'https://h' }, { id: e, type: embedding, provider: vllm, base_url: 'http://h' }]";
+    let compiled = compiled(text).expect("compile");
+    assert!(compiled.models.is_empty());
+    assert_eq!(compiled.problems.len(), 3);
+}
+
+#[test]
+fn what_cannot_be_understood_stops_the_start() {
+    for (text, part) in [
+        ("models: [{ id: m, provider: nonsense, base_url: 'http://h' }]", "not a kind"),
+        ("models: [{ id: m, provider: vllm }]", "no address"),
+        ("models: [{ id: m, provider: vllm, base_url: 'ftp://h' }]", "not an http"),
+        ("models: [{ id: m, provider: vllm, base_url: 'http://h', pricing: { prompt: 'x' } }]", "decimal"),
+        ("models: [{ id: m, provider: vllm, base_url: 'http://h' }, { id: m, provider: vllm, base_url: 'http://h' }]", "already taken"),
+        ("models: [{ id: m, provider: vllm, base_url: 'http://h', wieght: 1 }]", "unknown field"),
+        ("models: [{ id: m, provider: vllm, base_url: 'http://h', route: [{ api_key: a, api_keys: [b] }] }]", "both given"),
+    ] {
+        let problem = compiled(text).expect_err(text);
+        assert!(problem.message.contains(part), "{text}: {problem}");
+        assert!(problem.line > 0);
+    }
+}
+
+#[test]
+fn backends_of_one_endpoint_are_numbered() {
+    let text = "models: [{ id: m, provider: vllm, route: [{ backends: ['http://localhost:1', { url: 'http://localhost:2/', node: gpu-1 }] }] }]";
+    let compiled = compiled(text).expect("compile");
+    let backends: Vec<_> = compiled.endpoints[0].backends.iter().map(|b| (b.id.as_str(), b.base_url.as_str())).collect();
+    assert_eq!(backends, [("m:local-1#0", "http://localhost:1"), ("m:local-1#1", "http://localhost:2")]);
+}
+
+#[test]
+fn a_small_weight_never_becomes_zero() {
+    assert_eq!(weight_micro(1e-9), Some(1));
+    assert_eq!(weight_micro(0.0), Some(0));
+    assert_eq!(weight_micro(-1.0), None);
+    assert_eq!(weight_micro(f64::NAN), None);
+}

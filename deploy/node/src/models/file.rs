@@ -1,0 +1,281 @@
+//! The format of models.yaml, key by key. Unknown keys are refused with their line.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::yaml::{number, switch, text};
+
+/// The file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelsFile {
+    /// Entries, in the order of the listing.
+    #[serde(default)]
+    pub models: Vec<Entry>,
+}
+
+/// A model.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Entry {
+    /// The name callers ask for.
+    pub id: String,
+    /// The name people read.
+    pub name: Option<String>,
+    /// Default kind of its legs.
+    pub provider: Option<String>,
+    /// Inherited by legs.
+    pub base_url: Option<String>,
+    /// Inherited by legs.
+    pub api_key: Option<String>,
+    /// Inherited by legs.
+    pub api_keys: Option<Vec<String>>,
+    /// The upstream's name of it.
+    pub provider_model_id: Option<String>,
+    /// `chat` or `embedding`.
+    #[serde(alias = "type")]
+    pub model_type: Option<String>,
+    /// Other names.
+    pub aliases: Vec<String>,
+    /// For the listing.
+    pub quantization: Option<String>,
+    /// What it takes.
+    pub input_modalities: Option<Vec<String>>,
+    /// What it gives.
+    pub output_modalities: Option<Vec<String>>,
+    /// Tokens of prompt and answer together.
+    #[serde(deserialize_with = "number")]
+    pub context_length: Option<u64>,
+    /// Tokens of an answer.
+    #[serde(deserialize_with = "number")]
+    pub max_output_length: Option<u64>,
+    /// Takes tools.
+    #[serde(deserialize_with = "switch")]
+    pub supports_tools: Option<bool>,
+    /// Takes `response_format`.
+    #[serde(deserialize_with = "switch")]
+    pub supports_structured_output: Option<bool>,
+    /// For the listing.
+    pub supported_params: Option<Vec<String>>,
+    /// For the listing.
+    pub reasoning_efforts: Vec<String>,
+    /// Started on demand.
+    #[serde(deserialize_with = "switch")]
+    pub on_demand: Option<bool>,
+    /// Output processor.
+    pub processor: Option<String>,
+    /// Members put under every request body.
+    pub extra_body: serde_json::Map<String, Value>,
+    /// An SGLang server with priority scheduling.
+    #[serde(deserialize_with = "switch")]
+    pub priority_scheduling: Option<bool>,
+    /// Free form.
+    pub route_metadata: serde_json::Map<String, Value>,
+    /// How absent cache details are read.
+    #[serde(deserialize_with = "switch")]
+    pub null_cache_details_means_miss: Option<bool>,
+    /// Prices in USD per million tokens.
+    pub pricing: Option<BTreeMap<String, Value>>,
+    /// Prices by time of day.
+    pub pricing_schedule: Option<Value>,
+    /// `fixed` or `routewise`.
+    pub router: Option<String>,
+    /// Its parameters.
+    pub router_params: serde_json::Map<String, Value>,
+    /// The lowest role that may see and call it.
+    pub required_role: Option<String>,
+    /// The older spelling of `required_role: admin`.
+    #[serde(deserialize_with = "switch")]
+    pub admin_only: Option<bool>,
+    /// Only these tenants.
+    pub tenants: Option<Vec<String>>,
+    /// Ways to serve it.
+    pub route: Option<Vec<Leg>>,
+    /// Adapter options, inherited by legs.
+    pub chat_path: Option<String>,
+    /// Header that carries the credential.
+    pub auth_header_name: Option<String>,
+    /// Its value, `{api_key}` being replaced.
+    pub auth_format: Option<String>,
+    /// False sends the credential in `x-api-key` instead.
+    #[serde(deserialize_with = "switch")]
+    pub use_bearer_auth: Option<bool>,
+    /// Further headers.
+    pub extra_headers: BTreeMap<String, String>,
+    /// Further query.
+    pub extra_query: BTreeMap<String, String>,
+    /// Ask for usage on streams (always done).
+    #[serde(deserialize_with = "switch")]
+    pub include_usage_in_stream: Option<bool>,
+    /// OpenRouter's order.
+    pub openrouter_sort: Option<String>,
+    /// OpenRouter's provider.
+    pub openrouter_pinned_provider: Option<String>,
+    /// What a server of this kind tolerates.
+    pub provider_profile: Option<String>,
+}
+
+/// A leg of a model: a route and its endpoint in one.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Leg {
+    /// Kind of API.
+    pub kind: Option<String>,
+    /// Share of the draw.
+    #[serde(deserialize_with = "number")]
+    pub weight: Option<f64>,
+    /// Address.
+    pub base_url: Option<String>,
+    /// Addresses of replicas.
+    pub backends: Option<Vec<BackendText>>,
+    /// Credential.
+    pub api_key: Option<String>,
+    /// Credentials.
+    pub api_keys: Option<Vec<String>>,
+    /// The upstream's name of the model.
+    pub provider_model_id: Option<String>,
+    /// Path of embeddings.
+    pub embeddings_path: Option<String>,
+    /// Skip it quietly when its variables are blank.
+    #[serde(deserialize_with = "switch")]
+    pub optional: Option<bool>,
+    /// Label for rows and metrics.
+    pub provider: Option<String>,
+    /// Its name for people.
+    pub provider_display_name: Option<String>,
+    /// RouteWise: kind of resource.
+    pub provider_type: Option<String>,
+    /// RouteWise.
+    pub quota: Option<Value>,
+    /// RouteWise.
+    pub quota_source: Option<Value>,
+    /// RouteWise.
+    pub quota_pool: Option<String>,
+    /// RouteWise.
+    pub concurrency: Option<Value>,
+    /// RouteWise.
+    pub concurrency_pool: Option<String>,
+    /// RouteWise.
+    pub routewise_pool: Option<String>,
+    /// 0 is tried first.
+    #[serde(deserialize_with = "number")]
+    pub priority: Option<i32>,
+    /// Pool that may run it.
+    pub pool: Option<String>,
+    /// Name of a shared endpoint.
+    pub endpoint: Option<String>,
+    /// How backends are ordered.
+    pub algorithm: Option<String>,
+    /// Keep sessions on their backend.
+    #[serde(deserialize_with = "switch")]
+    pub session_affinity: Option<bool>,
+    /// Active probes.
+    pub health_check: Option<Value>,
+    /// How a sleeping backend is woken.
+    pub wake: Option<Value>,
+    /// Drop parameters the model does not support.
+    #[serde(deserialize_with = "switch")]
+    pub drop_params: Option<bool>,
+    /// With one backend left and its circuit open, try it anyway.
+    #[serde(deserialize_with = "switch")]
+    pub single_backend_rescue: Option<bool>,
+    /// Speak HTTP/2 without being asked.
+    #[serde(deserialize_with = "switch")]
+    pub http2: Option<bool>,
+    /// Tokens of prompt and answer together.
+    #[serde(deserialize_with = "number")]
+    pub context_length: Option<u64>,
+    /// Tokens of an answer.
+    #[serde(deserialize_with = "number")]
+    pub max_output_length: Option<u64>,
+    /// What it takes.
+    pub input_modalities: Option<Vec<String>>,
+    /// What it gives.
+    pub output_modalities: Option<Vec<String>>,
+    /// Takes tools.
+    #[serde(deserialize_with = "switch")]
+    pub supports_tools: Option<bool>,
+    /// Takes `response_format`.
+    #[serde(deserialize_with = "switch")]
+    pub supports_structured_output: Option<bool>,
+    /// For the listing.
+    pub supported_params: Option<Vec<String>>,
+    /// For the listing.
+    pub reasoning_efforts: Option<Vec<String>>,
+    /// For the listing.
+    pub quantization: Option<String>,
+    /// Output processor.
+    pub processor: Option<String>,
+    /// Started on demand.
+    #[serde(deserialize_with = "switch")]
+    pub on_demand: Option<bool>,
+    /// Members put under every request body.
+    pub extra_body: Option<serde_json::Map<String, Value>>,
+    /// An SGLang server with priority scheduling.
+    #[serde(deserialize_with = "switch")]
+    pub priority_scheduling: Option<bool>,
+    /// Free form.
+    pub route_metadata: Option<serde_json::Map<String, Value>>,
+    /// How absent cache details are read.
+    #[serde(deserialize_with = "switch")]
+    pub null_cache_details_means_miss: Option<bool>,
+    /// Prices in USD per million tokens.
+    pub pricing: Option<BTreeMap<String, Value>>,
+    /// Prices by time of day.
+    pub pricing_schedule: Option<Value>,
+    /// Path of chat completions.
+    pub chat_path: Option<String>,
+    /// Header that carries the credential.
+    pub auth_header_name: Option<String>,
+    /// Its value.
+    pub auth_format: Option<String>,
+    /// False sends the credential in `x-api-key` instead.
+    #[serde(deserialize_with = "switch")]
+    pub use_bearer_auth: Option<bool>,
+    /// Further headers.
+    pub extra_headers: Option<BTreeMap<String, String>>,
+    /// Further query.
+    pub extra_query: Option<BTreeMap<String, String>>,
+    /// Ask for usage on streams (always done).
+    #[serde(deserialize_with = "switch")]
+    pub include_usage_in_stream: Option<bool>,
+    /// OpenRouter's order.
+    pub openrouter_sort: Option<String>,
+    /// OpenRouter's provider.
+    pub openrouter_pinned_provider: Option<String>,
+    /// What a server of this kind tolerates.
+    pub provider_profile: Option<String>,
+}
+
+/// A replica: an address, or an address and the host it runs on.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum BackendText {
+    /// An address.
+    Url(String),
+    /// An address and a host.
+    Placed(Placed),
+}
+
+/// A replica on a named host.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placed {
+    /// Address.
+    pub url: String,
+    /// Host.
+    #[serde(default, deserialize_with = "text")]
+    pub node: Option<String>,
+}
+
+impl BackendText {
+    /// The address.
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Url(url) => url,
+            Self::Placed(placed) => &placed.url,
+        }
+    }
+}

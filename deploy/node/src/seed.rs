@@ -1,0 +1,146 @@
+//! Files seed the catalogue: each record that comes from a file is written by compare-and-set when it differs
+//! from what is there; a model or endpoint that left the files is deleted, a key is revoked. Records made at
+//! run time are left alone.
+
+use std::collections::BTreeMap;
+
+use bus::{BusError, Change, Entry, Expected, Kv};
+use bytes::Bytes;
+use schemas::subject::{CATALOG_BUCKET, catalog};
+use serde_json::Value;
+
+/// A record could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The bucket refused.
+    #[error("the catalogue cannot be written")]
+    Bus(#[from] BusError),
+    /// A record cannot be turned into JSON.
+    #[error("a catalogue record cannot be written as JSON")]
+    Record(#[from] serde_json::Error),
+}
+
+/// Records by their key in the bucket.
+pub type Records = BTreeMap<String, Value>;
+
+/// Adds a record.
+pub fn record<T: serde::Serialize>(records: &mut Records, key: String, value: &T) -> Result<(), Error> {
+    records.insert(key, serde_json::to_value(value)?);
+    Ok(())
+}
+
+/// Everything in the bucket now.
+pub async fn current(kv: &dyn Kv) -> Result<BTreeMap<String, Entry>, Error> {
+    let mut changes = kv.watch(CATALOG_BUCKET).await?;
+    let mut entries = BTreeMap::new();
+    while let Some(change) = changes.recv().await {
+        match change {
+            Change::Entry(entry) => entries.insert(entry.key.clone(), entry),
+            Change::Current => break,
+        };
+    }
+    entries.retain(|_, entry| entry.value.is_some());
+    Ok(entries)
+}
+
+/// What a change of the bucket is to be.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Put(String, Value, Expected),
+    Delete(String, Expected),
+}
+
+/// Makes the bucket say what the files say. `complete` prefixes lose records of files that are no longer there.
+pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<(), Error> {
+    let present = current(kv).await?;
+    for step in steps(records, &present, complete) {
+        match step {
+            Step::Put(key, value, expected) => {
+                kv.put(CATALOG_BUCKET, &key, Bytes::from(serde_json::to_vec(&value)?), expected).await?;
+            }
+            Step::Delete(key, expected) => {
+                kv.delete(CATALOG_BUCKET, &key, expected).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (key, entry) in present {
+        let gone = !records.contains_key(key) && complete.iter().any(|prefix| key.starts_with(prefix));
+        let Some(mut old) = gone.then(|| parsed(entry)).flatten() else { continue };
+        if old.get("origin").is_some_and(|origin| origin != "file") {
+            continue;
+        }
+        let expected = Expected::Revision(entry.revision);
+        if !key.starts_with(catalog::KEY) {
+            steps.push(Step::Delete(key.clone(), expected));
+        } else if old.get("revoked") != Some(&Value::Bool(true)) {
+            old["revoked"] = Value::Bool(true);
+            steps.push(Step::Put(key.clone(), old, expected));
+        }
+    }
+    for (key, mut value) in records {
+        let old = present.get(&key).and_then(|entry| Some((parsed(entry)?, entry.revision)));
+        if let Some(made) = old.as_ref().and_then(|(old, _)| old.get("created_at")) {
+            value["created_at"] = made.clone();
+        }
+        match old {
+            Some((old, _)) if old == value => {}
+            Some((_, revision)) => steps.push(Step::Put(key, value, Expected::Revision(revision))),
+            None => steps.push(Step::Put(key, value, Expected::Absent)),
+        }
+    }
+    steps
+}
+
+fn parsed(entry: &Entry) -> Option<Value> {
+    serde_json::from_slice(entry.value.as_deref()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn present(entries: &[(&str, Value)]) -> BTreeMap<String, Entry> {
+        let entry = |(n, (key, value)): (usize, &(&str, Value))| {
+            let value = Some(Bytes::from(value.to_string()));
+            ((*key).to_owned(), Entry { key: (*key).to_owned(), value, revision: n as u64 + 1 })
+        };
+        entries.iter().enumerate().map(entry).collect()
+    }
+
+    #[test]
+    fn unchanged_records_are_not_written_and_keep_their_time() {
+        let old = present(&[("model.61", json!({ "origin": "file", "created_at": "then", "name": "a" }))]);
+        let same = Records::from([("model.61".into(), json!({ "origin": "file", "created_at": "now", "name": "a" }))]);
+        let other = Records::from([("model.61".into(), json!({ "origin": "file", "created_at": "now", "name": "b" }))]);
+
+        assert_eq!(steps(same, &old, &["model."]), []);
+        let expected = json!({ "origin": "file", "created_at": "then", "name": "b" });
+        assert_eq!(steps(other, &old, &["model."]), [Step::Put("model.61".into(), expected, Expected::Revision(1))]);
+    }
+
+    #[test]
+    fn what_left_the_files_is_deleted_and_keys_are_revoked() {
+        let old = present(&[
+            ("endpoint.61", json!({ "id": "a" })),
+            ("key.00", json!({ "origin": "file", "revoked": false })),
+            ("key.01", json!({ "origin": "runtime", "revoked": false })),
+        ]);
+
+        let steps = steps(Records::new(), &old, &["endpoint.", "key."]);
+
+        let revoked = json!({ "origin": "file", "revoked": true });
+        assert_eq!(
+            steps,
+            [
+                Step::Delete("endpoint.61".into(), Expected::Revision(1)),
+                Step::Put("key.00".into(), revoked, Expected::Revision(2)),
+            ]
+        );
+    }
+}

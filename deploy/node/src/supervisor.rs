@@ -1,0 +1,82 @@
+//! Runs roles together: each has a name, the first that stops stops all, and shutdown waits for every one.
+
+use std::future::Future;
+
+use tokio::task::{JoinError, JoinSet};
+
+/// Tasks with names.
+#[derive(Default)]
+pub struct Supervisor {
+    tasks: JoinSet<(&'static str, anyhow::Result<()>)>,
+}
+
+impl Supervisor {
+    /// Runs a role on this runtime.
+    pub fn spawn<E: Into<anyhow::Error>>(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        self.tasks.spawn(async move { (name, task.await.map_err(Into::into)) });
+    }
+
+    /// Runs a role on a thread of its own with its name, so that its CPU can be told apart.
+    pub fn spawn_thread<F, E>(&mut self, name: &'static str, task: impl FnOnce() -> F + Send + 'static) -> std::io::Result<()>
+    where
+        F: Future<Output = Result<(), E>>,
+        E: Into<anyhow::Error>,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let work = move || {
+            let result = runtime.block_on(task()).map_err(Into::into);
+            // Nobody waits any more when the process is being torn down.
+            let _ = done.send(result);
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        self.tasks.spawn(async move {
+            let result = ended.await.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread {name} panicked")));
+            (name, result)
+        });
+        Ok(())
+    }
+
+    /// The next role that ended, `None` when all have.
+    pub async fn ended(&mut self) -> Option<(&'static str, anyhow::Result<()>)> {
+        Some(named(self.tasks.join_next().await?))
+    }
+
+    /// Waits until the role `name` ended; the first failure of any role on the way is returned.
+    pub async fn wait_for(&mut self, name: &str) -> anyhow::Result<()> {
+        let mut outcome = Ok(());
+        while let Some((ended, result)) = self.ended().await {
+            if let (Ok(()), Err(error)) = (&outcome, result) {
+                outcome = Err(error.context(format!("{ended} failed")));
+            }
+            if ended == name {
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+fn named(joined: Result<(&'static str, anyhow::Result<()>), JoinError>) -> (&'static str, anyhow::Result<()>) {
+    joined.unwrap_or_else(|error| ("role", Err(anyhow::Error::from(error).context("a role panicked"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_failing_role_is_named() {
+        let mut supervisor = Supervisor::default();
+        supervisor.spawn("good", async { Ok::<(), anyhow::Error>(()) });
+        supervisor.spawn_thread("bad", || async { Err::<(), _>(anyhow::anyhow!("no disk")) }).expect("thread");
+
+        let result = supervisor.wait_for("bad").await;
+
+        assert_eq!(format!("{:#}", result.expect_err("failed")), "bad failed: no disk");
+    }
+}
