@@ -1,1 +1,3 @@
-//! Placeholder.
+//! Black-box tests: the real binary between a strict client and scripted upstreams, one module a topic.
+
+mod smoke;

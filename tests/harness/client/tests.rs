@@ -222,13 +222,16 @@ async fn tool_calls_come_together_from_their_fragments() {
 #[tokio::test]
 async fn a_call_without_an_answer_is_counted() {
     let (upstream, client) = pair();
-    upstream.script([Behaviour::closed(), Behaviour::reset()]);
+    upstream.script([Behaviour::closed(), Behaviour::reset(), Behaviour::hang()]);
 
     assert!(client.try_post_chat(&chat("u")).await.is_err());
     assert!(client.try_stream_chat(&chat_streamed("u")).await.is_err());
-    client.leave_chat_after(&chat("u"), Duration::ZERO).await;
+    client
+        .leave_chat_after(&chat("u"), Duration::from_millis(20))
+        .await;
 
     assert_eq!(client.log().unanswered(), 3);
+    upstream.wait_left(2).await;
 }
 
 #[tokio::test]
@@ -240,4 +243,50 @@ async fn raw_answers_are_taken_apart() {
     assert_eq!((answer.status(), answer.closed), (400, true));
     assert_eq!(answer.header("Content-Length"), "0");
     assert_eq!(answer.body(), "");
+}
+
+#[tokio::test]
+async fn over_http_2_an_answer_comes_and_leaving_ends_the_connection() {
+    use http_body_util::BodyExt;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .expect("a port");
+    let client = Client::new(listener.local_addr().expect("bound"), "k").http2();
+    let mut server = tokio::task::JoinSet::new();
+    server.spawn(async move {
+        for _ in 0..2 {
+            let (socket, _) = listener.accept().await.expect("a connection");
+            let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async {
+                assert_eq!(request.version(), http::Version::HTTP_2);
+                if request
+                    .into_body()
+                    .collect()
+                    .await
+                    .expect("a body")
+                    .to_bytes()
+                    .is_empty()
+                {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::new(
+                    bytes::Bytes::from_static(b"{}"),
+                )))
+            });
+            let executor = hyper_util::rt::TokioExecutor::new();
+            let connection = hyper::server::conn::http2::Builder::new(executor)
+                .serve_connection(hyper_util::rt::TokioIo::new(socket), service);
+            drop(connection.await);
+        }
+    });
+
+    assert_eq!(client.post_chat(&chat("u")).await.text(), "{}");
+    let silent = client.call("POST", "/", bytes::Bytes::new());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), silent)
+            .await
+            .is_err()
+    );
+
+    let ended = tokio::time::timeout(Duration::from_secs(2), server.join_next()).await;
+    assert!(matches!(ended, Ok(Some(Ok(())))), "{ended:?}");
 }

@@ -366,14 +366,22 @@ mod tests {
 
     #[tokio::test]
     async fn each_coded_piece_can_be_decoded_before_the_next_comes() {
-        let coded = encode(Some(Coding::Gzip), pieces(&["one ", "two"])).await;
+        use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZstdDecoder};
 
-        let first = coded.first().expect("a piece").bytes.clone();
-        let mut decoder = async_compression::tokio::bufread::GzipDecoder::new(first.as_ref());
-        let mut out = [0_u8; 4];
-        decoder.read_exact(&mut out).await.expect("decoded");
-
-        assert_eq!(&out, b"one ");
+        for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+            let coded = encode(Some(coding), pieces(&["one ", "two"])).await;
+            for (count, expected) in [(1, "one "), (3, "one two")] {
+                let bytes = join(coded.get(..count).expect("pieces"));
+                let mut out = vec![0_u8; expected.len()];
+                let read = match coding {
+                    Coding::Gzip => GzipDecoder::new(bytes.as_ref()).read_exact(&mut out).await,
+                    Coding::Brotli => BrotliDecoder::new(bytes.as_ref()).read_exact(&mut out).await,
+                    Coding::Zstd => ZstdDecoder::new(bytes.as_ref()).read_exact(&mut out).await,
+                };
+                assert!(read.is_ok(), "{coding:?}: {read:?}");
+                assert_eq!(out, expected.as_bytes(), "{coding:?}");
+            }
+        }
     }
 
     #[tokio::test]

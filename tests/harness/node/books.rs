@@ -1,0 +1,139 @@
+//! Reads a node's books through its API.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::config::OPERATOR_KEY;
+use super::{LOOK_EVERY, Node};
+
+/// How long a row may take to appear.
+const ROW_MAX: Duration = Duration::from_secs(5);
+/// Pages that are read at most.
+const PAGES_MAX: usize = 1000;
+
+impl Node {
+    /// Rows of `GET /api/v1/logs` with this query (without `?`), newest first, all pages.
+    pub async fn logs_api(&self, query: &str) -> Vec<Value> {
+        let client = self.client(OPERATOR_KEY);
+        let mut rows = Vec::new();
+        let mut after = String::new();
+        for _ in 0..PAGES_MAX {
+            let answer = client
+                .get(&format!("/api/v1/logs?limit=1000&{query}{after}"))
+                .await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let mut page = answer.json();
+            rows.append(page["data"].as_array_mut().expect("a list of rows"));
+            match page["next"].as_str() {
+                Some(cursor) => after = format!("&after={cursor}"),
+                None => return rows,
+            }
+        }
+        panic!("the request log has no last page");
+    }
+
+    /// Sums of `GET /api/v1/usage` with this query (without `?`).
+    pub async fn usage_api(&self, query: &str) -> Vec<Value> {
+        let answer = self
+            .client(OPERATOR_KEY)
+            .get(&format!("/api/v1/usage?{query}"))
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()["data"].as_array().expect("a list of sums").clone()
+    }
+
+    /// The row of a request, read with the operator's key; panics when it does not appear in five seconds.
+    pub async fn wait_row(&self, request_id: &str) -> Value {
+        self.wait_row_as(OPERATOR_KEY, request_id).await
+    }
+
+    /// The row of a request, read with `key`.
+    pub async fn wait_row_as(&self, key: &str, request_id: &str) -> Value {
+        assert!(!request_id.is_empty(), "the answer had no request id");
+        let client = self.client(key);
+        let deadline = Instant::now() + ROW_MAX;
+        loop {
+            let answer = client.get(&format!("/api/v1/logs/{request_id}")).await;
+            if answer.status == 200
+                && let Some(row) = row_of(answer.json())
+            {
+                return row;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no row of {request_id}: {} {}\n{}",
+                answer.status,
+                answer.text(),
+                self.logs().join("\n")
+            );
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until `GET /api/v1/logs` has `count` rows for this query; gives them.
+    pub async fn wait_rows(&self, query: &str, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + ROW_MAX;
+        loop {
+            let rows = self.logs_api(query).await;
+            if rows.len() >= count {
+                return rows;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{} rows instead of {count} for {query:?}",
+                rows.len()
+            );
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The metrics page.
+    pub async fn metrics(&self) -> String {
+        self.client("").get("/metrics").await.text()
+    }
+
+    /// The sum of a metric over its series; 0 when there is none.
+    pub async fn metric(&self, name: &str) -> f64 {
+        sum_of(&self.metrics().await, name).unwrap_or(0.0)
+    }
+}
+
+/// The row in an answer about one request: the object itself or what it holds as `row`.
+fn row_of(mut body: Value) -> Option<Value> {
+    for field in ["row", "data"] {
+        if body[field].is_object() {
+            body = body[field].take();
+        }
+    }
+    body["request_id"].is_string().then_some(body)
+}
+
+/// The sum of the series of a metric in a text page.
+pub(crate) fn sum_of(page: &str, name: &str) -> Option<f64> {
+    let value = |line: &str| {
+        let rest = line.strip_prefix(name)?;
+        if !rest.starts_with(['{', ' ']) {
+            return None;
+        }
+        rest.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    page.lines()
+        .filter_map(value)
+        .fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum_of;
+
+    #[test]
+    fn the_series_of_a_metric_are_summed() {
+        let page = "# TYPE a gauge\na{b=\"x y\"} 2\na{b=\"z\"} 3\nab 7\nc 0\n";
+
+        assert_eq!(sum_of(page, "a"), Some(5.0));
+        assert_eq!(sum_of(page, "c"), Some(0.0));
+        assert_eq!(sum_of(page, "d"), None);
+    }
+}
