@@ -26,4 +26,9 @@ case " $* " in
   *) set -- "$@" --idle-streams "$streams" ;;
 esac
 
-exec "$target/release/bench-run" --out "$target/bench/report.json" "$@"
+case " $* " in
+  *" --out"* | *" --help "*) ;;
+  *) set -- "$@" --out "$target/bench/report.json" ;;
+esac
+
+exec "$target/release/bench-run" "$@"

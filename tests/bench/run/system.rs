@@ -212,7 +212,7 @@ fn nginx_config(folder: &Path, listen: SocketAddr, upstream: SocketAddr) -> Stri
          daemon off;\n\
          pid {folder}/nginx.pid;\n\
          error_log {folder}/error.log error;\n\
-         events {{ worker_connections 19000; }}\n\
+         events {{ worker_connections 24000; }}\n\
          http {{\n\
            access_log off;\n\
            client_body_temp_path {folder}/body;\n\
