@@ -1,4 +1,26 @@
-//! The composition root.
+//! The composition root: configuration, adapters, and which roles run in this process. No business rules.
 
+pub mod catalog_files;
+pub mod check;
+pub mod command_line;
+pub mod config;
+pub mod data;
+pub mod discover;
 pub mod environment;
+pub mod key_command;
+pub mod keys;
+pub mod management;
+pub mod models;
+pub mod replay;
+pub mod secrets;
+pub mod seed;
+pub mod serve;
+pub mod settings;
+pub mod supervisor;
+pub mod telemetry;
 pub mod yaml;
+
+/// A command was typed wrongly; the text says how it is right.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);

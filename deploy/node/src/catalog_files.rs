@@ -1,0 +1,119 @@
+//! Everything that files, discovery and the demo say, as records of the catalogue and a book of credentials.
+
+use std::collections::BTreeMap;
+
+use bus::mint::Mint;
+use schemas::catalog::{self, CredentialRef, Origin, Tenant};
+use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::secret::Secret;
+use schemas::time::Timestamp;
+
+use crate::config::{self, Config};
+use crate::models::{Compiled, compile, file::ModelsFile, routing};
+use crate::seed::{self, Records};
+use crate::yaml::{Document, Problem};
+
+/// The demo model: answers with the last user message.
+const DEMO: &str = "models: [{ id: echo, name: Echo, provider: echo, supports_tools: true, supports_structured_output: true, \
+                    context_length: 131072, max_output_length: 131072 }]";
+
+/// Compiles models.yaml, routing.yaml and the demo model.
+pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Error> {
+    let mut compiled = Compiled::default();
+    if let Some(path) = &config.models_path {
+        let document = Document::parse(&path.display().to_string(), &config::read(path)?, &config.environment)?;
+        let file: ModelsFile = document.read()?;
+        compiled = compile::compile(&file, &document, now)?;
+    }
+    if let Some(path) = &config.routing_path {
+        let document = Document::parse(&path.display().to_string(), &config::read(path)?, &config.environment)?;
+        routing::apply(&document.read()?, &document, &mut compiled)?;
+    }
+    if config.demo {
+        let document = Document::parse("demo", DEMO, &config.environment)?;
+        compiled.extend(compile::compile(&document.read()?, &document, now)?);
+    }
+    Ok(compiled)
+}
+
+/// What the seeds need beside the compiled models.
+pub struct Seeds<'a> {
+    /// The node's configuration.
+    pub config: &'a Config,
+    /// Keys the digests of virtual keys.
+    pub api_key_secret: &'a Secret<Vec<u8>>,
+    /// Makes ids.
+    pub mint: &'a Mint,
+    /// The time of new records.
+    pub now: Timestamp,
+}
+
+impl Seeds<'_> {
+    /// The records of tenants, keys, models and endpoints.
+    pub fn records(&self, compiled: &Compiled) -> Result<Records, seed::Error> {
+        let mut records = Records::new();
+        let default = TenantId::from(DEFAULT_TENANT);
+        for id in std::iter::once(&default).chain(&self.config.tenants) {
+            let tenant = Tenant { id: id.clone(), origin: Origin::File };
+            seed::record(&mut records, catalog::tenant_key(id), &tenant)?;
+        }
+        for key in &self.config.keys {
+            let digest = gateway::caller::digest(self.api_key_secret.reveal(), key.key.reveal());
+            let grant = gateway::key::Grant {
+                name: key.name.as_str().into(),
+                tenant: key.tenant.clone(),
+                user: key.user.clone(),
+                role: key.role,
+                models: key.models.clone(),
+                expires_at: key.expires_at,
+            };
+            let record = gateway::key::record(self.mint, key.key.reveal(), grant, Origin::File, self.now);
+            seed::record(&mut records, catalog::key_key(&digest), &record)?;
+        }
+        for model in &compiled.models {
+            seed::record(&mut records, catalog::model_key(&model.id), model)?;
+        }
+        for endpoint in &compiled.endpoints {
+            seed::record(&mut records, catalog::endpoint_key(&endpoint.id), endpoint)?;
+        }
+        Ok(records)
+    }
+}
+
+/// The book of credentials that routers resolve references with.
+pub fn credentials(compiled: &Compiled) -> BTreeMap<CredentialRef, Secret<String>> {
+    compiled.credentials.clone()
+}
+
+/// Variables of HybridInference that change what it serves and that this version does not honour.
+const NOT_HONOURED: [&str; 16] = [
+    "ALERTS_ENABLED",
+    "BACKEND_EXTENSIONS",
+    "DB_HOST",
+    "DB_NAME",
+    "DB_PASSWORD",
+    "DB_USER",
+    "DISTRIBUTION_CONFIG_PATH",
+    "ENABLE_ROUTEWISE",
+    "GEOIP_COUNTRY_DB",
+    "IDENTITY_JWT_PRIVATE_KEY",
+    "QDRANT_BASE_URL",
+    "RAG_API_KEY",
+    "SLACK_WEBHOOK_URL",
+    "TRUST_CLOUDFLARE_HEADERS",
+    "TRUST_PROXY_HEADERS",
+    "TURNSTILE_SECRET_KEY",
+];
+
+/// Variables that are set and not honoured.
+pub fn not_honoured(config: &Config) -> Vec<Problem> {
+    let set = NOT_HONOURED.iter().filter(|name| config.environment.get(name).is_some());
+    set.map(|name| Problem {
+        file: "environment".into(),
+        line: 0,
+        path: (*name).to_owned(),
+        message: "it is set and this version does not honour it".into(),
+        remedy: "unset it".into(),
+    })
+    .collect()
+}

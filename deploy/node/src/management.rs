@@ -1,0 +1,71 @@
+//! Calls of the command line to the management API of a running node.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::command_line::Flags;
+use crate::config::Config;
+use crate::data;
+
+/// The node could not be asked, or refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The node holds the data directory and does not say where it listens.
+    #[error("a node runs on this data directory, but it does not say where it listens; start it again")]
+    NoAddress,
+    /// No credential was given.
+    #[error("a node runs on this data directory; give an operator's key with --key, or set WAYBILL_KEY or ADMIN_TOKEN")]
+    NoKey,
+    /// The node did not answer.
+    #[error("the node at {address} does not answer")]
+    Unreachable {
+        /// Where it should be.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The node said no.
+    #[error("the node refused with status {status}: {message}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// Its message.
+        message: String,
+    },
+}
+
+/// A running node.
+pub struct RunningNode {
+    address: SocketAddr,
+    key: String,
+    client: reqwest::Client,
+}
+
+impl RunningNode {
+    /// The node that runs on the configured data directory.
+    pub fn find(config: &Config, flags: &Flags) -> Result<Self, Error> {
+        let address = data::announced(&config.data_dir).ok_or(Error::NoAddress)?;
+        let given = flags.key.clone().or_else(|| config.environment.first(&["WAYBILL_KEY", "ADMIN_TOKEN"]).map(str::to_owned));
+        Ok(Self { address, key: given.ok_or(Error::NoKey)?, client: reqwest::Client::builder().no_proxy().build().unwrap_or_default() })
+    }
+
+    /// Calls `method path` with a JSON body; the answer's JSON.
+    pub async fn call(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> Result<Value, Error> {
+        let unreachable = |source| Error::Unreachable { address: self.address, source };
+        let mut request = self.client.request(method, format!("http://{}{path}", self.address)).bearer_auth(&self.key);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(unreachable)?;
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let message = answer.pointer("/error/message").and_then(Value::as_str).unwrap_or("no message").to_owned();
+        Err(Error::Refused { status: status.as_u16(), message })
+    }
+}
