@@ -1,1 +1,212 @@
-//! Tests.
+//! Usage in the places and forms it is told in, and its normal form.
+
+use proptest::prelude::*;
+use schemas::usage::UsageFlag as Flag;
+
+use super::*;
+use crate::chat::chunk;
+
+fn read(usage: &str) -> UsageFacts {
+    UsageFacts::read(usage).unwrap_or_else(|| panic!("nothing told: {usage}"))
+}
+
+fn in_chunk(members: &str) -> Option<UsageFacts> {
+    chunk::skim(format!("{{{members}}}").as_bytes())
+        .expect("a chunk")
+        .usage
+}
+
+fn normal(usage: &str) -> ([u64; 5], Vec<Flag>) {
+    let (usage, flags) = read(usage).normalize();
+    let counts = [
+        usage.input_tokens,
+        usage.cached_tokens,
+        usage.cache_write_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+    ];
+    (counts, flags)
+}
+
+#[test]
+fn classes_of_input_are_disjoint() {
+    let told = r#"{"prompt_tokens":17,"completion_tokens":5,"total_tokens":22,
+        "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":3},
+        "completion_tokens_details":{"reasoning_tokens":2}}"#;
+
+    assert_eq!(normal(told), ([10, 4, 3, 5, 2], vec![]));
+}
+
+#[test]
+fn figures_are_found_under_the_names_of_all_providers() {
+    for (told, expected) in [
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":20,"reasoning_tokens":7}"#,
+            [9, 0, 0, 20, 7],
+        ),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":20,"cached_tokens":4}"#,
+            [5, 4, 0, 20, 0],
+        ),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":20,"cache_read_tokens":4,"cache_write_tokens":1}"#,
+            [4, 4, 1, 20, 0],
+        ),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":3}"#,
+            [3, 6, 0, 1, 0],
+        ),
+        (
+            r#"{"completion_tokens":1,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":3}"#,
+            [3, 6, 0, 1, 0],
+        ),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":null,"cached_tokens":null}"#,
+            [9, 0, 0, 1, 0],
+        ),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":[],"completion_tokens_details":"x"}"#,
+            [9, 0, 0, 1, 0],
+        ),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":2},"cached_tokens":8}"#,
+            [7, 2, 0, 1, 0],
+        ),
+    ] {
+        assert_eq!(normal(told), (expected, vec![]), "{told}");
+    }
+}
+
+#[test]
+fn the_place_of_usage_is_found_and_the_nearest_one_counts() {
+    let usage = r#"{"prompt_tokens":1,"completion_tokens":2}"#;
+    let other = r#"{"prompt_tokens":5,"completion_tokens":6}"#;
+    let timings = r#""timings":{"prompt_n":7,"cache_n":2,"predicted_n":8,"prompt_ms":1.5}"#;
+    let found = |members: &str| in_chunk(members).map(|facts| (facts.prompt_tokens, facts.completion_tokens));
+    assert_eq!(found(&format!(r#""usage":{usage}"#)), Some((Some(1), Some(2))));
+    assert_eq!(
+        found(&format!(r#""x_groq":{{"id":"r","usage":{usage}}}"#)),
+        Some((Some(1), Some(2)))
+    );
+    assert_eq!(found(timings), Some((Some(9), Some(8))));
+    assert_eq!(
+        found(&format!(
+            r#"{timings},"x_groq":{{"usage":{other}}},"usage":{usage}"#
+        )),
+        Some((Some(1), Some(2)))
+    );
+    assert_eq!(
+        found(&format!(r#""usage":{usage},"usage":null,{timings}"#)),
+        Some((Some(1), Some(2)))
+    );
+    assert_eq!(
+        found(&format!(r#""usage":null,{timings}"#)),
+        Some((Some(9), Some(8)))
+    );
+    for nothing in [
+        r#""usage":null"#,
+        r#""usage":{}"#,
+        r#""usage":[1,2]"#,
+        r#""usage":5"#,
+        r#""x_groq":null,"timings":[]"#,
+    ] {
+        assert_eq!(found(nothing), None, "{nothing}");
+    }
+}
+
+#[test]
+fn odd_counts_are_brought_into_range_and_marked() {
+    for (count, expected) in [
+        ("7.0", (Some(7), false, false)),
+        ("7.9", (Some(7), true, false)),
+        ("7e0", (Some(7), false, false)),
+        ("-3", (Some(0), true, false)),
+        ("-0.5", (Some(0), true, false)),
+        ("\"7\"", (Some(7), true, false)),
+        ("\" 7 \"", (Some(7), true, false)),
+        ("10000000", (Some(TOKENS_MAX), false, false)),
+        ("10000001", (Some(TOKENS_MAX), true, false)),
+        ("99999999999999999999999", (Some(TOKENS_MAX), true, false)),
+        ("1e999", (Some(TOKENS_MAX), true, false)),
+        ("-1e999", (Some(0), true, false)),
+        ("null", (None, false, false)),
+        ("\"many\"", (None, false, true)),
+        ("\"\"", (None, false, true)),
+        ("\"inf\"", (None, false, true)),
+        ("true", (None, false, true)),
+        ("[7]", (None, false, true)),
+        ("{}", (None, false, true)),
+    ] {
+        let facts = in_chunk(&format!(
+            r#""usage":{{"prompt_tokens":1,"completion_tokens":{count}}}"#
+        ))
+        .expect("told");
+        assert_eq!(
+            (facts.completion_tokens, facts.clamped, facts.malformed),
+            expected,
+            "{count}"
+        );
+        assert_eq!(facts.odd(), expected.1 || expected.2);
+    }
+}
+
+#[test]
+fn usage_without_a_single_count_tells_nothing() {
+    assert_eq!(
+        UsageFacts::read(r#"{"prompt_tokens":"many","completion_tokens":[]}"#),
+        None
+    );
+    assert_eq!(UsageFacts::read(r#"{"total_tokens":5}"#), None);
+    assert_eq!(UsageFacts::read("[1,2,3]"), None);
+    assert_eq!(UsageFacts::read("{"), None);
+}
+
+#[test]
+fn contradictions_are_settled_and_flagged() {
+    let cached = r#"{"prompt_tokens":5,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":9}}"#;
+    assert_eq!(normal(cached), ([0, 9, 0, 1, 0], vec![Flag::CacheExceedsPrompt]));
+    let reasoning = r#"{"prompt_tokens":5,"completion_tokens":1,"reasoning_tokens":9}"#;
+    assert_eq!(
+        normal(reasoning),
+        ([5, 0, 0, 1, 1], vec![Flag::ReasoningExceedsOutput])
+    );
+    let total = r#"{"prompt_tokens":5,"completion_tokens":1,"total_tokens":7}"#;
+    assert_eq!(normal(total), ([5, 0, 0, 1, 0], vec![Flag::TotalMismatch]));
+    let all = r#"{"prompt_tokens":-5,"completion_tokens":"x","reasoning_tokens":9,"cached_tokens":1,"total_tokens":1}"#;
+    let flags = [
+        Flag::Clamped,
+        Flag::Malformed,
+        Flag::CacheExceedsPrompt,
+        Flag::ReasoningExceedsOutput,
+        Flag::TotalMismatch,
+    ];
+    assert_eq!(normal(all), ([0, 1, 0, 0, 0], flags.to_vec()));
+}
+
+proptest! {
+    #[test]
+    fn normal_usage_is_always_in_range(counts in proptest::collection::vec(proptest::option::of(any::<u64>()), 6)) {
+        let facts = UsageFacts {
+            prompt_tokens: counts[0],
+            completion_tokens: counts[1],
+            total_tokens: counts[2],
+            cached_tokens: counts[3],
+            cache_write_tokens: counts[4],
+            reasoning_tokens: counts[5],
+            ..UsageFacts::default()
+        };
+
+        let (usage, _) = facts.normalize();
+
+        let counts = [usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.output_tokens];
+        prop_assert!(counts.iter().all(|&count| count <= TOKENS_MAX));
+        prop_assert!(usage.reasoning_tokens <= usage.output_tokens);
+    }
+
+    #[test]
+    fn no_usage_makes_a_chunk_fail(number in "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,4})?(e[+-]?[0-9]{1,4})?") {
+        let facts = in_chunk(&format!(r#""usage":{{"prompt_tokens":{number},"completion_tokens":1}}"#));
+
+        prop_assert!(facts.and_then(|facts| facts.prompt_tokens).is_some_and(|count| count <= TOKENS_MAX));
+    }
+}

@@ -1,0 +1,162 @@
+//! Errors of upstreams, read from their recorded bodies, and our own.
+
+use serde_json::{Value, json};
+
+use crate::chat::error::{
+    ErrorCode, MESSAGE_CHARS_MAX, UpstreamError, error_event, is_context_overflow, openai_error,
+    parse_upstream_error,
+};
+
+const LLAMA_OVERFLOW: &[u8] =
+    include_bytes!("../../../tests/transcripts/llama.cpp/err_context_overflow.json");
+const VLLM_OVERFLOW: &[u8] = include_bytes!("../../../tests/transcripts/vllm/err_context_overflow.json");
+const VLLM_DEAD: &[u8] = include_bytes!("../../../tests/transcripts/vllm/err_engine_dead.json");
+const VLLM_NO_PATH: &[u8] = include_bytes!("../../../tests/transcripts/vllm/embeddings_404.json");
+const VLLM_NO_MODEL: &[u8] = include_bytes!("../../../tests/transcripts/vllm/err_unknown_model.json");
+const LLAMA_NO_IMAGE: &[u8] =
+    include_bytes!("../../../tests/transcripts/llama.cpp/err_image_unsupported.json");
+
+fn parse(body: &str) -> Option<UpstreamError> {
+    parse_upstream_error(body.as_bytes())
+}
+
+fn message(body: &str) -> Option<String> {
+    parse(body).and_then(|error| error.message)
+}
+
+#[test]
+fn recorded_errors_are_read() {
+    let overflow = parse_upstream_error(LLAMA_OVERFLOW).expect("an error");
+    assert_eq!(overflow.kind.as_deref(), Some("exceed_context_size_error"));
+    assert_eq!(
+        (overflow.code, overflow.status),
+        (Some(ErrorCode::Number(400)), Some(400))
+    );
+    let dead = parse_upstream_error(VLLM_DEAD).expect("an error");
+    assert_eq!(
+        (dead.kind.as_deref(), dead.status),
+        (Some("InternalServerError"), Some(500))
+    );
+    let model = parse_upstream_error(VLLM_NO_MODEL).expect("an error");
+    assert_eq!((model.param.as_deref(), model.status), (Some("model"), Some(404)));
+    let path = parse_upstream_error(VLLM_NO_PATH).expect("an error");
+    assert_eq!(path.message.as_deref(), Some("Not Found"));
+}
+
+#[test]
+fn errors_of_other_shapes_are_read() {
+    assert_eq!(message(r#"{"error":"plain"}"#).as_deref(), Some("plain"));
+    assert_eq!(message(r#"{"message":"flat"}"#).as_deref(), Some("flat"));
+    assert_eq!(
+        message(r#"{"detail":[{"loc":["body"],"msg":"field required"}]}"#).as_deref(),
+        Some("field required")
+    );
+    assert_eq!(
+        message(r#"{"detail":{"message":"inner"}}"#).as_deref(),
+        Some("inner")
+    );
+    assert_eq!(
+        message(r#"{"type":"error","error":{"type":"x","message":"m"}}"#).as_deref(),
+        Some("m")
+    );
+    let listed = parse(r#"[{"error":{"code":429,"message":"quota","status":"RESOURCE_EXHAUSTED"}}]"#)
+        .expect("an error");
+    assert_eq!(
+        (listed.kind.as_deref(), listed.status),
+        (Some("RESOURCE_EXHAUSTED"), Some(429))
+    );
+    let coded = parse(r#"{"error":{"message":"m","code":"429","status":503}}"#).expect("an error");
+    assert_eq!(
+        (coded.code, coded.status),
+        (Some(ErrorCode::Text("429".into())), Some(503))
+    );
+}
+
+#[test]
+fn bodies_of_no_known_shape_are_no_errors() {
+    for body in [
+        "",
+        "<html>502</html>",
+        "[]",
+        "[1]",
+        "null",
+        "{}",
+        r#"{"error":null}"#,
+        r#"{"ok":true}"#,
+        r#"{"message":1}"#,
+    ] {
+        assert_eq!(parse(body), None, "{body}");
+    }
+    assert_eq!(parse_upstream_error(b"{\"error\":\"\xFF\"}"), None);
+}
+
+#[test]
+fn a_long_message_is_cut_between_characters() {
+    let body = json!({ "error": { "message": "é".repeat(3_000), "code": "c".repeat(3_000) } }).to_string();
+
+    let error = parse(&body).expect("an error");
+
+    assert_eq!(error.message, Some("é".repeat(MESSAGE_CHARS_MAX)));
+    assert_eq!(error.code, Some(ErrorCode::Text("c".repeat(100))));
+}
+
+#[test]
+fn a_prompt_that_is_too_long_is_recognized_by_the_words_of_engines() {
+    assert!(is_context_overflow(400, LLAMA_OVERFLOW));
+    assert!(is_context_overflow(400, VLLM_OVERFLOW));
+    for body in [
+        r#"{"error":{"code":"context_length_exceeded"}}"#,
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "This model's Maximum Context Length is 8192 tokens",
+        "The input token count (40000) exceeds the maximum number of tokens allowed",
+        "maximum prompt length is 1",
+    ] {
+        for status in [400, 404, 413, 422] {
+            assert!(is_context_overflow(status, body.as_bytes()), "{body}");
+        }
+        for status in [200, 401, 429, 500, 503] {
+            assert!(!is_context_overflow(status, body.as_bytes()), "{body}");
+        }
+    }
+    for other in [
+        VLLM_DEAD,
+        VLLM_NO_MODEL,
+        VLLM_NO_PATH,
+        LLAMA_NO_IMAGE,
+        b"",
+        b"exceeds the input token count",
+    ] {
+        assert!(!is_context_overflow(400, other));
+    }
+}
+
+#[test]
+fn our_own_error_has_the_shape_of_the_dialect() {
+    let body = openai_error(
+        "no \"model\"\n",
+        "invalid_request_error",
+        "model_not_found",
+        Some("model"),
+        "id-1",
+    );
+
+    let expected = json!({"error": {
+        "message": "no \"model\"\n", "type": "invalid_request_error", "code": "model_not_found", "param": "model",
+        "request_id": "id-1",
+    }});
+    assert_eq!(serde_json::from_slice::<Value>(&body).expect("JSON"), expected);
+}
+
+#[test]
+fn our_own_error_as_an_event_is_one_line_of_data_and_ends_itself() {
+    let event = error_event("line\nbreak", "server_error", "upstream_error", None, "id-1");
+
+    let body = openai_error("line\nbreak", "server_error", "upstream_error", None, "id-1");
+    assert_eq!(event, [b"data: ", &body[..], b"\n\n"].concat());
+    assert!(!body.contains(&b'\n'));
+    let error = crate::chat::chunk::skim(&body)
+        .expect("an object")
+        .error
+        .expect("an error");
+    assert_eq!(error.code, Some(ErrorCode::Text("upstream_error".into())));
+}
