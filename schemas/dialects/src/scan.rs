@@ -1,22 +1,26 @@
 //! Byte search and nesting depth: the two passes over raw text that run before a parser sees it.
 //! The search looks at a block at a time, so that long strings cost little.
 
-/// Bytes looked at together; a block compiles to a handful of vector instructions.
+/// Bytes looked at together in long text; a block compiles to a handful of vector instructions.
 const BLOCK_BYTES: usize = 32;
+/// A word with each byte 1.
+const ONES: u64 = u64::MAX / 255;
+/// A word with the top bit of each byte set.
+const TOPS: u64 = ONES << 7;
 
 /// The first place of `first` or `second` in `text`.
 pub(crate) fn find_either(text: &[u8], first: u8, second: u8) -> Option<usize> {
-    let mut offset = 0;
-    let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
-    for block in blocks {
-        if block_holds(block, first, second) {
-            break;
-        }
-        offset += BLOCK_BYTES;
+    let (head, rest) = text.split_at_checked(BLOCK_BYTES).unwrap_or((text, &[]));
+    if let Some(found) = find_by_words(head, first, second) {
+        return Some(found);
     }
-    let tail = text.get(offset..).unwrap_or(rest);
-    let found = tail.iter().position(|&byte| byte == first || byte == second)?;
-    Some(offset + found)
+    let (blocks, _) = rest.as_chunks::<BLOCK_BYTES>();
+    let clean = blocks
+        .iter()
+        .take_while(|block| !block_holds(block, first, second))
+        .count();
+    let offset = head.len() + clean * BLOCK_BYTES;
+    find_by_words(text.get(offset..)?, first, second).map(|found| offset + found)
 }
 
 /// True when the block has one of the two bytes; without early exit, which is what makes it fast.
@@ -25,9 +29,43 @@ fn block_holds(block: &[u8; BLOCK_BYTES], first: u8, second: u8) -> bool {
     block.iter().fold(0, |held, &byte| held | hit(byte)) != 0
 }
 
+/// The same search, eight bytes at a time: finds near places at once.
+fn find_by_words(text: &[u8], first: u8, second: u8) -> Option<usize> {
+    let (words, rest) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let zeros =
+            zero_bytes(word ^ (ONES * u64::from(first))) | zero_bytes(word ^ (ONES * u64::from(second)));
+        if zeros != 0 {
+            return Some(index * 8 + zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    let found = rest.iter().position(|&byte| byte == first || byte == second)?;
+    Some(words.len() * 8 + found)
+}
+
+/// The top bit of each byte that is zero; exact up to the lowest such byte, which is all that is used.
+const fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word & TOPS
+}
+
+/// Opening brackets of any kind, those in strings included.
+fn brackets(text: &[u8]) -> usize {
+    let in_lane = |lane: &[u8]| {
+        lane.iter()
+            .fold(0_u8, |count, &byte| count + u8::from(matches!(byte, b'{' | b'[')))
+    };
+    text.chunks(usize::from(u8::MAX))
+        .map(|lane| usize::from(in_lane(lane)))
+        .sum()
+}
+
 /// True when arrays and objects nest deeper than `depth_max` somewhere in the JSON text. Iterative, so that
 /// hostile nesting costs no stack; brackets in strings do not count. Says nothing about validity.
 pub(crate) fn nests_deeper_than(text: &[u8], depth_max: usize) -> bool {
+    if brackets(text) <= depth_max {
+        return false;
+    }
     let mut depth: usize = 0;
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -68,6 +106,7 @@ mod tests {
     #[test]
     fn brackets_in_strings_do_not_count_as_nesting() {
         assert!(!nests_deeper_than(br#"{"a":"[[[[\"[[[["}"#, 1));
+        assert!(nests_deeper_than(br#"{"a":"[[[[","b":[]}"#, 1));
         assert!(nests_deeper_than(br#"{"a":["\\",[1]]}"#, 2));
         assert!(!nests_deeper_than(br#"{"a":["\\",[1]]}"#, 3));
     }
@@ -81,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_search_agrees_with_a_byte_by_byte_search(text in proptest::collection::vec(0_u8..6, 0..200)) {
+        fn the_search_agrees_with_a_byte_by_byte_search(text in proptest::collection::vec(prop_oneof![60 => 0_u8..1, 1 => 0_u8..4, 1 => 128_u8..=255], 0..200)) {
             let expected = text.iter().position(|&byte| byte == 1 || byte == 2);
 
             prop_assert_eq!(find_either(&text, 1, 2), expected);
