@@ -19,6 +19,7 @@ pub mod mint;
 pub mod publisher;
 pub mod segment;
 pub mod spool;
+mod sync;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

@@ -1,19 +1,182 @@
-//! Carries the spool's events to the log and trims the spool by the ledger's mark.
+//! Carries the spool's events to the log, and trims the spool by the ledger's mark.
+//!
+//! Every event is published under its own id in the order of its sequences and again until the log has taken
+//! it; nothing is skipped. Only what survives the machine is published, so a sequence never gets two ids.
+//! That the log has an event is not the end: it leaves the spool when the ledger's mark has passed it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use schemas::subject::MARK_BUCKET;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
 
 use crate::spool::Spool;
-use crate::{Bus, BusError, Kv};
+use crate::{Bus, BusError, Change, Entry, Kv, Message};
 
-/// Publishes until `shutdown`.
+/// Most events in one publish.
+const BATCH_EVENTS_MAX: usize = 256;
+/// Once there is something to publish, so long is waited for more of it.
+const GATHER: Duration = Duration::from_millis(2);
+/// The first and the longest pause after a failure.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a shutdown waits for the log to take what is left.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Publishes until `shutdown`, then what is left within [`FAREWELL`]. Failures of the bus are retried without
+/// end; what a shutdown leaves behind is published at the next start.
 pub async fn run(
     spool: Spool,
     bus: Arc<dyn Bus>,
     kv: Arc<dyn Kv>,
     shutdown: CancellationToken,
 ) -> Result<(), BusError> {
-    let _ = (spool, bus, kv, shutdown);
-    unimplemented!()
+    let mut publisher = Publisher {
+        next: 1,
+        pause: PAUSE_MIN,
+        spool,
+        bus,
+        kv,
+    };
+    let served = shutdown.run_until_cancelled(publisher.serve()).await;
+    if served.is_none() {
+        publisher.farewell().await;
+    }
+    Ok(())
 }
+
+struct Publisher {
+    spool: Spool,
+    bus: Arc<dyn Bus>,
+    kv: Arc<dyn Kv>,
+    /// The next sequence to publish.
+    next: u64,
+    pause: Duration,
+}
+
+impl Publisher {
+    /// Never returns; may be dropped at any point: an event that is published twice is stored once.
+    async fn serve(&mut self) {
+        let mut marks = self.watch().await;
+        self.next = self.spool.marked() + 1;
+        loop {
+            tokio::select! {
+                change = marks.recv() => match change {
+                    Some(Change::Entry(entry)) => self.trim(&entry),
+                    Some(Change::Current) => {}
+                    None => {
+                        warn!("the watch of the ledger's marks ended");
+                        self.pause().await;
+                        marks = self.watch().await;
+                    }
+                },
+                () = self.spool.changed(), if !self.has_more() => sleep(GATHER).await,
+                () = std::future::ready(()), if self.has_more() => self.publish().await,
+            }
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        self.spool.readable() >= self.next
+    }
+
+    /// Follows the marks; what is marked already is applied when this returns.
+    async fn watch(&mut self) -> mpsc::Receiver<Change> {
+        loop {
+            match self.kv.watch(MARK_BUCKET).await {
+                Ok(mut marks) => {
+                    while let Some(change) = marks.recv().await {
+                        match change {
+                            Change::Entry(entry) => self.trim(&entry),
+                            Change::Current => return marks,
+                        }
+                    }
+                    warn!("the watch of the ledger's marks ended before it had told all");
+                }
+                Err(problem) => {
+                    warn!(
+                        error = &problem as &dyn std::error::Error,
+                        "the ledger's marks cannot be watched"
+                    );
+                }
+            }
+            self.pause().await;
+        }
+    }
+
+    fn trim(&self, entry: &Entry) {
+        if entry.key != self.spool.id().as_str() {
+            return;
+        }
+        if let Some(mark) = entry.value.as_deref().and_then(mark) {
+            self.spool.trim(mark);
+        } else {
+            warn!(
+                record.revision = entry.revision,
+                "a mark of the ledger is not a number"
+            );
+        }
+    }
+
+    /// Publishes one batch, or pauses after a failure.
+    async fn publish(&mut self) {
+        if let Err(problem) = self.try_publish().await {
+            warn!(
+                error = &*problem,
+                next = self.next,
+                "events stay in the spool: they are published again"
+            );
+            self.pause().await;
+        } else {
+            self.pause = PAUSE_MIN;
+        }
+    }
+
+    async fn try_publish(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let batch = self.spool.read(self.next, BATCH_EVENTS_MAX)?;
+        let Some(last) = batch.last().map(|(sequence, _)| *sequence) else {
+            // A declared hole, or events that were trimmed, end in front of an event that is not readable yet.
+            self.next = self.spool.readable() + 1;
+            return Ok(());
+        };
+        let messages: Vec<Message> = batch.into_iter().map(|(_, message)| message).collect();
+        self.bus.publish(&messages).await?;
+        self.next = last + 1;
+        Ok(())
+    }
+
+    async fn pause(&mut self) {
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+
+    async fn farewell(&mut self) {
+        let deadline = Instant::now() + FAREWELL;
+        let left = async {
+            while self.next <= self.spool.appended() {
+                if self.has_more() {
+                    self.publish().await;
+                } else {
+                    self.spool.changed().await;
+                }
+            }
+        };
+        if timeout_at(deadline, left).await.is_err() {
+            error!(
+                left = self.spool.appended() + 1 - self.next,
+                "events stay in the spool until the next start"
+            );
+        }
+    }
+}
+
+/// A mark is a sequence in decimal.
+fn mark(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

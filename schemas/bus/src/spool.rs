@@ -1,26 +1,46 @@
-//! The gateway's own outbox: what "answered = billed" stands on.
+//! The gateway's own outbox: what "answered = billed" stands on. A waybill is in the spool before the last
+//! byte of its answer leaves; it stays until the ledger's mark says that the books have it.
+//!
+//! Records are intents (a request is about to run; unnumbered) and events (numbered from 1 without holes, the
+//! envelope as it is published). An append is one write. A record survives the process at once and the machine
+//! within 20 ms; readers see only what survives the machine, so that nothing is published under a number that
+//! could be given away again. A request whose intent was never followed by its waybill is an [`Orphan`].
 
+mod ages;
+mod read;
+mod recover;
+mod trim;
+mod write;
+
+use std::collections::HashMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use schemas::event::Fact;
 use schemas::event::request::{RequestAccepted, RequestSettled};
 use schemas::event::spool::SpoolLost;
-use schemas::id::{EventId, SpoolId, TenantId};
-use schemas::limit::Reservation;
+use schemas::id::{EventId, RequestId, SpoolId, TenantId};
+use schemas::limit::{Reservation, SPOOL_RESERVATION_BYTES};
 use schemas::time::Timestamp;
+use tokio::sync::Notify;
 
+use self::ages::Ages;
 use crate::Message;
 use crate::clock::Clock;
 use crate::mint::Mint;
+use crate::segment::files::{Files, Unsynced};
+use crate::sync::{Flusher, Target};
 
-/// What survives what.
+/// What a settled request survives before its answer's end mark leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// A record survives the death of the process.
+    /// The death of the process.
     #[default]
     Process,
-    /// A record survives the death of the machine.
+    /// The death of the machine.
     Machine,
 }
 
@@ -31,7 +51,7 @@ pub struct Options {
     pub dir: PathBuf,
     /// The cluster's name, a part of the source.
     pub cluster: String,
-    /// Most bytes of records and reservations together.
+    /// Most bytes of records and reservations together, after which no new request is let in.
     pub bytes_max: u64,
     /// What a settled request survives.
     pub durability: Durability,
@@ -46,24 +66,21 @@ pub enum Error {
         /// Its directory.
         dir: PathBuf,
     },
-    /// Its directory holds records but not the id they were written under.
-    #[error("the spool {} has no readable spool.id", dir.display())]
+    /// Its directory holds records but not the id under which they were written.
+    #[error("the spool {} has lost its file spool.id", dir.display())]
     Identity {
         /// Its directory.
         dir: PathBuf,
     },
-    /// The disk refused.
+    /// The disk refused; nothing was appended.
     #[error("the spool on disk failed")]
-    Disk(#[source] std::io::Error),
-    /// The record does not serialize, or is larger than a record may be.
-    #[error("the record cannot be written")]
-    Record(#[source] serde_json::Error),
+    Disk(#[from] std::io::Error),
+    /// The record does not serialize.
+    #[error("the record cannot be serialized")]
+    Record(#[from] serde_json::Error),
     /// The record is larger than a record may be.
-    #[error("the record has {bytes} bytes, more than a record may have")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
+    #[error(transparent)]
+    TooLarge(#[from] crate::segment::TooLarge),
 }
 
 /// No room for another running request.
@@ -74,9 +91,9 @@ pub struct Full;
 /// What a restart found.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// Requests that were running when the process died.
+    /// Requests that were running when the process died, oldest first. They stay orphans until settled.
     pub orphans: Vec<Orphan>,
-    /// Ranges that no reader can recover; already declared as events.
+    /// Ranges that nobody can read any more; already appended as events.
     pub lost: Vec<SpoolLost>,
 }
 
@@ -90,7 +107,7 @@ pub struct Orphan {
 /// A numbered record that is in the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// Its place: dense per spool, from 1.
+    /// Its place: from 1, without holes.
     pub sequence: u64,
     /// The event's id.
     pub id: EventId,
@@ -107,7 +124,7 @@ pub struct Gauges {
     pub reserved_bytes: u64,
     /// Running requests that hold bytes.
     pub reservations_open: u64,
-    /// Age of the oldest event that the ledger has not marked; 0 when there is none.
+    /// Age of the oldest event that the ledger has not marked, within a second; 0 when there is none.
     pub oldest_seconds: u64,
     /// Newest sequence.
     pub appended: u64,
@@ -115,15 +132,60 @@ pub struct Gauges {
     pub marked: u64,
 }
 
-/// A spool; cheap to clone.
+/// A spool; cheap to clone. The directory is free again when the last clone is gone.
 #[derive(Clone)]
 pub struct Spool {
+    // Before `shared`: the thread ends before the directory is unlocked.
+    flusher: Arc<Flusher>,
     shared: Arc<Shared>,
 }
 
 struct Shared {
     id: SpoolId,
     source: String,
+    /// The source as a JSON string.
+    source_json: String,
+    bytes_max: u64,
+    durability: Durability,
+    clock: Arc<dyn Clock>,
+    mint: Arc<Mint>,
+    state: Mutex<State>,
+    /// Bytes on disk, as of the last write.
+    bytes: AtomicU64,
+    reserved_bytes: AtomicU64,
+    reservations_open: AtomicU64,
+    /// Where the publisher reads on.
+    reading: Mutex<Option<read::Reading>>,
+    changed: Notify,
+    _lock: File,
+}
+
+/// What a segment's owner notes about it.
+#[derive(Debug, Default)]
+struct Notes {
+    /// Newest sequence in this file or before it.
+    last: u64,
+    /// Intents here that are not settled.
+    intents_open: u32,
+}
+
+struct State {
+    files: Files<Notes>,
+    /// The next sequence.
+    next: u64,
+    marked: u64,
+    open: HashMap<RequestId, Intent>,
+    ages: Ages,
+    /// Used again by each append.
+    record: Vec<u8>,
+}
+
+/// Where an intent that is not settled stands.
+#[derive(Debug, Clone, Copy)]
+struct Intent {
+    ordinal: u64,
+    offset: u64,
+    bytes: usize,
 }
 
 impl Spool {
@@ -133,8 +195,7 @@ impl Spool {
         clock: Arc<dyn Clock>,
         mint: Arc<Mint>,
     ) -> Result<(Self, Recovered), Error> {
-        let _ = (options, clock, mint);
-        unimplemented!()
+        recover::open(&options, clock, mint)
     }
 
     /// Its id, minted with the directory.
@@ -147,70 +208,144 @@ impl Spool {
         &self.shared.source
     }
 
-    /// Holds room for the records of one request.
+    /// Holds room for the records of one request. A full spool refuses here and nowhere else.
     pub fn reserve(&self) -> Result<Reservation, Full> {
-        unimplemented!()
+        let shared = &*self.shared;
+        let held = shared
+            .reserved_bytes
+            .fetch_add(SPOOL_RESERVATION_BYTES, Ordering::AcqRel);
+        let wanted = shared
+            .bytes
+            .load(Ordering::Acquire)
+            .saturating_add(held)
+            .saturating_add(SPOOL_RESERVATION_BYTES);
+        if wanted > shared.bytes_max {
+            shared
+                .reserved_bytes
+                .fetch_sub(SPOOL_RESERVATION_BYTES, Ordering::AcqRel);
+            return Err(Full);
+        }
+        shared.reservations_open.fetch_add(1, Ordering::AcqRel);
+        Ok(Reservation {
+            spool_bytes: SPOOL_RESERVATION_BYTES,
+        })
     }
 
     /// Gives a reservation back.
     pub fn give_back(&self, reservation: Reservation) {
-        let _ = reservation;
-        unimplemented!()
+        if reservation.spool_bytes > 0 {
+            self.shared
+                .reserved_bytes
+                .fetch_sub(reservation.spool_bytes, Ordering::AcqRel);
+            self.shared.reservations_open.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
-    /// Notes that a request is about to run: an unnumbered record.
+    /// Notes that a request is about to run: an unnumbered record. Refused once a sync has failed, since what
+    /// runs then might never be billed.
     pub fn intend(&self, intent: &RequestAccepted) -> Result<(), Error> {
-        let _ = intent;
-        unimplemented!()
+        if self.flusher.synced().failed {
+            return Err(Error::Disk(std::io::Error::other("a sync of the spool failed")));
+        }
+        self.shared.intend(intent)?;
+        self.flusher.written();
+        Ok(())
     }
 
     /// Appends a fact as a numbered envelope.
     pub fn append<F: Fact>(&self, tenant: &TenantId, now: Timestamp, fact: &F) -> Result<Appended, Error> {
-        let _ = (tenant, now, fact);
-        unimplemented!()
+        let appended = self.shared.append(tenant, now, fact, None)?;
+        self.flusher.written();
+        Ok(appended)
     }
 
     /// Appends a waybill and closes the intent of its request.
     pub fn settle(&self, now: Timestamp, settled: &RequestSettled) -> Result<Appended, Error> {
-        let _ = (now, settled);
-        unimplemented!()
+        let appended = self
+            .shared
+            .append(&settled.tenant, now, settled, Some(settled.request_id))?;
+        self.flusher.written();
+        Ok(appended)
     }
 
-    /// Returns once the record is as durable as the options say.
+    /// Returns once the record is as durable as the options say: at once for [`Durability::Process`]. Under
+    /// [`Durability::Machine`] it never returns after a sync has failed, for the end mark must not leave then.
     pub async fn durable(&self, sequence: u64) {
-        let _ = sequence;
-        unimplemented!()
+        match self.shared.durability {
+            Durability::Process => {}
+            Durability::Machine => {
+                if !self.flusher.reach(sequence).await {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
     }
 
-    /// Events at and after `from`, in order, at most `messages_max`: those that are on disk for good.
+    /// Events at and after `from`, in order, at most `messages_max`: those that survive the machine. One reader
+    /// at a time reads fast: it goes on where the last read ended.
     pub fn read(&self, from: u64, messages_max: usize) -> Result<Vec<(u64, Message)>, Error> {
-        let _ = (from, messages_max);
-        unimplemented!()
+        self.shared.read(from, self.readable(), messages_max)
     }
 
-    /// Notes that the ledger has everything up to `mark`, and drops what nobody needs.
+    /// Newest sequence that [`Spool::read`] shows.
+    pub fn readable(&self) -> u64 {
+        self.flusher.synced().upto
+    }
+
+    /// Notes that the ledger has everything up to `mark`, and drops the leading files that nobody needs: every
+    /// event in them is marked and every request that began in them is settled.
     pub fn trim(&self, mark: u64) {
-        let _ = mark;
-        unimplemented!()
+        self.shared.trim(mark);
+        self.flusher.written();
     }
 
     /// Newest sequence.
     pub fn appended(&self) -> u64 {
-        unimplemented!()
+        self.shared.state.lock().next - 1
     }
 
     /// Newest sequence up to which the ledger has everything.
     pub fn marked(&self) -> u64 {
-        unimplemented!()
+        self.shared.state.lock().marked
     }
 
     /// Figures for metrics.
     pub fn gauges(&self) -> Gauges {
-        unimplemented!()
+        let shared = &*self.shared;
+        let state = shared.state.lock();
+        let unmarked = state.marked + 1;
+        let oldest = if unmarked < state.next {
+            state.ages.of(unmarked)
+        } else {
+            None
+        };
+        Gauges {
+            bytes: shared.bytes.load(Ordering::Acquire),
+            bytes_max: shared.bytes_max,
+            reserved_bytes: shared.reserved_bytes.load(Ordering::Acquire),
+            reservations_open: shared.reservations_open.load(Ordering::Acquire),
+            oldest_seconds: oldest.map_or(0, |time| shared.clock.now().millis_since(time) / 1_000),
+            appended: state.next - 1,
+            marked: state.marked,
+        }
     }
 
-    /// Returns when there is more to read.
+    /// Returns when there may be more to read than at the last call; for the one reader.
     pub async fn changed(&self) {
-        unimplemented!()
+        self.shared.changed.notified().await;
     }
 }
+
+impl Target for Shared {
+    fn begin(&self) -> (Unsynced, u64) {
+        let mut state = self.state.lock();
+        (state.files.take_unsynced(), state.next - 1)
+    }
+
+    fn done(&self) {
+        self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;
