@@ -8,12 +8,23 @@
 //!
 //! Applying an event twice, or in another order, changes nothing.
 
+mod apply;
+pub mod coverage;
+pub mod fold;
+mod query;
+pub mod rebuild;
+pub mod record;
+mod state;
 pub mod store;
+pub mod usage;
 
 use std::sync::Arc;
 
+use apply::Applier;
 use bus::{Bus, Kv};
+use query::Desk;
 use serde::Deserialize;
+use state::State;
 use store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +45,12 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { batch_events_max: 500, gather_ms: 5, mark_interval_ms: 500, drain_seconds: 5 }
+        Self {
+            batch_events_max: 500,
+            gather_ms: 5,
+            mark_interval_ms: 500,
+            drain_seconds: 5,
+        }
     }
 }
 
@@ -50,7 +66,12 @@ pub struct Ports {
 impl Ports {
     /// Connects a ledger.
     pub fn new(bus: Arc<dyn Bus>, kv: Arc<dyn Kv>, store: Arc<dyn Store>) -> Self {
-        Self { bus, kv, store, progress: Arc::new(watch::Sender::new(0)) }
+        Self {
+            bus,
+            kv,
+            store,
+            progress: Arc::new(watch::Sender::new(0)),
+        }
     }
 
     /// Follows how far the ledger is.
@@ -87,9 +108,19 @@ pub enum Error {
     Store(#[from] store::StoreError),
 }
 
-/// Keeps the books until `shutdown`, then applies what is already in the log and returns.
+/// Keeps the books until `shutdown`, then applies what is already in the log and returns. While the database
+/// is away, events wait in the log and questions are answered with `unavailable`.
 pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> Result<(), Error> {
-    drop((config, ports));
-    shutdown.cancelled().await;
-    Ok(())
+    let state = Arc::new(State::default());
+    let desk = Desk::open(&*ports.bus, Arc::clone(&ports.store), Arc::clone(&state)).await?;
+    let applier = Applier::new(config, ports, state);
+    // Questions are answered as long as events are applied, and no longer.
+    let closing = CancellationToken::new();
+    let applying = async {
+        let result = applier.run(shutdown).await;
+        closing.cancel();
+        result
+    };
+    let (result, ()) = tokio::join!(applying, desk.run(closing.clone()));
+    result
 }

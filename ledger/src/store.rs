@@ -1,23 +1,129 @@
-//! The Store port: where the books are kept.
+//! The Store port: where the books are kept. Adapters differ in the database, never in what they promise;
+//! `conformance` has one function per promise and every adapter runs it.
 
 pub mod sqlite;
 
-use async_trait::async_trait;
+#[cfg(test)]
+mod conformance;
 
-/// Where the books are kept.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use schemas::id::RequestId;
+use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
+
+use crate::coverage::Coverage;
+use crate::fold::{Group, Standing, Sums};
+use crate::record::{Record, Waybill};
+
+/// Where the books are kept. Rows are unique by request id, sums move by differences, and both move in one
+/// transaction with the raw envelopes and the cursor: delivery that repeats or reorders leaves exact books.
 #[async_trait]
 pub trait Store: Send + Sync {
+    /// How far the stream is applied: where reading resumes, never whether an event counts.
+    async fn cursor(&self) -> Result<Option<Cursor>, StoreError>;
+
+    /// Which events of each source are kept.
+    async fn coverage(&self) -> Result<Coverage, StoreError>;
+
+    /// What the books hold about these requests; nothing for a request without a row.
+    async fn existing(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Standing>, StoreError>;
+
+    /// Writes a batch, all of it or nothing. The cursor moves by compare-and-set: a writer who was overtaken
+    /// gets [`StoreError::Superseded`] and has changed nothing. An envelope that is kept already is not kept again.
+    async fn apply(&self, batch: &Batch) -> Result<Applied, StoreError>;
+
+    /// Once it returns, everything applied before the call survives the loss of the machine.
+    async fn sync(&self) -> Result<(), StoreError>;
+
+    /// A page of rows, newest first. Following `next` walks every row once, also while rows are added.
+    async fn logs(&self, query: &LogsQuery) -> Result<LogsAnswer, StoreError>;
+
+    /// One row and its envelope.
+    async fn log(&self, query: &LogQuery) -> Result<LogAnswer, StoreError>;
+
+    /// Sums by group and bucket, oldest bucket first. `from` is cut down and `to` is filled up to whole 15 minutes.
+    async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError>;
+
+    /// Computes rows and sums from the raw envelopes and puts them in the place of what was there, at once.
+    async fn rebuild(&self) -> Result<RebuildAnswer, StoreError>;
+
     /// True when the database answers.
     async fn healthy(&self) -> bool;
+}
+
+/// A place in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// Birth of the stream, microseconds since the epoch: another birth is another stream.
+    pub stream_created: i64,
+    /// The last sequence applied, 0 before the first.
+    pub sequence: u64,
+}
+
+/// What one transaction writes.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The cursor as it must stand, `None` before the first batch.
+    pub expected: Option<Cursor>,
+    /// The cursor afterwards.
+    pub next: Cursor,
+    /// Envelopes to keep.
+    pub records: Vec<Record>,
+    /// Rows to insert or to put in the place of the request's row.
+    pub rows: Vec<Arc<Waybill>>,
+    /// By how much sums move.
+    pub sums: BTreeMap<Group, Sums>,
+    /// Marks of the sources, as they stand afterwards. They never go back.
+    pub marks: Vec<(Arc<str>, u64)>,
+}
+
+/// What a transaction did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// Envelopes that were not kept before.
+    pub events: u64,
 }
 
 /// Why the database did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database is away or busy: try again.
+    /// The database is away, busy or full: try again.
     #[error("the database is not available")]
     Unavailable(#[source] sqlx::Error),
-    /// The directory cannot be used.
+    /// Somebody else moved the cursor: read it again and go on from there.
+    #[error("another ledger has moved the cursor")]
+    Superseded,
+    /// The database refused: trying again is of no use.
+    #[error("the database refused")]
+    Refused(#[source] sqlx::Error),
+    /// The tables are not those of this version.
+    #[error("the database's tables cannot be brought up to date")]
+    Migration(#[source] sqlx::migrate::MigrateError),
+    /// A column holds what this version does not understand.
+    #[error("column {column} of the database cannot be read")]
+    Unreadable {
+        /// The column.
+        column: &'static str,
+    },
+    /// The directory or a file in it cannot be used.
     #[error("the database's directory cannot be used")]
     Directory(#[source] std::io::Error),
+    /// The question names a time zone that does not exist.
+    #[error("the time zone is not known")]
+    TimeZone,
+    /// The question asks for more than an answer may hold.
+    #[error("the answer has more than {rows_max} sums")]
+    TooManySums {
+        /// Most sums in an answer.
+        rows_max: usize,
+    },
+}
+
+impl StoreError {
+    /// True when the same call may succeed later.
+    pub const fn retryable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
 }

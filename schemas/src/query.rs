@@ -245,4 +245,10 @@ pub struct LedgerState {
     pub cursor: u64,
     /// The database answers.
     pub database_connected: bool,
+    /// Events that are missing although later ones of their source are kept.
+    #[serde(default)]
+    pub events_missing: u64,
+    /// Events read since the start that were not understood and only kept.
+    #[serde(default)]
+    pub events_unreadable: u64,
 }

@@ -1,0 +1,238 @@
+//! Events to changes, as a pure function: which rows to write and by how much the sums move, given what the
+//! books already hold. Of all events about a request one stands, whatever the order they come in: the admitting
+//! node's own word before `request.lost`, then the one with the least place of origin.
+
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, SubAssign};
+use std::sync::Arc;
+
+use chrono::NaiveDate;
+use schemas::id::RequestId;
+use schemas::outcome::Outcome;
+use schemas::time::Timestamp;
+
+use crate::record::{Fact, Record, Waybill};
+
+/// Width of a bucket of the sums, in microseconds: every time zone is off UTC by a multiple of it.
+pub const BUCKET_MICROS: i64 = 15 * 60 * 1_000_000;
+/// Most tokens of one kind that a single row adds to the sums; the row itself keeps its figure.
+const TOKENS_SUMMED_MAX: u64 = 1_000_000_000_000;
+/// Most money that a single row adds to the sums, in nano-dollars: a million dollars.
+const COST_SUMMED_MAX: i64 = 1_000_000_000_000_000;
+
+/// What the books hold about one request: enough to decide whether an event supersedes it, and what it added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Where its row came from.
+    pub origin: Origin,
+    /// Which sums it is part of.
+    pub group: Group,
+    /// What it added to them.
+    pub sums: Sums,
+}
+
+/// Where a row came from. Of several for one request the least stands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// `request.lost` rather than `request.settled`.
+    pub provisional: bool,
+    /// The event's source.
+    pub source: Arc<str>,
+    /// Its place there.
+    pub source_sequence: u64,
+    /// Its id.
+    pub event_id: Arc<str>,
+}
+
+/// The dimensions of a sum. What a row does not have is the empty text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// Start of the 15 minutes in which the request was admitted.
+    pub bucket: Timestamp,
+    /// The day in the billing time zone.
+    pub billing_day: NaiveDate,
+    /// The tenant.
+    pub tenant: Arc<str>,
+    /// The member.
+    pub user: Arc<str>,
+    /// The key, by id.
+    pub key_id: Arc<str>,
+    /// The model asked for.
+    pub model: Arc<str>,
+    /// The endpoint that served.
+    pub endpoint_id: Arc<str>,
+    /// The provider that served.
+    pub provider: Arc<str>,
+}
+
+/// Sums, or a difference between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sums {
+    /// Requests that ended.
+    pub requests: i64,
+    /// Those that ended well.
+    pub ok: i64,
+    /// Those that did not.
+    pub errors: i64,
+    /// Fresh input tokens.
+    pub input_tokens: i64,
+    /// Cached input tokens.
+    pub cached_tokens: i64,
+    /// Input tokens written to a cache.
+    pub cache_write_tokens: i64,
+    /// Output tokens.
+    pub output_tokens: i64,
+    /// What callers pay, in nano-dollars.
+    pub cost_nano_usd: i64,
+}
+
+/// What to write.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    /// Rows to insert, or to put in the place of the request's row, by request id.
+    pub rows: Vec<Arc<Waybill>>,
+    /// By how much sums move; none of them is nought.
+    pub sums: BTreeMap<Group, Sums>,
+}
+
+/// The requests that `records` are about, each once, in order.
+pub fn requests(records: &[Record]) -> Vec<RequestId> {
+    let mut ids: Vec<RequestId> = waybills(records)
+        .map(|waybill| waybill.row.settled.request_id)
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// What `records` change in books that hold `existing` about their requests.
+pub fn fold(records: &[Record], existing: &BTreeMap<RequestId, Standing>) -> Changes {
+    let mut winners: BTreeMap<RequestId, (&Arc<Waybill>, Standing)> = BTreeMap::new();
+    for waybill in waybills(records) {
+        let id = waybill.row.settled.request_id;
+        let standing = waybill.standing();
+        let held = winners
+            .get(&id)
+            .map(|(_, held)| held)
+            .or_else(|| existing.get(&id));
+        if held.is_none_or(|held| standing.origin < held.origin) {
+            winners.insert(id, (waybill, standing));
+        }
+    }
+
+    let mut changes = Changes::default();
+    for (id, (waybill, standing)) in winners {
+        if let Some(old) = existing.get(&id) {
+            *changes.sums.entry(old.group.clone()).or_default() -= old.sums;
+        }
+        *changes.sums.entry(standing.group).or_default() += standing.sums;
+        changes.rows.push(Arc::clone(waybill));
+    }
+    changes.sums.retain(|_, sums| *sums != Sums::default());
+    changes
+}
+
+fn waybills(records: &[Record]) -> impl Iterator<Item = &Arc<Waybill>> {
+    records.iter().filter_map(|record| match &record.fact {
+        Fact::Waybill(waybill) => Some(waybill),
+        _ => None,
+    })
+}
+
+impl Waybill {
+    /// What the books hold once this is the request's row.
+    pub fn standing(&self) -> Standing {
+        let settled = &self.row.settled;
+        let none = || Arc::<str>::from("");
+        Standing {
+            origin: Origin {
+                provisional: self.provisional,
+                source: self.row.source.as_str().into(),
+                source_sequence: self.row.source_sequence,
+                event_id: Arc::clone(&self.event_id),
+            },
+            group: Group {
+                bucket: bucket(settled.started_at),
+                billing_day: settled.billing_day,
+                tenant: Arc::clone(&settled.tenant.0),
+                user: settled
+                    .user
+                    .as_ref()
+                    .map_or_else(none, |user| Arc::clone(&user.0)),
+                key_id: Arc::clone(&settled.key_id.0),
+                model: Arc::clone(&settled.model.0),
+                endpoint_id: settled
+                    .endpoint_id
+                    .as_ref()
+                    .map_or_else(none, |endpoint| Arc::clone(&endpoint.0)),
+                provider: settled.provider.clone().unwrap_or_else(none),
+            },
+            sums: Sums::of_row(
+                settled.outcome,
+                [
+                    settled.input_tokens,
+                    settled.cached_tokens,
+                    settled.cache_write_tokens,
+                    settled.output_tokens,
+                ],
+                settled.cost_nano_usd.0,
+            ),
+        }
+    }
+}
+
+/// The start of the 15 minutes that `time` is in.
+pub fn bucket(time: Timestamp) -> Timestamp {
+    let micros = time.micros();
+    Timestamp::from_micros(micros.saturating_sub(micros.rem_euclid(BUCKET_MICROS)))
+}
+
+impl Sums {
+    /// What one row adds: `tokens` are fresh, cached, written, output.
+    pub fn of_row(outcome: Outcome, tokens: [u64; 4], cost_nano_usd: i64) -> Self {
+        let ok = i64::from(outcome == Outcome::Ok);
+        let [input_tokens, cached_tokens, cache_write_tokens, output_tokens] =
+            tokens.map(|count| i64::try_from(count.min(TOKENS_SUMMED_MAX)).unwrap_or(i64::MAX));
+        Self {
+            requests: 1,
+            ok,
+            errors: 1 - ok,
+            input_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            output_tokens,
+            cost_nano_usd: cost_nano_usd.clamp(-COST_SUMMED_MAX, COST_SUMMED_MAX),
+        }
+    }
+
+    fn combine(&mut self, other: &Self, operation: impl Fn(i64, i64) -> i64) {
+        let pairs = [
+            (&mut self.requests, other.requests),
+            (&mut self.ok, other.ok),
+            (&mut self.errors, other.errors),
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.cached_tokens, other.cached_tokens),
+            (&mut self.cache_write_tokens, other.cache_write_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cost_nano_usd, other.cost_nano_usd),
+        ];
+        for (mine, theirs) in pairs {
+            *mine = operation(*mine, theirs);
+        }
+    }
+}
+
+impl AddAssign for Sums {
+    fn add_assign(&mut self, other: Self) {
+        self.combine(&other, i64::saturating_add);
+    }
+}
+
+impl SubAssign for Sums {
+    fn sub_assign(&mut self, other: Self) {
+        self.combine(&other, i64::saturating_sub);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Answers to questions over the bus. A question and its answer are JSON of `schemas::query`; a question that
+//! cannot be read is answered, too.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bus::{Bus, BusError, Question};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use schemas::query::{
+    LedgerState, LogAnswer, LogQuery, LogsAnswer, LogsQuery, PAGE_ROWS_MAX, QueryError, RebuildAnswer,
+    UsageAnswer, UsageQuery,
+};
+use schemas::subject::{QUERY_LEDGER, QUERY_LOG, QUERY_LOGS, QUERY_REBUILD, QUERY_USAGE};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::state::State;
+use crate::store::{Store, StoreError};
+
+/// Questions of one kind answered at the same time.
+const QUESTIONS_MAX: usize = 4;
+/// Most bytes of a question.
+const QUESTION_BYTES_MAX: usize = 64 * 1024;
+
+/// Those who answer.
+pub(crate) struct Desk {
+    store: Arc<dyn Store>,
+    state: Arc<State>,
+    queues: Queues,
+}
+
+struct Queues {
+    logs: mpsc::Receiver<Question>,
+    log: mpsc::Receiver<Question>,
+    usage: mpsc::Receiver<Question>,
+    ledger: mpsc::Receiver<Question>,
+    rebuild: mpsc::Receiver<Question>,
+}
+
+impl Desk {
+    /// Begins to take questions.
+    pub(crate) async fn open(
+        bus: &dyn Bus,
+        store: Arc<dyn Store>,
+        state: Arc<State>,
+    ) -> Result<Self, BusError> {
+        let queues = Queues {
+            logs: bus.serve(QUERY_LOGS).await?,
+            log: bus.serve(QUERY_LOG).await?,
+            usage: bus.serve(QUERY_USAGE).await?,
+            ledger: bus.serve(QUERY_LEDGER).await?,
+            rebuild: bus.serve(QUERY_REBUILD).await?,
+        };
+        Ok(Self { store, state, queues })
+    }
+
+    /// Answers until `shutdown`.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        let Self { store, state, queues } = self;
+        let (store, state) = (&*store, &*state);
+        let desks = async {
+            tokio::join!(
+                serve(queues.logs, |query| logs(store, query)),
+                serve(queues.log, |query| log(store, query)),
+                serve(queues.usage, |query| usage(store, query)),
+                serve(queues.ledger, |Nothing {}| ledger(store, state)),
+                serve(queues.rebuild, |Nothing {}| rebuild(store, state)),
+            )
+        };
+        tokio::select! {
+            _ = desks => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+}
+
+/// A question without content; what it may hold is not looked at.
+struct Nothing {}
+
+impl<'de> serde::Deserialize<'de> for Nothing {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self {})
+    }
+}
+
+/// Answers the questions of one queue, a few at a time.
+async fn serve<Q, A, F>(queue: mpsc::Receiver<Question>, answer: impl Fn(Q) -> F)
+where
+    Q: DeserializeOwned,
+    A: Serialize,
+    F: Future<Output = Result<A, QueryError>>,
+{
+    let answer = &answer;
+    let questions = futures_util::stream::unfold(queue, async |mut queue| {
+        let question = queue.recv().await?;
+        Some((question, queue))
+    });
+    questions
+        .for_each_concurrent(QUESTIONS_MAX, async |question| {
+            let result = match read(&question.payload) {
+                Ok(query) => answer(query).await,
+                Err(problem) => Err(problem),
+            };
+            match serde_json::to_vec(&result) {
+                // An asker who no longer waits is no problem.
+                Ok(bytes) => drop(question.reply.send(Bytes::from(bytes))),
+                Err(problem) => warn!(
+                    error = &problem as &dyn std::error::Error,
+                    "an answer cannot be written"
+                ),
+            }
+        })
+        .await;
+}
+
+fn read<Q: DeserializeOwned>(payload: &[u8]) -> Result<Q, QueryError> {
+    if payload.len() > QUESTION_BYTES_MAX {
+        return Err(QueryError::Invalid("the question is too long".to_owned()));
+    }
+    // An empty question is one without content.
+    let payload = if payload.is_empty() { b"null" } else { payload };
+    serde_json::from_slice(payload).map_err(|problem| QueryError::Invalid(problem.to_string()))
+}
+
+async fn logs(store: &dyn Store, query: LogsQuery) -> Result<LogsAnswer, QueryError> {
+    if query.limit == 0 || query.limit > PAGE_ROWS_MAX {
+        return Err(QueryError::Invalid(format!(
+            "limit: expected 1 to {PAGE_ROWS_MAX}"
+        )));
+    }
+    store.logs(&query).await.map_err(refuse)
+}
+
+async fn log(store: &dyn Store, query: LogQuery) -> Result<LogAnswer, QueryError> {
+    store.log(&query).await.map_err(refuse)
+}
+
+async fn usage(store: &dyn Store, query: UsageQuery) -> Result<UsageAnswer, QueryError> {
+    store
+        .usage(&query)
+        .await
+        .map(|data| UsageAnswer { data })
+        .map_err(refuse)
+}
+
+async fn ledger(store: &dyn Store, state: &State) -> Result<LedgerState, QueryError> {
+    let mut answer = state.read();
+    answer.database_connected = answer.database_connected && store.healthy().await;
+    Ok(answer)
+}
+
+async fn rebuild(store: &dyn Store, state: &State) -> Result<RebuildAnswer, QueryError> {
+    let answer = store.rebuild().await.map_err(refuse)?;
+    // What the stream has and the books' own log has not comes in by reading the stream again.
+    state.ask_reread();
+    Ok(answer)
+}
+
+/// What an asker is told; the cause is for our own log.
+fn refuse(problem: StoreError) -> QueryError {
+    match problem {
+        StoreError::TimeZone => QueryError::Invalid("tz: expected the IANA name of a time zone".to_owned()),
+        StoreError::TooManySums { rows_max } => QueryError::Invalid(format!(
+            "interval: the answer has more than {rows_max} sums; ask for less at a time"
+        )),
+        problem => {
+            warn!(
+                error = &problem as &dyn std::error::Error,
+                "a question to the books has no answer"
+            );
+            QueryError::Unavailable
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! A message of the log as the ledger reads it: the raw envelope, where it came from, and what it says.
+//! Reading never fails: what is not understood is kept as it is and changes nothing else.
+
+use std::sync::Arc;
+
+use bus::Stored;
+use bytes::Bytes;
+use schemas::envelope::Envelope;
+use schemas::event::Event;
+use schemas::event::request::{RequestLost, RequestSettled};
+use schemas::failure::FailureCode;
+use schemas::money::NanoUsd;
+use schemas::outcome::Outcome;
+use schemas::query::Row;
+use schemas::time::Timestamp;
+use schemas::usage::UsageSource;
+use serde_json::value::RawValue;
+
+/// Type under which messages that are no envelope are kept.
+pub const NO_ENVELOPE: &str = "unreadable";
+
+/// One message of the log.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Its place in the stream.
+    pub sequence: u64,
+    /// The envelope's source; empty for a message that is no envelope.
+    pub source: Arc<str>,
+    /// Its place there, 0 for a message that is no envelope.
+    pub source_sequence: u64,
+    /// The event's id; the message's for a message that is no envelope.
+    pub event_id: Arc<str>,
+    /// The envelope's type.
+    pub kind: Arc<str>,
+    /// The tenant.
+    pub subject: Arc<str>,
+    /// When the fact was recorded.
+    pub time: Timestamp,
+    /// The bytes as they were published.
+    pub envelope: Bytes,
+    /// What it says.
+    pub fact: Fact,
+}
+
+/// What a message says to the books.
+#[derive(Debug, Clone)]
+pub enum Fact {
+    /// A request has this row.
+    Waybill(Arc<Waybill>),
+    /// These sequences of `source` can never come.
+    Lost {
+        /// The source with the hole.
+        source: Arc<str>,
+        /// First lost sequence.
+        from: u64,
+        /// Last lost sequence.
+        to: u64,
+    },
+    /// Kept, and no row comes from it.
+    Kept,
+    /// Not understood although its type is known, or no envelope at all.
+    Unreadable,
+}
+
+/// A row, and the event it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waybill {
+    /// The row.
+    pub row: Row,
+    /// The event.
+    pub event_id: Arc<str>,
+    /// True when it is `request.lost`: the admitting node's own word supersedes it.
+    pub provisional: bool,
+}
+
+impl Record {
+    /// Reads one message.
+    pub fn read(stored: &Stored) -> Self {
+        match serde_json::from_slice::<Envelope<&RawValue>>(&stored.message.payload) {
+            Ok(envelope) if i64::try_from(envelope.sourcesequence).is_ok() => Self::of(stored, envelope),
+            _ => Self::raw(stored),
+        }
+    }
+
+    /// Reads an envelope that was kept, wherever in the stream it was. `event_id` is the one it is kept under.
+    pub fn read_again(event_id: &str, envelope: Bytes) -> Self {
+        let message = bus::Message {
+            subject: String::new(),
+            id: event_id.to_owned(),
+            payload: envelope,
+        };
+        Self::read(&Stored { sequence: 0, message })
+    }
+
+    fn of(stored: &Stored, envelope: Envelope<&RawValue>) -> Self {
+        let mut record = Self {
+            sequence: stored.sequence,
+            source: envelope.source.into(),
+            source_sequence: envelope.sourcesequence,
+            event_id: envelope.id.to_string().into(),
+            kind: envelope.kind.into(),
+            subject: envelope.subject.into(),
+            time: envelope.time,
+            envelope: stored.message.payload.clone(),
+            fact: Fact::Unreadable,
+        };
+        if let Ok(event) = Event::read(&record.kind, envelope.data.get()) {
+            record.fact = record.understand(event);
+        }
+        record
+    }
+
+    fn raw(stored: &Stored) -> Self {
+        Self {
+            sequence: stored.sequence,
+            source: "".into(),
+            source_sequence: 0,
+            event_id: stored.message.id.as_str().into(),
+            kind: NO_ENVELOPE.into(),
+            subject: "".into(),
+            time: Timestamp::default(),
+            envelope: stored.message.payload.clone(),
+            fact: Fact::Unreadable,
+        }
+    }
+
+    fn understand(&self, event: Event) -> Fact {
+        match event {
+            Event::RequestSettled(settled) => self.waybill(*settled, false),
+            Event::RequestLost(lost) => self.waybill(row_of_lost(*lost), true),
+            Event::SpoolLost(lost) => {
+                let root = self.source.rsplit_once('/').map_or("", |(root, _)| root);
+                let source = format!("{root}/{}", lost.spool).into();
+                Fact::Lost {
+                    source,
+                    from: lost.from.max(1),
+                    to: lost.to,
+                }
+            }
+            Event::RequestAccepted(_) | Event::LimitRefused(_) | Event::HealthCircuit(_) | Event::Unknown => {
+                Fact::Kept
+            }
+        }
+    }
+
+    fn waybill(&self, settled: RequestSettled, provisional: bool) -> Fact {
+        Fact::Waybill(Arc::new(Waybill {
+            row: Row {
+                settled,
+                source: self.source.to_string(),
+                source_sequence: self.source_sequence,
+            },
+            event_id: Arc::clone(&self.event_id),
+            provisional,
+        }))
+    }
+}
+
+/// The row of a request whose node died: nothing was measured and nothing is charged.
+fn row_of_lost(lost: RequestLost) -> RequestSettled {
+    let accepted = lost.accepted;
+    RequestSettled {
+        request_id: accepted.request_id,
+        client_request_id: None,
+        tenant: accepted.payer.tenant,
+        user: accepted.payer.user,
+        key_id: accepted.payer.key_id,
+        key_name: accepted.payer.key_name,
+        end_user: None,
+        surface: accepted.surface,
+        model: accepted.model,
+        served_model: None,
+        provider: None,
+        endpoint_id: None,
+        backend: None,
+        attempts: Vec::new(),
+        outcome: Outcome::Lost,
+        status: FailureCode::NodeLost.status(),
+        error_code: Some(FailureCode::NodeLost),
+        stream: false,
+        started_at: accepted.started_at,
+        ended_at: lost.declared_at,
+        ttft_ms: None,
+        latency_ms: lost.declared_at.millis_since(accepted.started_at),
+        input_tokens: 0,
+        cached_tokens: 0,
+        cache_write_tokens: 0,
+        output_tokens: 0,
+        reasoning_tokens: 0,
+        images: 0,
+        usage_source: UsageSource::None,
+        usage_flags: Vec::new(),
+        config_revision: Arc::clone(&accepted.price_version.0),
+        price_version: accepted.price_version,
+        prices: None,
+        cost_nano_usd: NanoUsd::ZERO,
+        cost_usd: NanoUsd::ZERO.usd(),
+        upstream_cost_nano_usd: None,
+        absorbed_nano_usd: NanoUsd::ZERO,
+        session_id: None,
+        affinity: None,
+        idempotency: None,
+        node: accepted.node,
+        waybill_day: lost.waybill_day,
+        billing_day: lost.billing_day,
+        billing_month: lost.billing_month,
+    }
+}

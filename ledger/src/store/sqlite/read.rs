@@ -1,0 +1,348 @@
+//! Reads: pages of the request log, one request, sums, and what a writer has to know before it writes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use schemas::id::RequestId;
+use schemas::outcome::Outcome;
+use schemas::query::{GroupBy, LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, UsageQuery, UsageRow};
+use schemas::subject;
+use schemas::time::Timestamp;
+use serde_json::value::RawValue;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{AssertSqlSafe, Row as _};
+use uuid::Uuid;
+
+use super::row::{self, STANDING_COLUMNS};
+use super::statement::Values;
+use super::write::STREAM;
+use super::{Schema, sort};
+use crate::coverage::Coverage;
+use crate::fold::{Standing, Sums, bucket};
+use crate::record::{Fact, Record};
+use crate::store::{Cursor, StoreError};
+use crate::usage::{Group, Tally};
+
+/// Requests asked about in one statement.
+const EXISTING_IDS: usize = 64;
+/// How far a request's admission may be from the moment inside its id, in microseconds. Only narrows a scan.
+const MINTED_APART_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// How far the stream is applied.
+pub(super) async fn cursor(connection: &mut SqliteConnection) -> Result<Option<Cursor>, StoreError> {
+    let query =
+        sqlx::query("SELECT stream_created, sequence FROM ledger_cursor WHERE stream = ?").bind(STREAM);
+    let row = query.fetch_optional(connection).await.map_err(sort)?;
+    row.map(|row| {
+        Ok(Cursor {
+            stream_created: row::integer(&row, "stream_created")?,
+            sequence: row::count(&row, "sequence")?,
+        })
+    })
+    .transpose()
+}
+
+/// Which events of each source are kept: the marks, what is kept beyond them, what was declared lost.
+pub(super) async fn coverage(connection: &mut SqliteConnection) -> Result<Coverage, StoreError> {
+    let mut coverage = Coverage::default();
+    let mut marks = sqlx::query("SELECT source, sequence FROM ledger_marks").fetch(&mut *connection);
+    while let Some(row) = marks.try_next().await.map_err(sort)? {
+        coverage.cover(row::text(&row, "source")?, 1, row::count(&row, "sequence")?);
+    }
+    drop(marks);
+    let beyond = "SELECT event_log.source AS source, source_sequence FROM ledger_marks \
+         JOIN event_log ON event_log.source = ledger_marks.source AND source_sequence > sequence";
+    let mut beyond = sqlx::query(beyond).fetch(&mut *connection);
+    while let Some(row) = beyond.try_next().await.map_err(sort)? {
+        let sequence = row::count(&row, "source_sequence")?;
+        coverage.cover(row::text(&row, "source")?, sequence, sequence);
+    }
+    drop(beyond);
+    let lost = sqlx::query("SELECT event_id, envelope FROM event_log WHERE type = 'waybill.spool.lost.v1'");
+    debug_assert_eq!(subject::SPOOL_LOST, "waybill.spool.lost.v1");
+    let mut lost = lost.fetch(connection);
+    while let Some(row) = lost.try_next().await.map_err(sort)? {
+        if let Fact::Lost { source, from, to } = record(&row)?.fact {
+            coverage.cover(&source, from, to);
+        }
+    }
+    Ok(coverage)
+}
+
+/// The record of an `event_log` row with columns `event_id` and `envelope`.
+pub(super) fn record(row: &SqliteRow) -> Result<Record, StoreError> {
+    let unreadable = |_| StoreError::Unreadable { column: "envelope" };
+    let envelope: &[u8] = row.try_get_unchecked("envelope").map_err(unreadable)?;
+    Ok(Record::read_again(
+        row::text(row, "event_id")?,
+        Bytes::copy_from_slice(envelope),
+    ))
+}
+
+/// What the books of one schema hold about these requests.
+pub(super) async fn existing(
+    connection: &mut SqliteConnection,
+    schema: Schema,
+    ids: &[RequestId],
+) -> Result<BTreeMap<RequestId, Standing>, StoreError> {
+    let places = vec!["?"; EXISTING_IDS].join(",");
+    let schema = schema.name();
+    let text = format!("SELECT {STANDING_COLUMNS} FROM {schema}.api_logs WHERE request_id IN ({places})");
+    let text: std::sync::Arc<str> = text.into();
+    let mut existing = BTreeMap::new();
+    for chunk in ids.chunks(EXISTING_IDS) {
+        let mut values = Values::default();
+        for id in chunk {
+            values.put(id.to_string());
+        }
+        // Places without a value are NULL and match nothing.
+        let query = sqlx::query_with(AssertSqlSafe(text.clone()), values.finish().map_err(sort)?);
+        let mut rows = query.fetch(&mut *connection);
+        while let Some(row) = rows.try_next().await.map_err(sort)? {
+            let (id, standing) = row::standing(&row)?;
+            existing.insert(id, standing);
+        }
+    }
+    Ok(existing)
+}
+
+/// A page of rows, newest first.
+pub(super) async fn logs(
+    connection: &mut SqliteConnection,
+    query: &LogsQuery,
+) -> Result<LogsAnswer, StoreError> {
+    let mut clause = Clause::default();
+    clause.filter(&query.filter);
+    if let Some(after) = query.after {
+        clause.add("request_id < ?", after.to_string());
+    }
+    let text = format!(
+        "SELECT * FROM api_logs{} ORDER BY request_id DESC LIMIT ?",
+        clause.text
+    );
+    clause.values.put(i64::from(query.limit) + 1);
+    let values = clause.values.finish().map_err(sort)?;
+    let mut found = sqlx::query_with(AssertSqlSafe(text), values).fetch(connection);
+    let mut data = Vec::new();
+    while let Some(row) = found.try_next().await.map_err(sort)? {
+        data.push(row::read(&row)?);
+    }
+    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let more = data.len() > limit;
+    data.truncate(limit);
+    let next = if more {
+        data.last().map(|row| row.settled.request_id)
+    } else {
+        None
+    };
+    Ok(LogsAnswer { data, next })
+}
+
+/// One row and its envelope.
+pub(super) async fn log(
+    connection: &mut SqliteConnection,
+    query: &LogQuery,
+) -> Result<LogAnswer, StoreError> {
+    let mut clause = Clause::default();
+    clause.add("request_id = ?", query.request_id.to_string());
+    clause.add_if("tenant = ?", query.tenant.as_ref().map(|tenant| tenant.0.clone()));
+    clause.add_if("key_id = ?", query.key.as_ref().map(|key| key.0.clone()));
+    let text = format!("SELECT * FROM api_logs{}", clause.text);
+    let values = clause.values.finish().map_err(sort)?;
+    let found = sqlx::query_with(AssertSqlSafe(text), values)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(sort)?;
+    let Some(found) = found else {
+        return Ok(LogAnswer {
+            row: None,
+            event: None,
+        });
+    };
+    let row = row::read(&found)?;
+    let envelope = sqlx::query(
+        "SELECT envelope FROM event_log WHERE source = ? AND source_sequence = ? AND event_id = ?",
+    )
+    .bind(row.source.as_str())
+    .bind(i64::try_from(row.source_sequence).unwrap_or(i64::MAX))
+    .bind(row::text(&found, "event_id")?);
+    let envelope = envelope.fetch_optional(connection).await.map_err(sort)?;
+    let event = match envelope {
+        Some(envelope) => RawValue::from_string(row::text(&envelope, "envelope")?.to_owned()).ok(),
+        None => None,
+    };
+    Ok(LogAnswer {
+        row: Some(row),
+        event,
+    })
+}
+
+/// Sums by group and bucket.
+pub(super) async fn usage(
+    connection: &mut SqliteConnection,
+    query: &UsageQuery,
+) -> Result<Vec<UsageRow>, StoreError> {
+    let mut tally = Tally::new(query)?;
+    let mut clause = Clause::default();
+    let filter = &query.filter;
+    clause.add_if("bucket >= ?", filter.from.map(|from| bucket(from).to_string()));
+    clause.add_if("bucket < ?", filter.to.map(|to| to.to_string()));
+    clause.parties(filter);
+    clause.add_if(
+        "endpoint_id = ?",
+        filter.endpoint.as_ref().map(|endpoint| endpoint.0.clone()),
+    );
+    let columns: Vec<&str> = tally.group_by().iter().map(|group| column(*group)).collect();
+    let mut group = columns.clone();
+    if query.interval.is_some() {
+        group.push("bucket");
+    }
+    let mut text = String::from(
+        "SELECT sum(requests) AS requests, sum(ok) AS ok, sum(errors) AS errors, \
+         sum(input_tokens) AS input_tokens, sum(cached_tokens) AS cached_tokens, \
+         sum(cache_write_tokens) AS cache_write_tokens, sum(output_tokens) AS output_tokens, \
+         sum(cost_nano_usd) AS cost_nano_usd",
+    );
+    for name in &group {
+        let _ = write!(text, ", {name}");
+    }
+    let _ = write!(text, " FROM usage_rollup{}", clause.text);
+    if group.is_empty() {
+        text.push_str(" HAVING count(*) > 0");
+    } else {
+        let _ = write!(text, " GROUP BY {}", group.join(", "));
+    }
+    let values = clause.values.finish().map_err(sort)?;
+    let mut found = sqlx::query_with(AssertSqlSafe(text), values).fetch(connection);
+    while let Some(row) = found.try_next().await.map_err(sort)? {
+        let at = if query.interval.is_some() {
+            row::time(&row, "bucket")?
+        } else {
+            Timestamp::default()
+        };
+        let names: Group = tally
+            .group_by()
+            .iter()
+            .map(|group| dimension(&row, *group))
+            .collect::<Result<_, _>>()?;
+        tally.add(at, names, sums(&row)?)?;
+    }
+    Ok(tally.finish())
+}
+
+const fn column(group: GroupBy) -> &'static str {
+    match group {
+        GroupBy::Tenant => "tenant",
+        GroupBy::User => "\"user\"",
+        GroupBy::Key => "key_id",
+        GroupBy::Model => "model",
+        GroupBy::Endpoint => "endpoint_id",
+        GroupBy::Provider => "provider",
+    }
+}
+
+fn dimension(row: &SqliteRow, group: GroupBy) -> Result<String, StoreError> {
+    let name = column(group).trim_matches('"');
+    row::text(row, name).map(str::to_owned)
+}
+
+fn sums(row: &SqliteRow) -> Result<Sums, StoreError> {
+    Ok(Sums {
+        requests: row::integer(row, "requests")?,
+        ok: row::integer(row, "ok")?,
+        errors: row::integer(row, "errors")?,
+        input_tokens: row::integer(row, "input_tokens")?,
+        cached_tokens: row::integer(row, "cached_tokens")?,
+        cache_write_tokens: row::integer(row, "cache_write_tokens")?,
+        output_tokens: row::integer(row, "output_tokens")?,
+        cost_nano_usd: row::integer(row, "cost_nano_usd")?,
+    })
+}
+
+/// A WHERE clause in the making: fixed fragments, and the values for their places.
+#[derive(Default)]
+struct Clause {
+    text: String,
+    values: Values,
+}
+
+impl Clause {
+    fn fragment(&mut self, fragment: &str) {
+        self.text
+            .push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
+        self.text.push_str(fragment);
+    }
+
+    fn add<'t, T: sqlx::Encode<'t, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>>(
+        &mut self,
+        fragment: &str,
+        value: T,
+    ) {
+        self.fragment(fragment);
+        self.values.put(value);
+    }
+
+    fn add_if<'t, T: sqlx::Encode<'t, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>>(
+        &mut self,
+        fragment: &str,
+        value: Option<T>,
+    ) {
+        if let Some(value) = value {
+            self.add(fragment, value);
+        }
+    }
+
+    fn parties(&mut self, filter: &LogFilter) {
+        self.add_if(
+            "tenant = ?",
+            filter.tenant.as_ref().map(|tenant| tenant.0.clone()),
+        );
+        self.add_if("\"user\" = ?", filter.user.as_ref().map(|user| user.0.clone()));
+        self.add_if("key_id = ?", filter.key.as_ref().map(|key| key.0.clone()));
+        self.add_if("model = ?", filter.model.as_ref().map(|model| model.0.clone()));
+    }
+
+    fn filter(&mut self, filter: &LogFilter) {
+        self.parties(filter);
+        self.add_if(
+            "endpoint_id = ?",
+            filter.endpoint.as_ref().map(|endpoint| endpoint.0.clone()),
+        );
+        self.add_if("status = ?", filter.status.map(i64::from));
+        self.add_if("request_id = ?", filter.request_id.map(|id| id.to_string()));
+        if let Some(outcome) = filter.outcome {
+            self.outcome(outcome);
+        }
+        if let Some(from) = filter.from {
+            self.add("started_at >= ?", from.to_string());
+            self.add(
+                "request_id >= ?",
+                least_id(from.plus_micros(-MINTED_APART_MICROS)),
+            );
+        }
+        if let Some(to) = filter.to {
+            self.add("started_at < ?", to.to_string());
+            self.add("request_id < ?", least_id(to.plus_micros(MINTED_APART_MICROS)));
+        }
+    }
+
+    /// An outcome as a literal: only then is the partial index of failures used.
+    fn outcome(&mut self, outcome: Outcome) {
+        let word = outcome.as_str();
+        self.fragment(&format!("outcome = '{word}'"));
+        if outcome != Outcome::Ok {
+            self.fragment("outcome <> 'ok'");
+        }
+    }
+}
+
+/// The least request id that can be minted at `time`.
+fn least_id(time: Timestamp) -> String {
+    const MILLIS_MAX: u64 = (1 << 48) - 1;
+    let millis = u64::try_from(time.millis()).unwrap_or(0).min(MILLIS_MAX);
+    Uuid::from_u128(u128::from(millis) << 80)
+        .as_hyphenated()
+        .to_string()
+}

@@ -1,0 +1,205 @@
+//! Writing a batch: one transaction, a few statements.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sqlx::Connection;
+use sqlx::sqlite::SqliteConnection;
+
+use super::row::{self, COLUMNS};
+use super::statement::{Bulk, Values};
+use super::{Schema, sort};
+use crate::fold::{Group, Sums};
+use crate::record::{Record, Waybill};
+use crate::store::{Applied, Batch, Cursor, StoreError};
+
+/// The stream that the cursor belongs to; there is one.
+pub(super) const STREAM: &str = schemas::subject::EVENTS_STREAM;
+
+/// The statements that fill the projections of one schema.
+#[derive(Debug)]
+pub(super) struct Projection {
+    rows: Bulk,
+    sums: Bulk,
+    sums_gone: Arc<str>,
+}
+
+/// The statements of a batch.
+#[derive(Debug)]
+pub(super) struct Writes {
+    events: Bulk,
+    marks: Bulk,
+    projection: Projection,
+}
+
+impl Writes {
+    pub(super) fn new() -> Self {
+        Self {
+            events: Bulk::new(
+                "INSERT INTO event_log \
+                 (source, source_sequence, event_id, type, subject, time, stream_sequence, envelope) VALUES",
+                8,
+                "ON CONFLICT DO NOTHING",
+            ),
+            marks: Bulk::new(
+                "INSERT INTO ledger_marks (source, sequence) VALUES",
+                2,
+                "ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence)",
+            ),
+            projection: Projection::new(Schema::Main),
+        }
+    }
+
+    /// Writes the batch in one transaction.
+    pub(super) async fn apply(
+        &self,
+        connection: &mut SqliteConnection,
+        batch: &Batch,
+    ) -> Result<Applied, StoreError> {
+        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(sort)?;
+        move_cursor(&mut transaction, batch.expected, batch.next).await?;
+        let events = self
+            .events
+            .run(&mut transaction, &batch.records, put_event)
+            .await
+            .map_err(sort)?;
+        self.projection
+            .write(&mut transaction, &batch.rows, &batch.sums)
+            .await
+            .map_err(sort)?;
+        self.marks
+            .run(&mut transaction, &batch.marks, put_mark)
+            .await
+            .map_err(sort)?;
+        transaction.commit().await.map_err(sort)?;
+        Ok(Applied { events })
+    }
+}
+
+impl Projection {
+    pub(super) fn new(schema: Schema) -> Self {
+        let schema = schema.name();
+        Self {
+            rows: Bulk::new(
+                &format!("INSERT OR REPLACE INTO {schema}.api_logs ({}) VALUES", COLUMNS.join(",")),
+                COLUMNS.len(),
+                "",
+            ),
+            sums: Bulk::new(
+                &format!("INSERT INTO {schema}.usage_rollup VALUES"),
+                16,
+                // A sum beyond 64 bits becomes a float; the cast makes it the largest integer again.
+                "ON CONFLICT DO UPDATE SET requests = CAST(requests + excluded.requests AS INTEGER), \
+                 ok = CAST(ok + excluded.ok AS INTEGER), errors = CAST(errors + excluded.errors AS INTEGER), \
+                 input_tokens = CAST(input_tokens + excluded.input_tokens AS INTEGER), \
+                 cached_tokens = CAST(cached_tokens + excluded.cached_tokens AS INTEGER), \
+                 cache_write_tokens = CAST(cache_write_tokens + excluded.cache_write_tokens AS INTEGER), \
+                 output_tokens = CAST(output_tokens + excluded.output_tokens AS INTEGER), \
+                 cost_nano_usd = CAST(cost_nano_usd + excluded.cost_nano_usd AS INTEGER)",
+            ),
+            sums_gone: format!(
+                "DELETE FROM {schema}.usage_rollup WHERE bucket = ? AND billing_day = ? AND tenant = ? \
+                 AND \"user\" = ? AND key_id = ? AND model = ? AND endpoint_id = ? AND provider = ? AND requests = 0"
+            )
+            .into(),
+        }
+    }
+
+    /// Writes rows and moves sums.
+    pub(super) async fn write(
+        &self,
+        connection: &mut SqliteConnection,
+        rows: &[Arc<Waybill>],
+        sums: &BTreeMap<Group, Sums>,
+    ) -> Result<(), sqlx::Error> {
+        self.rows.run(connection, rows, row::put).await?;
+        let moves: Vec<(&Group, &Sums)> = sums.iter().collect();
+        self.sums.run(connection, &moves, put_sums).await?;
+        for (group, _) in moves.iter().filter(|(_, sums)| sums.requests < 0) {
+            let mut values = Values::default();
+            put_group(&mut values, group);
+            let text = sqlx::AssertSqlSafe(Arc::clone(&self.sums_gone));
+            sqlx::query_with(text, values.finish()?)
+                .execute(&mut *connection)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Moves the cursor if it stands where it is expected.
+async fn move_cursor(
+    connection: &mut SqliteConnection,
+    expected: Option<Cursor>,
+    next: Cursor,
+) -> Result<(), StoreError> {
+    let mut values = Values::default();
+    values.put(next.stream_created);
+    values.put_count(next.sequence);
+    values.put(STREAM);
+    let text = if let Some(cursor) = expected {
+        values.put(cursor.stream_created);
+        values.put_count(cursor.sequence);
+        "UPDATE ledger_cursor SET stream_created = ?, sequence = ? \
+         WHERE stream = ? AND stream_created = ? AND sequence = ?"
+    } else {
+        "INSERT INTO ledger_cursor (stream_created, sequence, stream) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+    };
+    let query = sqlx::query_with(text, values.finish().map_err(sort)?);
+    let moved = query.execute(connection).await.map_err(sort)?.rows_affected();
+    if moved == 0 {
+        Err(StoreError::Superseded)
+    } else {
+        Ok(())
+    }
+}
+
+fn put_event(values: &mut Values, record: &Record) {
+    values.put(Arc::clone(&record.source));
+    values.put_count(record.source_sequence);
+    values.put(Arc::clone(&record.event_id));
+    values.put(Arc::clone(&record.kind));
+    values.put(Arc::clone(&record.subject));
+    values.put(record.time.to_string());
+    values.put_count(record.sequence);
+    match std::str::from_utf8(&record.envelope) {
+        Ok(text) => values.put(text),
+        Err(_) => values.put(record.envelope.to_vec()),
+    }
+}
+
+fn put_mark(values: &mut Values, (source, sequence): &(Arc<str>, u64)) {
+    values.put(Arc::clone(source));
+    values.put_count(*sequence);
+}
+
+fn put_group(values: &mut Values, group: &Group) {
+    values.put(group.bucket.to_string());
+    values.put(group.billing_day.to_string());
+    for dimension in [
+        &group.tenant,
+        &group.user,
+        &group.key_id,
+        &group.model,
+        &group.endpoint_id,
+        &group.provider,
+    ] {
+        values.put(Arc::clone(dimension));
+    }
+}
+
+fn put_sums(values: &mut Values, (group, sums): &(&Group, &Sums)) {
+    put_group(values, group);
+    for figure in [
+        sums.requests,
+        sums.ok,
+        sums.errors,
+        sums.input_tokens,
+        sums.cached_tokens,
+        sums.cache_write_tokens,
+        sums.output_tokens,
+        sums.cost_nano_usd,
+    ] {
+        values.put(figure);
+    }
+}
