@@ -1,23 +1,23 @@
 //! From the log into the books: reads batches at its own cursor, folds them, applies them, and tells spools and
 //! log how far they may forget. An event is never skipped: what the database does not take is tried again.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod tell;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{BATCH_MESSAGES_MAX, BusError, Expected, LogState, Stored};
-use bytes::Bytes;
-use schemas::subject::MARK_BUCKET;
+use bus::{BATCH_MESSAGES_MAX, BusError, LogState, Stored};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::coverage::{Coverage, Hole};
-use crate::fold;
+use crate::book::book;
+use crate::coverage::Coverage;
 use crate::record::{Fact, Record};
 use crate::state::State;
-use crate::store::{Batch, Cursor, StoreError};
+use crate::store::{Cursor, StoreError};
 use crate::{Config, Error, Ports};
+use tell::Marks;
 
 /// How long a read waits for the first event.
 const READ_WAIT: Duration = Duration::from_secs(1);
@@ -46,18 +46,6 @@ pub(crate) struct Applier {
     coverage: Coverage,
     marks: Marks,
     warned_unreadable: bool,
-}
-
-/// What spools and log were told.
-#[derive(Debug, Default)]
-struct Marks {
-    /// The last marks told, by source.
-    told: BTreeMap<Arc<str>, u64>,
-    /// Holes seen at the last look, and whether they were reported.
-    holes: BTreeMap<(Arc<str>, u64), bool>,
-    next: Option<Instant>,
-    /// Batches were applied since the last telling.
-    due: bool,
 }
 
 impl Applier {
@@ -115,18 +103,9 @@ impl Applier {
         }
     }
 
-    /// Reads the log from its oldest to its end.
-    pub(crate) async fn read_all(mut self) -> Result<(), Error> {
-        self.state.ask_reread();
-        self.drain().await
-    }
-
     /// Applies what is in the log now and tells the last marks. Whatever was under way begins anew.
     async fn drain(&mut self) -> Result<(), Error> {
         self.resume().await?;
-        if self.state.take_reread() {
-            self.from = 1;
-        }
         loop {
             let stored = match self
                 .ports
@@ -235,23 +214,10 @@ impl Applier {
             sequence: reached,
         };
         let store = Arc::clone(&self.ports.store);
-        let ids = fold::requests(&records);
-        let existing = self.trying(|| store.existing(&ids)).await?;
-        let changes = fold::fold(&records, &existing);
-        let sources: BTreeSet<Arc<str>> = records.iter().flat_map(sources).collect();
-        let marks = sources
-            .into_iter()
-            .map(|source| (Arc::clone(&source), self.coverage.mark(&source)))
-            .collect();
-        let batch = Batch {
-            expected: self.cursor,
-            next,
-            records,
-            rows: changes.rows,
-            sums: changes.sums,
-            marks,
-        };
-        match self.trying(|| store.apply(&batch)).await {
+        match self
+            .trying(|| book(&*store, &records, &self.coverage, (self.cursor, next)))
+            .await
+        {
             Ok(applied) => {
                 self.cursor = Some(next);
                 self.reached = reached;
@@ -296,78 +262,6 @@ impl Applier {
                     }
                 }
                 Fact::Waybill(_) | Fact::Kept => {}
-            }
-        }
-    }
-
-    /// Tells spools and log how far the books are on disk for good. Done at intervals: it costs a flush.
-    async fn tell(&mut self, caught_up: bool) {
-        self.marks.next = Some(Instant::now() + Duration::from_millis(self.config.mark_interval_ms));
-        let holes: Vec<Hole> = self.coverage.holes().collect();
-        self.marks.look_at(&holes);
-        if !self.marks.due {
-            return;
-        }
-        if let Err(problem) = self.ports.store.sync().await {
-            warn!(
-                error = &problem as &dyn std::error::Error,
-                "the ledger's database cannot be flushed"
-            );
-            return;
-        }
-        let moved: Vec<(Arc<str>, u64)> = self
-            .coverage
-            .marks()
-            .filter(|(source, mark)| self.marks.told.get(*source) != Some(mark))
-            .map(|(source, mark)| (Arc::clone(source), mark))
-            .collect();
-        let reached = self.reached;
-        self.ports
-            .progress
-            .send_if_modified(|applied| std::mem::replace(applied, reached) != reached);
-        self.marks.due = false;
-        for (source, mark) in moved {
-            self.marks.due |= !self.tell_source(&source, mark, caught_up).await;
-        }
-    }
-
-    /// Writes the mark of one source; false when it has to be looked at again.
-    async fn tell_source(&mut self, source: &Arc<str>, mut mark: u64, caught_up: bool) -> bool {
-        let Some(key) = mark_key(source) else {
-            self.marks.told.insert(Arc::clone(source), mark);
-            return true;
-        };
-        if !self.marks.told.contains_key(source) {
-            let Ok(entry) = self.ports.kv.get(MARK_BUCKET, key).await else {
-                return false;
-            };
-            let before = entry
-                .and_then(|entry| entry.value)
-                .and_then(|value| read_mark(&value))
-                .unwrap_or(0);
-            if before > mark && !caught_up {
-                return false;
-            }
-            if before == mark {
-                self.marks.told.insert(Arc::clone(source), mark);
-                return true;
-            }
-            if before > mark {
-                // These books are younger than the mark: what the spool forgot by it is not in the log either.
-                error!(source = %source, from = mark + 1, to = before, "ledger gap: events are gone for good");
-                self.coverage.cover(source, 1, before);
-                mark = self.coverage.mark(source);
-            }
-        }
-        let value = Bytes::from(mark.to_string());
-        match self.ports.kv.put(MARK_BUCKET, key, value, Expected::Any).await {
-            Ok(_) => {
-                self.marks.told.insert(Arc::clone(source), mark);
-                true
-            }
-            Err(problem) => {
-                warn!(source = %source, error = &problem as &dyn std::error::Error, "a mark cannot be written");
-                false
             }
         }
     }
@@ -442,25 +336,9 @@ impl Applier {
     }
 }
 
-impl Marks {
-    /// Reports a hole that is still there at the second look: events may arrive out of order.
-    fn look_at(&mut self, holes: &[Hole]) {
-        let seen = |hole: &Hole| (Arc::clone(&hole.source), hole.from);
-        let mut now = BTreeMap::new();
-        for hole in holes {
-            let reported = self.holes.get(&seen(hole)).copied();
-            if reported == Some(false) {
-                warn!(source = %hole.source, from = hole.from, to = hole.to, "ledger gap");
-            }
-            now.insert(seen(hole), reported.is_some());
-        }
-        self.holes = now;
-    }
-}
-
 /// Where reading goes on, and the highest sequence of this log that is applied. A log that is another one or that
 /// is shorter than the cursor says is read from its oldest; so is one that may fill a hole.
-fn resume_at(cursor: Option<Cursor>, log: LogState, holes: bool) -> (u64, u64) {
+pub(crate) fn resume_at(cursor: Option<Cursor>, log: LogState, holes: bool) -> (u64, u64) {
     match cursor {
         Some(cursor) if cursor.stream_created == log.created_at_micros && cursor.sequence <= log.last => {
             let from = if holes { log.first } else { cursor.sequence + 1 };
@@ -468,30 +346,6 @@ fn resume_at(cursor: Option<Cursor>, log: LogState, holes: bool) -> (u64, u64) {
         }
         _ => (log.first.max(1), 0),
     }
-}
-
-/// The sources whose marks a record may move.
-fn sources(record: &Record) -> impl Iterator<Item = Arc<str>> {
-    let own = Some(&record.source).filter(|source| !source.is_empty());
-    let lost = match &record.fact {
-        Fact::Lost { source, .. } => Some(source),
-        _ => None,
-    };
-    own.into_iter().chain(lost).map(Arc::clone)
-}
-
-/// Longest spool id that has a mark.
-const SPOOL_ID_BYTES_MAX: usize = 128;
-
-/// The key of a source's mark, its spool's id: the last part of `/waybill/<cluster>/<spool id>`.
-fn mark_key(source: &str) -> Option<&str> {
-    let (_, id) = source.rsplit_once('/')?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (!id.is_empty() && id.len() <= SPOOL_ID_BYTES_MAX && id.bytes().all(plain)).then_some(id)
-}
-
-fn read_mark(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

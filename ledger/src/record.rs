@@ -16,6 +16,8 @@ use schemas::time::Timestamp;
 use schemas::usage::UsageSource;
 use serde_json::value::RawValue;
 
+use crate::coverage::Coverage;
+
 /// Type under which messages that are no envelope are kept.
 pub const NO_ENVELOPE: &str = "unreadable";
 
@@ -90,6 +92,16 @@ impl Record {
             payload: envelope,
         };
         Self::read(&Stored { sequence: 0, message })
+    }
+
+    /// Notes which sequences are kept, or can never be, once this record is.
+    pub fn cover(&self, coverage: &mut Coverage) {
+        if !self.source.is_empty() {
+            coverage.cover(&self.source, self.source_sequence, self.source_sequence);
+        }
+        if let Fact::Lost { source, from, to } = &self.fact {
+            coverage.cover(source, *from, *to);
+        }
     }
 
     fn of(stored: &Stored, envelope: Envelope<&RawValue>) -> Self {

@@ -32,7 +32,7 @@ pub trait Store: Send + Sync {
 
     /// Writes a batch, all of it or nothing. The cursor moves by compare-and-set: a writer who was overtaken
     /// gets [`StoreError::Superseded`] and has changed nothing. An envelope that is kept already is not kept again.
-    async fn apply(&self, batch: &Batch) -> Result<Applied, StoreError>;
+    async fn apply(&self, batch: &Batch<'_>) -> Result<Applied, StoreError>;
 
     /// Once it returns, everything applied before the call survives the loss of the machine.
     async fn sync(&self) -> Result<(), StoreError>;
@@ -64,13 +64,13 @@ pub struct Cursor {
 
 /// What one transaction writes.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct Batch<'a> {
     /// The cursor as it must stand, `None` before the first batch.
     pub expected: Option<Cursor>,
     /// The cursor afterwards.
     pub next: Cursor,
     /// Envelopes to keep.
-    pub records: Vec<Record>,
+    pub records: &'a [Record],
     /// Rows to insert or to put in the place of the request's row.
     pub rows: Vec<Arc<Waybill>>,
     /// By how much sums move.

@@ -166,7 +166,7 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn apply(&self, batch: &Batch) -> Result<Applied, StoreError> {
+    async fn apply(&self, batch: &Batch<'_>) -> Result<Applied, StoreError> {
         self.writing(async |connection| self.writes.apply(connection, batch).await)
             .await
     }

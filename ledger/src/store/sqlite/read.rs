@@ -21,7 +21,7 @@ use super::write::STREAM;
 use super::{Schema, sort};
 use crate::coverage::Coverage;
 use crate::fold::{Standing, Sums, bucket};
-use crate::record::{Fact, Record};
+use crate::record::Record;
 use crate::store::{Cursor, StoreError};
 use crate::usage::{Group, Tally};
 
@@ -64,9 +64,7 @@ pub(super) async fn coverage(connection: &mut SqliteConnection) -> Result<Covera
     debug_assert_eq!(subject::SPOOL_LOST, "waybill.spool.lost.v1");
     let mut lost = lost.fetch(connection);
     while let Some(row) = lost.try_next().await.map_err(sort)? {
-        if let Fact::Lost { source, from, to } = record(&row)?.fact {
-            coverage.cover(&source, from, to);
-        }
+        record(&row)?.cover(&mut coverage);
     }
     Ok(coverage)
 }

@@ -54,13 +54,13 @@ impl Writes {
     pub(super) async fn apply(
         &self,
         connection: &mut SqliteConnection,
-        batch: &Batch,
+        batch: &Batch<'_>,
     ) -> Result<Applied, StoreError> {
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(sort)?;
         move_cursor(&mut transaction, batch.expected, batch.next).await?;
         let events = self
             .events
-            .run(&mut transaction, &batch.records, put_event)
+            .run(&mut transaction, batch.records, put_event)
             .await
             .map_err(sort)?;
         self.projection
