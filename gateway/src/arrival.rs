@@ -1,0 +1,94 @@
+//! One request as it comes in: our id for it, the caller's own, when and from where. The layers make it; every
+//! handler takes it as an argument.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::extract::Request;
+use http::Extensions;
+use http::HeaderMap;
+use http::request::Parts;
+use schemas::id::RequestId;
+use schemas::time::Timestamp;
+use uuid::Uuid;
+
+use crate::connection::Connection;
+use crate::state::State;
+
+/// Longest id, session or name of a caller's own that is kept, in bytes.
+const LABEL_BYTES_MAX: usize = 128;
+
+/// What is known of a request before its caller is.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrival {
+    /// Our id, minted on arrival.
+    pub(crate) request_id: RequestId,
+    /// When it arrived.
+    pub(crate) at: Timestamp,
+    /// The address it came from.
+    pub(crate) peer: Option<SocketAddr>,
+    /// The connection it came on.
+    pub(crate) connection: Option<Arc<Connection>>,
+}
+
+impl Arrival {
+    /// Mints the id of a request.
+    pub(crate) fn new(state: &State, request: &Request) -> Self {
+        let at = state.ports.clock.now();
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        Self {
+            request_id: state.ports.mint.request_id(at),
+            at,
+            peer: connection.as_ref().map(|connection| connection.peer),
+            connection,
+        }
+    }
+
+    /// What the layers put beside the request; a nameless arrival where they did not run.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        let nameless = Self {
+            request_id: RequestId(Uuid::nil()),
+            at: Timestamp::default(),
+            peer: None,
+            connection: None,
+        };
+        extensions.get::<Self>().cloned().unwrap_or(nameless)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Arrival {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.extensions))
+    }
+}
+
+/// A label of the caller's own, kept only when it is short and printable.
+pub(crate) fn label(headers: &HeaderMap, name: &'static str) -> Option<Arc<str>> {
+    let value = headers.get(name)?.to_str().ok()?.trim();
+    let printable = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    (!value.is_empty() && value.len() <= LABEL_BYTES_MAX && printable).then(|| value.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(value: &'static str) -> Option<Arc<str>> {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-request-id", http::HeaderValue::from_static(value));
+        label(&headers, "x-request-id")
+    }
+
+    #[test]
+    fn labels_are_kept_only_when_short_and_printable() {
+        assert_eq!(kept("run 7").as_deref(), Some("run 7"));
+        assert_eq!(kept("  "), None);
+        assert_eq!(kept("tab\tbed"), None);
+        let long: &'static str = Box::leak("x".repeat(129).into_boxed_str());
+        assert_eq!(kept(long), None);
+    }
+}

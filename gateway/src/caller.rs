@@ -1,0 +1,236 @@
+//! Who calls: exactly one credential, looked up by its digest in the catalogue at hand. A missing, false, revoked
+//! and expired credential get the same answer, byte for byte but for the request id.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequestParts};
+use axum::response::Response;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role};
+use schemas::event::request::Payer;
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::{DEFAULT_TENANT, KeyId, TenantId};
+use schemas::secret::Secret;
+use schemas::time::Timestamp;
+use sha2::Sha256;
+
+use crate::arrival::Arrival;
+use crate::error;
+use crate::state::Shared;
+
+pub(crate) mod flood;
+
+/// The one text for every kind of credential that is not good.
+const REFUSED: &str = "A valid API key is required: Authorization: Bearer <key>, or x-api-key: <key>.";
+/// Longest credential that is looked at, in bytes.
+const CREDENTIAL_BYTES_MAX: usize = 512;
+
+/// The digest under which the catalogue knows a virtual key: HMAC-SHA256 under the deployment's secret.
+pub fn digest(secret: &[u8], key: &str) -> KeyDigest {
+    Digester::new(secret).digest(key)
+}
+
+/// Digests keys; the secret is mixed in once.
+pub(crate) struct Digester(Hmac<Sha256>);
+
+impl Digester {
+    #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
+    pub(crate) fn new(secret: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(secret).expect("HMAC takes a key of any length"))
+    }
+
+    pub(crate) fn digest(&self, key: &str) -> KeyDigest {
+        let mut mac = self.0.clone();
+        mac.update(key.as_bytes());
+        mac.finalize().into_bytes().into()
+    }
+}
+
+/// The caller of one request; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// The credential's record.
+    pub(crate) key: Arc<Key>,
+}
+
+impl Caller {
+    /// What he may do.
+    pub(crate) fn role(&self) -> Role {
+        self.key.role
+    }
+
+    /// Who pays.
+    pub(crate) fn tenant(&self) -> &TenantId {
+        &self.key.tenant
+    }
+
+    /// True for those who run the platform: operators, and administrators of the operator's own tenant.
+    pub(crate) fn operates(&self) -> bool {
+        match self.key.role {
+            Role::Operator => true,
+            Role::Admin => self.key.tenant.as_str() == DEFAULT_TENANT,
+            Role::Free | Role::Pro | Role::Internal => false,
+        }
+    }
+
+    /// The facts for the books.
+    pub(crate) fn payer(&self) -> Payer {
+        Payer {
+            tenant: self.key.tenant.clone(),
+            user: self.key.user.clone(),
+            key_id: self.key.id.clone(),
+            key_name: self.key.name.clone(),
+        }
+    }
+}
+
+/// Everything needed to tell who calls.
+pub(crate) struct Doorkeeper {
+    digester: Digester,
+    admin: Option<(KeyDigest, Caller)>,
+}
+
+impl Doorkeeper {
+    /// `admin_token` is an operator that stands outside the catalogue.
+    pub(crate) fn new(secret: &[u8], admin_token: Option<&Secret<String>>) -> Self {
+        let digester = Digester::new(secret);
+        let token = admin_token
+            .map(|token| token.reveal().trim())
+            .filter(|token| !token.is_empty());
+        let admin = token.map(|token| {
+            (
+                digester.digest(token),
+                Caller {
+                    key: Arc::new(admin()),
+                },
+            )
+        });
+        Self { digester, admin }
+    }
+
+    /// The digest of a key, for its record.
+    pub(crate) fn digest(&self, key: &str) -> KeyDigest {
+        self.digester.digest(key)
+    }
+
+    /// The caller of these headers; `None` unless there is exactly one credential and it is good at `now`.
+    pub(crate) fn identify(&self, headers: &HeaderMap, catalog: &Catalog, now: Timestamp) -> Option<Caller> {
+        let digest = self.digester.digest(credential(headers)?);
+        // Digests are looked up and compared, never keys: how long a comparison takes tells nothing about a key.
+        if let Some((own, caller)) = &self.admin
+            && *own == digest
+        {
+            return Some(caller.clone());
+        }
+        let key = catalog.key(&digest)?;
+        let expired = key.expires_at.is_some_and(|at| at <= now);
+        (!key.revoked && !expired).then(|| Caller { key: key.clone() })
+    }
+}
+
+/// The operator behind the administrator's token.
+fn admin() -> Key {
+    Key {
+        id: KeyId::from("admin-token"),
+        name: "admin-token".into(),
+        tenant: TenantId::from(DEFAULT_TENANT),
+        user: None,
+        role: Role::Operator,
+        models: None,
+        expires_at: None,
+        revoked: false,
+        created_at: Timestamp::from_micros(0),
+        origin: Origin::File,
+        prefix: "".into(),
+    }
+}
+
+/// The one credential of a request. Two that differ, a header said twice with different values, and a scheme
+/// other than `Bearer` are none.
+fn credential(headers: &HeaderMap) -> Option<&str> {
+    let mut found = None;
+    let bearers = headers
+        .get_all(AUTHORIZATION)
+        .iter()
+        .map(|value| bearer(value.to_str().ok()?));
+    let keys = headers
+        .get_all("x-api-key")
+        .iter()
+        .map(|value| value.to_str().ok().map(str::trim));
+    for candidate in bearers.chain(keys) {
+        let candidate = candidate.filter(|text| !text.is_empty() && text.len() <= CREDENTIAL_BYTES_MAX)?;
+        if found.is_some_and(|other| other != candidate) {
+            return None;
+        }
+        found = Some(candidate);
+    }
+    found
+}
+
+/// The token of an `Authorization` value.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The answer to a credential that is not good.
+pub(crate) fn refused() -> Failure {
+    Failure::new(FailureCode::InvalidApiKey, REFUSED)
+}
+
+/// Looks up the caller of a request and counts false credentials.
+fn identify(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Caller, Failure> {
+    let address: Option<IpAddr> = arrival.peer.map(|peer| peer.ip());
+    if let Some(seconds) = address.and_then(|address| state.floods.blocked(address, arrival.at)) {
+        return Err(refused().with_status(429).retry_after(seconds));
+    }
+    let caller = state
+        .doorkeeper
+        .identify(headers, &state.ports.catalog.peek(), arrival.at);
+    caller.ok_or_else(|| {
+        if let Some(address) = address {
+            state.floods.count(address, arrival.at);
+        }
+        refused()
+    })
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller
+where
+    Shared: FromRef<S>,
+{
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let state = Shared::from_ref(state);
+        let arrival = Arrival::of(&parts.extensions);
+        identify(&state, &arrival, &parts.headers).map_err(|failure| {
+            state.metrics.refused(failure.code, None);
+            error::closing_response(&failure, arrival.request_id)
+        })
+    }
+}
+
+/// The caller, or nobody: for what everybody may read, a bad credential counts as none.
+#[derive(Debug, Clone)]
+pub(crate) struct Visitor(pub(crate) Option<Caller>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Visitor
+where
+    Shared: FromRef<S>,
+{
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let state = Shared::from_ref(state);
+        let arrival = Arrival::of(&parts.extensions);
+        Ok(Self(identify(&state, &arrival, &parts.headers).ok()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

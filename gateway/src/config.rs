@@ -1,0 +1,86 @@
+//! What a node tells its gateway: addresses, names, and a bound for everything a caller can make large.
+
+use std::net::SocketAddr;
+
+use chrono_tz::Tz;
+use schemas::id::NodeId;
+use schemas::secret::Secret;
+
+/// The HTTP ingress. [`Config::new`] fills in the defaults.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Address to bind; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Address of the management API, the metrics and the health of the node, where they are to be apart.
+    pub admin_listen: Option<SocketAddr>,
+    /// This node's name, for rows.
+    pub node: NodeId,
+    /// The cluster's name, shown by `/`.
+    pub cluster: String,
+    /// The version of the program, shown by `/` and `/health`.
+    pub version: String,
+    /// Largest request body, in bytes.
+    pub body_bytes_max: u64,
+    /// Bytes of request bodies in memory at once; beyond, requests are refused unread.
+    pub bodies_bytes_max: u64,
+    /// Names and values of a request's headers together, in bytes.
+    pub header_bytes_max: usize,
+    /// Headers of one request.
+    pub headers_max: usize,
+    /// Nesting of a request body.
+    pub depth_max: usize,
+    /// Silence after which a stream gets a comment.
+    pub keepalive_seconds: u64,
+    /// Time without a byte taken after which a caller's connection is ended.
+    pub client_stall_seconds: u64,
+    /// How long running requests may take after the stop signal.
+    pub drain_seconds: u64,
+    /// Requests in flight before new ones are refused.
+    pub requests_max: usize,
+    /// Attempts of one request over all endpoints.
+    pub attempts_max: u32,
+    /// Key of the digest under which virtual keys are known.
+    pub api_key_secret: Secret<Vec<u8>>,
+    /// A credential of an operator that is not in the catalogue; blank turns it off.
+    pub admin_token: Option<Secret<String>>,
+    /// Shows `/routing` to everybody.
+    pub public_routing: bool,
+    /// Origins whose pages may call; `*` for all, without credentials of the browser.
+    pub cors_origins: Vec<String>,
+    /// Time zone of billing days and months.
+    pub billing_tz: Tz,
+    /// The ledger has a database: health tells whether it answers.
+    pub database_configured: bool,
+    /// False credentials from one address in a day before it is refused unread; `None` never. Loopback is exempt.
+    pub auth_failures_max: Option<u32>,
+}
+
+impl Config {
+    /// The defaults, for what has no sensible one.
+    pub fn new(listen: SocketAddr, node: NodeId, api_key_secret: Secret<Vec<u8>>) -> Self {
+        Self {
+            listen,
+            admin_listen: None,
+            node,
+            cluster: "local".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            body_bytes_max: 32 * 1024 * 1024,
+            bodies_bytes_max: 192 * 1024 * 1024,
+            header_bytes_max: 64 * 1024,
+            headers_max: 128,
+            depth_max: 64,
+            keepalive_seconds: 15,
+            client_stall_seconds: 60,
+            drain_seconds: 30,
+            requests_max: 20_000,
+            attempts_max: 4,
+            api_key_secret,
+            admin_token: None,
+            public_routing: false,
+            cors_origins: Vec::new(),
+            billing_tz: Tz::UTC,
+            database_configured: true,
+            auth_failures_max: None,
+        }
+    }
+}

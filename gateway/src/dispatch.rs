@@ -1,0 +1,212 @@
+//! The path of a request, on one page: admit → dispatch → relay → settle.
+//!
+//! Admission is a row of doors, each of which may refuse: draining, places, headers, body, skim, gate, spool. After the
+//! intent is written the request belongs to [`Running`], which settles it once, whatever happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::response::Response;
+use bus::dispatch::Dispatch;
+use bus::spool;
+use bytes::Bytes;
+use dialects::skim::{self, ChatSkim};
+use schemas::catalog::{Catalog, Model};
+use schemas::command::{Offer, Requirements};
+use schemas::event::request::{RequestAccepted, Surface};
+use schemas::failure::{Failure, FailureCode};
+use schemas::money::PriceVersion;
+use tracing::error;
+
+use crate::arrival::Arrival;
+use crate::body::{self, Permit};
+use crate::caller::Caller;
+use crate::error as answer;
+use crate::gate::{self, Wishes};
+use crate::open::Place;
+use crate::refusal::{self, Refused};
+use crate::relay::{self, Live, Progress, Running};
+use crate::settle::{Days, Terms};
+use crate::state::{Phase, Shared};
+
+/// Seconds after which a caller refused by a full node may try again.
+const RETRY_SECONDS: u64 = 5;
+
+/// Runs a chat request of `caller` from its first byte to its answer.
+pub(crate) async fn chat(state: Shared, arrival: Arrival, caller: Caller, request: Request) -> Response {
+    match admit(&state, &arrival, &caller, request).await {
+        Ok(running) => relay::answer(running).await,
+        Err(refused) => {
+            refusal::record(&state, &arrival, &caller, &refused);
+            refuse(&arrival, &refused)
+        }
+    }
+}
+
+/// A request that passed the gate, with its place and its bytes.
+struct Asked {
+    place: Place,
+    wishes: Wishes,
+    body: Bytes,
+    permit: Permit,
+    skim: ChatSkim,
+}
+
+/// Lets a request in, or says why not.
+async fn admit(
+    state: &Shared,
+    arrival: &Arrival,
+    caller: &Caller,
+    request: Request,
+) -> Result<Running, Refused> {
+    if state.phase() == Phase::Closed {
+        return Err(closing(busy(FailureCode::Draining, "the node is shutting down")));
+    }
+    let place = state
+        .open
+        .enter()
+        .ok_or_else(|| closing(busy(FailureCode::Overloaded, "too many requests are running")))?;
+    let (parts, body) = request.into_parts();
+    let wishes = gate::wishes(&parts.headers, caller).map_err(closing)?;
+    let limits = body::Limits {
+        bytes_max: state.config.body_bytes_max,
+        pause_max: Duration::from_secs(state.config.client_stall_seconds.max(1)),
+    };
+    let (body, permit) = body::read(&state.bodies, &parts.headers, body, limits)
+        .await
+        .map_err(|refusal| closing(refusal.failure()))?;
+    let limits = skim::Limits {
+        depth_max: state.config.depth_max,
+        ..skim::Limits::default()
+    };
+    let skim =
+        skim::skim_chat(&body, &limits).map_err(|problem| refused(gate::malformed(&problem), "", &wishes))?;
+    let asked = Asked {
+        place,
+        wishes,
+        body,
+        permit,
+        skim,
+    };
+    let catalog = state.ports.catalog.load();
+    let model = gate::admit(&catalog, caller, &asked.skim)
+        .map_err(|failure| refused(failure, &asked.skim.model, &asked.wishes))?
+        .clone();
+    dispatch(state, arrival, caller, (&catalog, model), asked)
+}
+
+/// Writes the intent and hands the request to the router.
+fn dispatch(
+    state: &Shared,
+    arrival: &Arrival,
+    caller: &Caller,
+    (catalog, model): (&Catalog, Arc<Model>),
+    asked: Asked,
+) -> Result<Running, Refused> {
+    let full = || busy(FailureCode::SpoolFull, "the node cannot record further requests");
+    let spool = &state.ports.spool;
+    let reservation = spool.reserve().map_err(|spool::Full| full())?;
+    let accepted = RequestAccepted {
+        request_id: arrival.request_id,
+        payer: caller.payer(),
+        surface: Surface::Chat,
+        model: model.id.clone(),
+        reservation,
+        price_version: PriceVersion(catalog.revision_text.clone()),
+        started_at: arrival.at,
+        node: state.config.node.clone(),
+    };
+    if let Err(problem) = spool.intend(&accepted) {
+        error!(
+            error = &problem as &dyn std::error::Error,
+            "an intent cannot be written"
+        );
+        spool.give_back(reservation);
+        return Err(full().into());
+    }
+    let offer = offer(state, &accepted, catalog, &model, &asked);
+    let terms = Terms {
+        model,
+        stream: asked.skim.stream,
+        prompt_tokens: asked.skim.prompt_tokens_estimate,
+        days: Days::new(arrival.request_id, arrival.at, state.config.billing_tz),
+        wishes: asked.wishes,
+    };
+    let body = asked.body;
+    let session = state.ports.dispatcher.dispatch(Dispatch { offer, body });
+    Ok(Running::new(Box::new(Live {
+        state: state.clone(),
+        _place: asked.place,
+        slot: state.open.open(accepted, arrival.connection.clone()),
+        terms,
+        session,
+        permit: Some(asked.permit),
+        progress: Progress::default(),
+    })))
+}
+
+/// What the router is told.
+fn offer(
+    state: &Shared,
+    accepted: &RequestAccepted,
+    catalog: &Catalog,
+    model: &Model,
+    asked: &Asked,
+) -> Offer {
+    let skim = &asked.skim;
+    let canonical = skim.model == model.id.as_str();
+    let endpoints = model.routes.iter().map(|route| route.endpoint_id.clone());
+    Offer {
+        request_id: accepted.request_id,
+        tenant: accepted.payer.tenant.clone(),
+        surface: accepted.surface,
+        model: model.id.clone(),
+        public_model: if canonical {
+            model.id.0.clone()
+        } else {
+            skim.model.as_str().into()
+        },
+        candidates: endpoints.collect(),
+        catalog_revision: catalog.revision,
+        requirements: Requirements {
+            modalities: skim.modalities,
+            prompt_tokens: skim.prompt_tokens_estimate,
+            output_tokens_max: skim.max_tokens,
+        },
+        pin: asked.wishes.pin.clone(),
+        splice: skim::splice_facts(skim),
+        started_at: accepted.started_at,
+        attempts_max: state.config.attempts_max,
+    }
+}
+
+fn busy(code: FailureCode, text: &'static str) -> Failure {
+    Failure::new(code, text).retry_after(RETRY_SECONDS)
+}
+
+/// Refused before the body is read to its end.
+fn closing(failure: Failure) -> Refused {
+    Refused {
+        closing: true,
+        ..failure.into()
+    }
+}
+
+fn refused(failure: Failure, model: &str, wishes: &Wishes) -> Refused {
+    Refused {
+        model: model.to_owned(),
+        wishes: wishes.clone(),
+        ..failure.into()
+    }
+}
+
+fn refuse(arrival: &Arrival, refused: &Refused) -> Response {
+    if !refused.closing {
+        return answer::response(&refused.failure, arrival.request_id);
+    }
+    if let Some(connection) = &arrival.connection {
+        connection.linger();
+    }
+    answer::closing_response(&refused.failure, arrival.request_id)
+}

@@ -1,0 +1,110 @@
+//! The gate, pure: may this caller use this model for this body? Unknown, hidden and forbidden models get one answer,
+//! the same bytes for all, so that nobody learns what he may not see.
+
+use std::sync::Arc;
+
+use dialects::skim::{self, ChatSkim};
+use http::HeaderMap;
+use schemas::catalog::{Catalog, Key, Modalities, Model, Role};
+use schemas::failure::{Failure, FailureCode};
+
+use crate::arrival;
+use crate::caller::Caller;
+
+/// The one text for a model that is not there for the caller.
+const NO_MODEL: &str = "The model does not exist or you do not have access to it.";
+
+/// What a caller asks for beside the body.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// Only this endpoint or provider: heard from those who run the platform, ignored from others.
+    pub(crate) pin: Option<Arc<str>>,
+    /// His own id of the request.
+    pub(crate) client_request_id: Option<Arc<str>>,
+    /// His own customer.
+    pub(crate) end_user: Option<Arc<str>>,
+    /// His session.
+    pub(crate) session_id: Option<Arc<str>>,
+}
+
+/// Reads the headers that decide something.
+pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Result<Wishes, Failure> {
+    if headers.contains_key("idempotency-key") {
+        return Err(unsupported("Idempotency-Key is not supported", "idempotency-key"));
+    }
+    let pin = arrival::label(headers, "x-route-pin");
+    Ok(Wishes {
+        pin: pin.filter(|_| caller.operates()),
+        client_request_id: arrival::label(headers, "x-request-id"),
+        end_user: arrival::label(headers, "x-end-user"),
+        session_id: arrival::label(headers, "x-session-id"),
+    })
+}
+
+/// The model of `name`, if `key` may see it.
+pub(crate) fn visible<'c>(catalog: &'c Catalog, key: Option<&Key>, name: &str) -> Option<&'c Arc<Model>> {
+    catalog.model(name).filter(|model| sees(key, model))
+}
+
+/// May the holder of `key` see and call the model? Nobody in particular counts as the lowest role of no tenant.
+pub(crate) fn sees(key: Option<&Key>, model: &Model) -> bool {
+    let role = key.map_or(Role::Free, |key| key.role);
+    let tenants = model.tenants.as_deref();
+    let of_tenant = tenants.is_none_or(|tenants| key.is_some_and(|key| tenants.contains(&key.tenant)));
+    let models = key.and_then(|key| key.models.as_deref());
+    let of_key = models.is_none_or(|models| {
+        models
+            .iter()
+            .any(|name| *name == model.id || model.aliases.contains(name))
+    });
+    role >= model.required_role && (of_tenant || role == Role::Operator) && of_key
+}
+
+/// The model a request is admitted to.
+pub(crate) fn admit<'c>(
+    catalog: &'c Catalog,
+    caller: &Caller,
+    skim: &ChatSkim,
+) -> Result<&'c Arc<Model>, Failure> {
+    let model = visible(catalog, Some(&caller.key), &skim.model).ok_or_else(no_model)?;
+    if skim.tools && !model.supports_tools {
+        return Err(unsupported("the model does not support tools", "tools"));
+    }
+    if skim.response_format && !model.supports_structured_output {
+        return Err(unsupported(
+            "the model does not support response_format",
+            "response_format",
+        ));
+    }
+    let foreign = skim.modalities.without(model.input_modalities | Modalities::TEXT);
+    if let Some(word) = foreign.words().first() {
+        let text = format!("Model '{}' does not support {word} input", model.id);
+        return Err(Failure::new(FailureCode::UnsupportedModality, text).param("messages"));
+    }
+    Ok(model)
+}
+
+/// The one answer for a model that is not there for the caller.
+pub(crate) fn no_model() -> Failure {
+    Failure::new(FailureCode::ModelNotFound, NO_MODEL).param("model")
+}
+
+/// What the caller is told of a body that cannot be read.
+pub(crate) fn malformed(problem: &skim::Error) -> Failure {
+    let code = match problem {
+        skim::Error::InvalidJson { .. } => FailureCode::InvalidJson,
+        _ => FailureCode::InvalidRequest,
+    };
+    let failure = Failure::new(code, problem.to_string());
+    match problem.param() {
+        Some(param) => failure.param(param),
+        None => failure,
+    }
+}
+
+fn unsupported(text: &'static str, param: &'static str) -> Failure {
+    Failure::new(FailureCode::UnsupportedParameter, text).param(param)
+}
+
+#[cfg(test)]
+mod tests;

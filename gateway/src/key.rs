@@ -1,0 +1,128 @@
+//! Virtual keys: how they are minted, and the record that stands for one in the catalogue. The key itself is
+//! in no record; it is shown once to whoever asked for it.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bus::mint::Mint;
+use schemas::catalog::{Key, Origin, Role};
+use schemas::id::{KeyId, ModelName, TenantId, UserId};
+use schemas::time::Timestamp;
+
+/// What minted keys of members begin with.
+pub const MEMBER_PREFIX: &str = "sk-tenant-";
+/// Shortest key that is accepted, in characters.
+pub const KEY_CHARS_MIN: usize = 16;
+/// Longest key that is accepted, in characters.
+pub const KEY_CHARS_MAX: usize = 256;
+/// Characters of a minted key that its record keeps, for recognition.
+const SHOWN_CHARS: usize = MEMBER_PREFIX.len() + 4;
+/// Characters of a chosen key that its record keeps: a chosen key may have few, and none to spare.
+const SHOWN_CHARS_CHOSEN: usize = 3;
+
+/// Mints a key for a member: `sk-tenant-` and 43 URL-safe characters (32 random bytes).
+pub fn mint_member(mint: &Mint) -> String {
+    format!("{MEMBER_PREFIX}{}", URL_SAFE_NO_PAD.encode(mint.random::<32>()))
+}
+
+/// True for a text that may be a key: 16 to 256 printable ASCII characters, no spaces.
+pub fn acceptable(key: &str) -> bool {
+    (KEY_CHARS_MIN..=KEY_CHARS_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// What a new key is to be.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Who pays.
+    pub tenant: TenantId,
+    /// The member it belongs to.
+    pub user: Option<UserId>,
+    /// What it may do.
+    pub role: Role,
+    /// Only these models.
+    pub models: Option<Vec<ModelName>>,
+    /// Refused from then on.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The record of `key`, made at `now`. A key of a file is `<tenant>.<name>`, so that it keeps its id over restarts;
+/// any other gets a fresh one.
+pub fn record(mint: &Mint, key: &str, grant: Grant, origin: Origin, now: Timestamp) -> Key {
+    let id = match origin {
+        Origin::File => format!("{}.{}", grant.tenant, grant.name),
+        Origin::Runtime => format!("key-{}", URL_SAFE_NO_PAD.encode(mint.random::<12>())),
+    };
+    Key {
+        id: KeyId::new(id),
+        name: grant.name,
+        tenant: grant.tenant,
+        user: grant.user,
+        role: grant.role,
+        models: grant.models,
+        expires_at: grant.expires_at,
+        revoked: false,
+        created_at: now,
+        origin,
+        prefix: shown(key).into(),
+    }
+}
+
+/// The part of a key that may be shown.
+fn shown(key: &str) -> String {
+    let minted = key.starts_with(MEMBER_PREFIX);
+    let chars = if minted { SHOWN_CHARS } else { SHOWN_CHARS_CHOSEN };
+    key.chars().take(chars).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minted_keys_have_43_characters_after_the_prefix_and_never_repeat() {
+        let mint = Mint::new().expect("randomness");
+
+        let first = mint_member(&mint);
+        let second = mint_member(&mint);
+
+        assert_eq!(first.len(), MEMBER_PREFIX.len() + 43);
+        assert!(acceptable(&first));
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn a_record_shows_too_little_of_a_key_to_use_it() {
+        let mint = Mint::new().expect("randomness");
+        let grant = Grant {
+            name: "ci".into(),
+            tenant: TenantId::from("acme"),
+            user: None,
+            role: Role::Free,
+            models: None,
+            expires_at: None,
+        };
+
+        let chosen = record(
+            &mint,
+            "correct-horse-battery",
+            grant,
+            Origin::File,
+            Timestamp::from_micros(5),
+        );
+
+        assert_eq!(&*chosen.prefix, "cor");
+        assert_eq!(chosen.id.as_str(), "acme.ci");
+        assert_eq!(chosen.created_at, Timestamp::from_micros(5));
+        assert!(!chosen.revoked);
+    }
+
+    #[test]
+    fn keys_are_printable_and_long_enough() {
+        assert!(!acceptable("short"));
+        assert!(!acceptable("has a space inside it"));
+        assert!(!acceptable(&"x".repeat(257)));
+    }
+}

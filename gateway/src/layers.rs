@@ -1,0 +1,165 @@
+//! Everything that happens to every request, in one function: an id, the bounds on headers, the cross-origin rules,
+//! a net under panics, and what every answer carries.
+
+use std::panic::AssertUnwindSafe;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State as Shares};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, CONNECTION,
+    CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING, VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::RequestId;
+use tracing::error;
+
+use crate::arrival::Arrival;
+use crate::connection::Connection;
+use crate::error as answer;
+use crate::state::{Phase, Shared, State};
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const X_CONFIG: HeaderName = HeaderName::from_static("x-waybill-config");
+
+/// Headers of answers that pages of other origins may read.
+const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, retry-after, x-should-retry";
+/// Headers that pages of other origins may send.
+const ALLOWED: &str = "authorization, content-type, x-api-key, x-request-id, x-session-id, x-end-user, x-route-pin, idempotency-key";
+/// Methods they may use.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
+/// Seconds for which a browser may remember all this.
+const PREFLIGHT_SECONDS: &str = "600";
+
+/// Puts the whole stack around `router`.
+pub(crate) fn stack(router: Router<Shared>, state: &Shared) -> Router {
+    router
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(from_fn_with_state(state.clone(), around))
+        .with_state(state.clone())
+}
+
+async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next) -> Response {
+    let arrival = Arrival::new(&state, &request);
+    let request_id = arrival.request_id;
+    let version = request.version();
+    if let Some(connection) = &arrival.connection {
+        connection.speaks(version);
+    }
+    let origin = allowed_origin(&state, request.headers());
+    let mut response = if let Err(failure) = bounded(&state, request.headers()) {
+        state.metrics.refused(failure.code, None);
+        arrival.connection.as_deref().map(Connection::linger);
+        answer::closing_response(&failure, request_id)
+    } else if preflight(&request) {
+        preflight_response(origin.is_some())
+    } else {
+        request.extensions_mut().insert(arrival);
+        let handled = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+        handled.unwrap_or_else(|_| {
+            error!(request.id = %request_id, "a handler panicked");
+            let failure = Failure::new(FailureCode::Internal, "the request failed inside the gateway");
+            answer::response(&failure, request_id)
+        })
+    };
+    finish(&state, response.headers_mut(), request_id, origin);
+    if state.phase() != Phase::Serving && version < Version::HTTP_2 {
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Bounds on headers. Both lengths at once are two readings of one message: never served.
+fn bounded(state: &State, headers: &HeaderMap) -> Result<(), Failure> {
+    let bytes: usize = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if headers.len() > state.config.headers_max || bytes > state.config.header_bytes_max {
+        let text = "the request's headers are too many or too large";
+        return Err(Failure::new(FailureCode::HeadersTooLarge, text));
+    }
+    if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
+        let text = "content-length and transfer-encoding exclude each other";
+        return Err(Failure::new(FailureCode::InvalidRequest, text));
+    }
+    Ok(())
+}
+
+/// What every answer carries.
+fn finish(state: &State, headers: &mut HeaderMap, request_id: RequestId, origin: Option<HeaderValue>) {
+    let mut text = uuid::Uuid::encode_buffer();
+    let text: &str = request_id.0.as_hyphenated().encode_lower(&mut text);
+    if let Ok(id) = HeaderValue::from_str(text) {
+        headers.insert(REQUEST_ID, id.clone());
+        headers.insert(X_REQUEST_ID, id);
+    }
+    if let Ok(revision) = HeaderValue::from_str(&state.ports.catalog.peek().revision_text) {
+        headers.insert(X_CONFIG, revision);
+    }
+    if let Some(origin) = origin {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    }
+    if !state.cors_origins.is_empty() {
+        headers.append(VARY, HeaderValue::from_static("origin"));
+    }
+}
+
+/// The origin to allow, when the request names one that is.
+fn allowed_origin(state: &State, headers: &HeaderMap) -> Option<HeaderValue> {
+    if state.cors_origins.is_empty() {
+        return None;
+    }
+    let origin = headers.get(ORIGIN)?;
+    let found = state
+        .cors_origins
+        .iter()
+        .find(|allowed| *allowed == origin || *allowed == "*");
+    found.cloned()
+}
+
+/// True when a browser asks for leave.
+fn preflight(request: &Request) -> bool {
+    let headers = request.headers();
+    request.method() == Method::OPTIONS
+        && headers.contains_key(ORIGIN)
+        && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+fn preflight_response(allowed: bool) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    if allowed {
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED));
+        headers.insert(
+            ACCESS_CONTROL_MAX_AGE,
+            HeaderValue::from_static(PREFLIGHT_SECONDS),
+        );
+    }
+    response
+}
+
+async fn unknown_path(arrival: Arrival) -> Response {
+    let failure = Failure::new(FailureCode::NotFound, "there is no such path");
+    answer::response(&failure, arrival.request_id)
+}
+
+async fn unknown_method(arrival: Arrival) -> Response {
+    let failure = Failure::new(
+        FailureCode::MethodNotAllowed,
+        "the path does not take this method",
+    );
+    answer::response(&failure, arrival.request_id)
+}

@@ -1,0 +1,87 @@
+//! `GET /api/v1/logs` and `/api/v1/logs/{id}`: the request log, newest first.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::RequestId;
+use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsQuery, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, Row};
+use schemas::subject::{QUERY_LOG, QUERY_LOGS};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{Parameters, READ_WITHIN, ask, filtered, id, invalid, json, narrow, number, parameters};
+use crate::arrival::Arrival;
+use crate::caller::Caller;
+use crate::error;
+use crate::state::Shared;
+
+/// A page of rows.
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    given: Parameters,
+) -> Response {
+    let answered = async {
+        let query = query(&parameters(given)?, &caller)?;
+        ask::<_, Box<RawValue>>(&state, QUERY_LOGS, &query, READ_WITHIN).await
+    };
+    match answered.await {
+        Ok(page) => json(&page),
+        Err(failure) => error::response(&failure, arrival.request_id),
+    }
+}
+
+/// A row with the event it came from.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    row: Row,
+    event: Option<Box<RawValue>>,
+}
+
+/// One row.
+pub(crate) async fn show(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    Path(request_id): Path<String>,
+) -> Response {
+    let answered = async {
+        let none = || Failure::new(FailureCode::NotFound, "there is no such request");
+        let request_id = RequestId(request_id.parse().map_err(|_| none())?);
+        let mut filter = LogFilter::default();
+        narrow(&mut filter, &caller)?;
+        let query = LogQuery {
+            request_id,
+            tenant: filter.tenant,
+            key: filter.key,
+        };
+        let LogAnswer { row, event } = ask(&state, QUERY_LOG, &query, READ_WITHIN).await?;
+        let row = row.ok_or_else(none)?;
+        Ok(Shown { row, event })
+    };
+    match answered.await {
+        Ok(shown) => json(&shown),
+        Err(failure) => error::response(&failure, arrival.request_id),
+    }
+}
+
+/// The question behind the parameters of a URL.
+pub(super) fn query(given: &[(String, String)], caller: &Caller) -> Result<LogsQuery, Failure> {
+    let mut query = LogsQuery {
+        filter: LogFilter::default(),
+        limit: PAGE_ROWS_DEFAULT,
+        after: None,
+    };
+    for (name, value) in given {
+        match name.as_str() {
+            "limit" => query.limit = number(name, value, 1, PAGE_ROWS_MAX)?,
+            "after" => query.after = Some(RequestId(id(name, value)?)),
+            _ => filtered(&mut query.filter, name, value)
+                .unwrap_or_else(|| Err(invalid(name, "there is no such parameter")))?,
+        }
+    }
+    narrow(&mut query.filter, caller)?;
+    Ok(query)
+}

@@ -1,0 +1,29 @@
+//! `POST /api/v1/system/rebuild`: fills the tables of the books anew from the log. For operators.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use schemas::query::RebuildAnswer;
+use schemas::subject::QUERY_REBUILD;
+
+use super::{ask, json, operators_only};
+use crate::arrival::Arrival;
+use crate::caller::Caller;
+use crate::error;
+use crate::state::Shared;
+
+/// How long a rebuild may take.
+const REBUILD_WITHIN: Duration = Duration::from_secs(600);
+
+/// Rebuilds the projections and tells how many events and rows there are.
+pub(crate) async fn rebuild(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
+    let answered = async {
+        operators_only(&caller)?;
+        ask::<_, RebuildAnswer>(&state, QUERY_REBUILD, &(), REBUILD_WITHIN).await
+    };
+    match answered.await {
+        Ok(answer) => json(&answer),
+        Err(failure) => error::response(&failure, arrival.request_id),
+    }
+}

@@ -1,0 +1,78 @@
+//! `GET /api/v1/usage`: sums over the request log, in groups and buckets.
+
+use axum::extract::State;
+use axum::response::Response;
+use chrono_tz::Tz;
+use schemas::failure::Failure;
+use schemas::query::{GroupBy, LogFilter, UsageQuery};
+use schemas::subject::QUERY_USAGE;
+use serde_json::value::RawValue;
+
+use super::{Parameters, READ_WITHIN, ask, filtered, invalid, json, narrow, parameters, word};
+use crate::arrival::Arrival;
+use crate::caller::Caller;
+use crate::error;
+use crate::state::Shared;
+
+/// Filters that sums know; the others concern single rows.
+const FILTERS: [&str; 7] = ["from", "to", "tenant", "user", "key", "model", "endpoint"];
+
+/// Sums of usage.
+pub(crate) async fn sums(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    given: Parameters,
+) -> Response {
+    let answered = async {
+        let query = query(&parameters(given)?, &caller, state.config.billing_tz)?;
+        ask::<_, Box<RawValue>>(&state, QUERY_USAGE, &query, READ_WITHIN).await
+    };
+    match answered.await {
+        Ok(sums) => json(&sums),
+        Err(failure) => error::response(&failure, arrival.request_id),
+    }
+}
+
+/// The question behind the parameters of a URL. Buckets are of the billing time zone unless another is named.
+pub(super) fn query(
+    given: &[(String, String)],
+    caller: &Caller,
+    billing_tz: Tz,
+) -> Result<UsageQuery, Failure> {
+    let mut query = UsageQuery {
+        filter: LogFilter::default(),
+        group_by: Vec::new(),
+        interval: None,
+        tz: billing_tz.name().to_owned(),
+    };
+    for (name, value) in given {
+        match name.as_str() {
+            "group_by" => query.group_by = groups(name, value)?,
+            "interval" => query.interval = Some(word(name, value)?),
+            "tz" => {
+                let tz: Tz = value
+                    .parse()
+                    .map_err(|_| invalid(name, "there is no such time zone"))?;
+                tz.name().clone_into(&mut query.tz);
+            }
+            _ => filtered(&mut query.filter, name, value)
+                .filter(|_| FILTERS.contains(&name.as_str()))
+                .unwrap_or_else(|| Err(invalid(name, "there is no such parameter")))?,
+        }
+    }
+    narrow(&mut query.filter, caller)?;
+    Ok(query)
+}
+
+fn groups(name: &str, value: &str) -> Result<Vec<GroupBy>, Failure> {
+    let mut groups = Vec::new();
+    for text in value.split(',').map(str::trim).filter(|text| !text.is_empty()) {
+        let group: GroupBy = word(name, text)?;
+        if groups.contains(&group) {
+            return Err(invalid(name, "a field is given twice"));
+        }
+        groups.push(group);
+    }
+    Ok(groups)
+}

@@ -1,0 +1,208 @@
+//! What a gateway counts. Labels come from closed lists or from the catalogue, never from a caller: an unknown
+//! model is counted under the empty name.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use schemas::event::request::RequestSettled;
+use schemas::failure::FailureCode;
+use schemas::outcome::Outcome;
+
+/// Upper bounds of durations, in seconds.
+const SECONDS: [f64; 14] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0,
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    surface: &'static str,
+    model: Arc<str>,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabel {
+    class: &'static str,
+}
+
+/// The metrics of a gateway; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    duration: Histogram,
+    first_token: Histogram,
+    input_tokens: Counter,
+    cached_tokens: Counter,
+    cache_write_tokens: Counter,
+    output_tokens: Counter,
+    cost_nano_usd: Counter,
+    rejections: Family<CodeLabel, Counter>,
+    pub(crate) gauges: Gauges,
+}
+
+/// Figures that are read off when somebody asks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gauges {
+    pub(crate) requests_open: Gauge,
+    pub(crate) reservations_open: Gauge,
+    pub(crate) spool_bytes: Gauge,
+    pub(crate) spool_oldest_seconds: Gauge,
+    pub(crate) bus_connected: Gauge,
+    pub(crate) config_revision: Gauge,
+    pub(crate) resident_bytes: Gauge,
+    pub(crate) body_bytes: Gauge,
+    pub(crate) connections_open: Gauge,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let tokens = Family::<ClassLabel, Counter>::default();
+        let class = |class| tokens.get_or_create_owned(&ClassLabel { class });
+        let metrics = Self {
+            requests: Family::default(),
+            duration: Histogram::new(SECONDS),
+            first_token: Histogram::new(SECONDS),
+            input_tokens: class("input"),
+            cached_tokens: class("cached"),
+            cache_write_tokens: class("cache_write"),
+            output_tokens: class("output"),
+            cost_nano_usd: Counter::default(),
+            rejections: Family::default(),
+            gauges: Gauges::default(),
+        };
+        let Self {
+            requests,
+            duration,
+            first_token,
+            cost_nano_usd,
+            rejections,
+            ..
+        } = metrics.clone();
+        registry.register("waybill_requests", "Requests that ended", requests);
+        registry.register(
+            "waybill_request_duration_seconds",
+            "From admission to settlement",
+            duration,
+        );
+        registry.register(
+            "waybill_time_to_first_token_seconds",
+            "From admission to the first content",
+            first_token,
+        );
+        registry.register("waybill_tokens", "Tokens of settled requests", tokens);
+        registry.register(
+            "waybill_cost_nano_usd",
+            "What callers pay, in nano-dollars",
+            cost_nano_usd,
+        );
+        registry.register("waybill_limit_rejections", "Refused requests", rejections);
+        metrics.gauges.register(registry);
+        metrics
+    }
+
+    /// Counts a settled request.
+    pub(crate) fn settled(&self, settled: &RequestSettled) {
+        let labels = RequestLabels {
+            surface: settled.surface.as_str(),
+            model: settled.model.0.clone(),
+            outcome: settled.outcome.as_str(),
+        };
+        self.requests.get_or_create(&labels).inc();
+        self.duration.observe(seconds(settled.latency_ms));
+        if let Some(ttft_ms) = settled.ttft_ms {
+            self.first_token.observe(seconds(ttft_ms));
+        }
+        for (counter, tokens) in [
+            (&self.input_tokens, settled.input_tokens),
+            (&self.cached_tokens, settled.cached_tokens),
+            (&self.cache_write_tokens, settled.cache_write_tokens),
+            (&self.output_tokens, settled.output_tokens),
+        ] {
+            if tokens > 0 {
+                counter.inc_by(tokens);
+            }
+        }
+        let cost = u64::try_from(settled.cost_nano_usd.0).unwrap_or(0);
+        self.cost_nano_usd.inc_by(cost);
+    }
+
+    /// Counts a refusal. `model` is a name of the catalogue, or `None`.
+    pub(crate) fn refused(&self, code: FailureCode, model: Option<&Arc<str>>) {
+        self.rejections
+            .get_or_create(&CodeLabel { code: code.as_str() })
+            .inc();
+        let labels = RequestLabels {
+            surface: "chat",
+            model: model.map_or_else(|| Arc::from(""), Arc::clone),
+            outcome: Outcome::Rejected.as_str(),
+        };
+        self.requests.get_or_create(&labels).inc();
+    }
+}
+
+impl Gauges {
+    fn register(&self, registry: &mut Registry) {
+        let gauges: [(&str, &str, &Gauge); 9] = [
+            ("waybill_requests_open", "Requests that run", &self.requests_open),
+            (
+                "waybill_reservations_open",
+                "Requests that hold room in the spool",
+                &self.reservations_open,
+            ),
+            (
+                "waybill_spool_bytes",
+                "Bytes of the spool on disk",
+                &self.spool_bytes,
+            ),
+            (
+                "waybill_spool_oldest_seconds",
+                "Age of the oldest event the ledger has not confirmed",
+                &self.spool_oldest_seconds,
+            ),
+            (
+                "waybill_bus_connected",
+                "1 while the bus answers",
+                &self.bus_connected,
+            ),
+            (
+                "waybill_config_revision",
+                "Revision of the catalogue in use",
+                &self.config_revision,
+            ),
+            (
+                "process_resident_memory_bytes",
+                "Memory of the process",
+                &self.resident_bytes,
+            ),
+            (
+                "waybill_request_body_bytes",
+                "Bytes of request bodies in memory",
+                &self.body_bytes,
+            ),
+            (
+                "waybill_connections_open",
+                "Connections of callers",
+                &self.connections_open,
+            ),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(name, help, gauge.clone());
+        }
+    }
+}
+
+/// Milliseconds as seconds.
+fn seconds(millis: u64) -> f64 {
+    std::time::Duration::from_millis(millis).as_secs_f64()
+}

@@ -1,0 +1,259 @@
+//! What operators and balancers ask of a node: is it alive, is it ready, what does it count, where does it route?
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use schemas::catalog::{Catalog, Model};
+use schemas::failure::{Failure, FailureCode};
+use schemas::query::{EndpointHealth, HealthAnswer};
+use schemas::subject::QUERY_HEALTH;
+use serde::Serialize;
+
+use crate::arrival::Arrival;
+use crate::caller::{Caller, Visitor, refused};
+use crate::error;
+use crate::manage::{ask, json};
+use crate::state::{Phase, Shared};
+
+mod gauges;
+
+/// How long routers may take to tell their health.
+const HEALTH_WITHIN: Duration = Duration::from_secs(2);
+/// Headers by which a proxy tells that it speaks for somebody else.
+const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+#[derive(Serialize)]
+struct Root<'a> {
+    message: &'static str,
+    version: &'a str,
+    cluster: &'a str,
+    endpoints: [&'static str; 3],
+}
+
+/// How a node is, as everybody may know.
+#[derive(Serialize)]
+struct Health<'a> {
+    status: &'static str,
+    database_configured: bool,
+    database_connected: bool,
+    bus_connected: bool,
+    routes_configured: usize,
+    version: &'a str,
+    node: &'a str,
+}
+
+/// The same with what operators may know.
+#[derive(Serialize)]
+struct Deep<'a> {
+    #[serde(flatten)]
+    health: Health<'a>,
+    endpoints: BTreeMap<String, EndpointHealth>,
+}
+
+#[derive(Serialize)]
+struct Readiness {
+    status: &'static str,
+}
+
+/// `GET /`: what this is.
+pub(crate) async fn root(State(state): State<Shared>) -> Response {
+    json(&Root {
+        message: "Waybill, an LLM inference gateway",
+        version: &state.config.version,
+        cluster: &state.config.cluster,
+        endpoints: ["/v1/chat/completions", "/v1/models", "/health"],
+    })
+}
+
+/// `GET /health`: is the process of use?
+pub(crate) async fn health(State(state): State<Shared>) -> Response {
+    let health = shallow(&state);
+    with_status(json(&health), health.status != "unhealthy")
+}
+
+/// `GET /health/ready`: may calls be sent here? `?strict=1`: only if all that is configured is there.
+pub(crate) async fn ready(State(state): State<Shared>, RawQuery(query): RawQuery) -> Response {
+    let strict = query.is_some_and(|query| query.split('&').any(|pair| pair == "strict=1"));
+    let health = shallow(&state);
+    let status = match state.phase() {
+        Phase::Draining | Phase::Closed => "draining",
+        Phase::Serving if state.ports.catalog.peek().revision == 0 => "starting",
+        Phase::Serving if health.status == "healthy" => "ready",
+        Phase::Serving => "degraded",
+    };
+    let ready = status == "ready" || (status == "degraded" && !strict);
+    with_status(json(&Readiness { status }), ready)
+}
+
+/// `GET /health/deep`: every endpoint and backend. For those who run the platform.
+pub(crate) async fn deep(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
+    if !caller.operates() {
+        return error::response(&not_for_callers(), arrival.request_id);
+    }
+    let mut health = shallow(&state);
+    let answer: Result<HealthAnswer, Failure> = ask(&state, QUERY_HEALTH, &(), HEALTH_WITHIN).await;
+    let endpoints = answer.unwrap_or_default().endpoints;
+    let ill = |endpoint: &EndpointHealth| {
+        endpoint.availability < 0.9
+            || endpoint
+                .backends
+                .values()
+                .any(|backend| backend.circuit_state != schemas::circuit::CircuitState::Closed)
+    };
+    if health.status == "healthy" && endpoints.values().any(ill) {
+        health.status = "degraded";
+    }
+    let named = endpoints
+        .into_iter()
+        .map(|(id, health)| (id.as_str().to_owned(), health));
+    let endpoints = named.collect();
+    let up = health.status != "unhealthy";
+    with_status(json(&Deep { health, endpoints }), up)
+}
+
+/// `GET /metrics` on the administrators' listener.
+pub(crate) async fn metrics(State(state): State<Shared>) -> Response {
+    gauges::refresh(&state);
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = prometheus_client::encoding::text::encode(&mut text, &state.ports.registry);
+    let mut response = Response::new(text.into());
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// `GET /metrics` on the callers' listener: only for this machine, and not through a proxy on it.
+pub(crate) async fn metrics_of_loopback(
+    state: State<Shared>,
+    arrival: Arrival,
+    headers: HeaderMap,
+) -> Response {
+    let own = arrival
+        .peer
+        .is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+    if !own || FORWARDED.iter().any(|name| headers.contains_key(*name)) {
+        let failure = Failure::new(FailureCode::NotFound, "there is no such path");
+        return error::response(&failure, arrival.request_id);
+    }
+    metrics(state).await
+}
+
+#[derive(Serialize)]
+struct Routing<'a> {
+    routes: BTreeMap<&'a str, Vec<Leg<'a>>>,
+    description: &'static str,
+}
+
+#[derive(Serialize)]
+struct Leg<'a> {
+    endpoint_id: &'a str,
+    provider: &'a str,
+    priority: i32,
+    /// Share within its priority.
+    weight: String,
+}
+
+/// `GET /routing`: where each model is served. For those who run the platform, unless it is public.
+pub(crate) async fn routing(State(state): State<Shared>, arrival: Arrival, visitor: Visitor) -> Response {
+    if !state.config.public_routing {
+        match &visitor.0 {
+            None => return error::response(&refused(), arrival.request_id),
+            Some(caller) if !caller.operates() => {
+                return error::response(&not_for_callers(), arrival.request_id);
+            }
+            Some(_) => {}
+        }
+    }
+    let catalog = state.ports.catalog.load();
+    let models = catalog.models();
+    let routes = models
+        .iter()
+        .map(|model| (model.id.as_str(), legs(&catalog, model)));
+    json(&Routing {
+        routes: routes.collect(),
+        description: "share of each endpoint within its priority; 0 is tried first",
+    })
+}
+
+fn legs<'a>(catalog: &'a Catalog, model: &'a Model) -> Vec<Leg<'a>> {
+    let group = |priority| {
+        let peers = model
+            .routes
+            .iter()
+            .filter(move |route| route.priority == priority);
+        peers.map(|route| route.weight_micro).sum::<u64>()
+    };
+    let routes = model.routes.iter();
+    routes
+        .map(|route| Leg {
+            endpoint_id: route.endpoint_id.as_str(),
+            provider: catalog
+                .endpoint(&route.endpoint_id)
+                .map_or("", |endpoint| &*endpoint.provider),
+            priority: route.priority,
+            weight: percent(route.weight_micro, group(route.priority)),
+        })
+        .collect()
+}
+
+/// A share in whole percent.
+fn percent(part: u64, whole: u64) -> String {
+    let percent = (u128::from(part) * 100 + u128::from(whole / 2)).checked_div(u128::from(whole));
+    format!("{}%", percent.unwrap_or(0))
+}
+
+fn shallow(state: &Shared) -> Health<'_> {
+    let routes_configured = state
+        .ports
+        .catalog
+        .peek()
+        .models()
+        .iter()
+        .map(|model| model.routes.len())
+        .sum();
+    let database_configured = state.config.database_configured;
+    let database_connected = database_configured && state.pulse.database_connected();
+    let bus_connected = state.pulse.bus_connected();
+    let whole = bus_connected && database_connected == database_configured;
+    Health {
+        status: match (routes_configured, whole) {
+            (0, _) => "unhealthy",
+            (_, true) => "healthy",
+            (_, false) => "degraded",
+        },
+        database_configured,
+        database_connected,
+        bus_connected,
+        routes_configured,
+        version: &state.config.version,
+        node: state.config.node.as_str(),
+    }
+}
+
+fn with_status(mut response: Response, up: bool) -> Response {
+    if !up {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
+}
+
+fn not_for_callers() -> Failure {
+    Failure::new(FailureCode::InsufficientScope, "only an operator may see this")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_rounded_to_whole_percents_and_nothing_divides_by_zero() {
+        assert_eq!(percent(700_000, 1_000_000), "70%");
+        assert_eq!(percent(2, 3), "67%");
+        assert_eq!(percent(0, 0), "0%");
+    }
+}

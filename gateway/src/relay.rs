@@ -1,0 +1,278 @@
+//! From frames to an answer. [`Running`] owns a request from dispatch to settlement: whoever drops it before its end
+//! hands it to the gateway's own tasks, where it is canceled, heard out for a moment and settled. So the books never
+//! depend on a connection.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::response::Response;
+use bus::dispatch::{End, Frame, Session};
+use bus::spool::Spool;
+use futures_util::FutureExt as _;
+use schemas::event::request::RequestAccepted;
+use schemas::failure::{Failure, FailureCode};
+use schemas::frame::{Delivered, Report};
+use schemas::id::RequestId;
+use schemas::outcome::Outcome;
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use crate::body::Permit;
+use crate::open::{Place, Slot};
+use crate::settle::{self, Ending, Terms};
+use crate::state::Shared;
+
+mod head;
+mod stall;
+mod stream;
+mod whole;
+
+use stall::Silence;
+
+/// How long a canceled session may take to report.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A request that was admitted and has not settled.
+pub(crate) struct Running(Option<Box<Live>>);
+
+/// What a running request is made of.
+pub(crate) struct Live {
+    pub(crate) state: Shared,
+    /// Its place among those in flight, held to its settlement.
+    pub(crate) _place: Place,
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) terms: Terms,
+    pub(crate) session: Box<dyn Session>,
+    /// Room for its body; given back when the answer begins.
+    pub(crate) permit: Option<Permit>,
+    pub(crate) progress: Progress,
+}
+
+/// How far the answer is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// The session was told to end at the drain limit.
+    interrupted: bool,
+    /// The status that was sent.
+    sent: Option<u16>,
+    /// A piece of the answer was handed to the caller's connection.
+    handed: bool,
+}
+
+/// A request that has settled.
+struct Settled {
+    /// Its record, `None` when it could not be written.
+    record: Option<(Spool, u64)>,
+    /// What the caller is told instead of the rest of the answer.
+    failure: Option<Failure>,
+}
+
+impl Settled {
+    /// Waits until the record survives what it must survive; at once where that is the process.
+    async fn durable(record: Option<(Spool, u64)>) {
+        if let Some((spool, sequence)) = record {
+            spool.durable(sequence).await;
+        }
+    }
+}
+
+/// Answers a request: runs it to its first content, then relays.
+pub(crate) async fn answer(mut running: Running) -> Response {
+    let mut silence = running.silence();
+    let first = std::future::poll_fn(|context| running.poll_first(context, silence.as_mut())).await;
+    match first {
+        Some(Frame::Head(head)) => stream::response(&head, running, silence, None),
+        Some(Frame::Chunk(chunk)) => stream::response(&head::early(), running, silence, Some(chunk)),
+        Some(Frame::End(end)) => whole::response(running, *end).await,
+        None => stream::response(&head::early(), running, silence, Some(stall::KEEPALIVE)),
+    }
+}
+
+impl Running {
+    /// A request that was just dispatched.
+    pub(crate) fn new(live: Box<Live>) -> Self {
+        Self(Some(live))
+    }
+
+    fn live(&self) -> Option<&Live> {
+        self.0.as_deref()
+    }
+
+    fn request_id(&self) -> RequestId {
+        self.live()
+            .map_or(RequestId(uuid::Uuid::nil()), |live| live.slot.accepted.request_id)
+    }
+
+    fn streams(&self) -> bool {
+        self.live().is_some_and(|live| live.terms.stream)
+    }
+
+    /// The clock of keep-alives, for streams.
+    fn silence(&self) -> Option<Silence> {
+        let live = self.live().filter(|live| live.terms.stream)?;
+        Silence::new(Duration::from_secs(live.state.config.keepalive_seconds))
+    }
+
+    /// The first frame, or nothing once a stream was silent for too long.
+    fn poll_first(
+        &mut self,
+        context: &mut Context<'_>,
+        silence: Option<&mut Silence>,
+    ) -> Poll<Option<Frame>> {
+        if let Poll::Ready(frame) = self.poll_frame(context) {
+            return Poll::Ready(Some(frame));
+        }
+        match silence {
+            Some(silence) => silence.poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The next frame. Not to be polled after the end.
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Frame> {
+        let Some(live) = self.0.as_deref_mut() else {
+            return Poll::Pending;
+        };
+        if !live.progress.interrupted && live.slot.interrupted() {
+            live.progress.interrupted = true;
+            live.session.interrupt();
+        }
+        let frame = match live.session.poll_frame(context) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending if live.slot.waiting(context) && !live.progress.interrupted => {
+                live.progress.interrupted = true;
+                live.session.interrupt();
+                ready!(live.session.poll_frame(context))
+            }
+            Poll::Pending => return Poll::Pending,
+        };
+        if !matches!(frame, Frame::Chunk(_)) {
+            live.permit = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    /// Notes the status that leaves.
+    fn send(&mut self, status: u16) {
+        if let Some(live) = self.0.as_deref_mut() {
+            live.progress.sent = Some(status);
+        }
+    }
+
+    /// Notes a piece of the answer that leaves.
+    fn hand(&mut self, now: Instant) {
+        if let Some(live) = self.0.as_deref_mut() {
+            live.progress.handed = true;
+            live.slot.handed(now);
+        }
+    }
+
+    /// Notes a comment that leaves: the caller must take it, but it is no part of the answer.
+    fn hand_comment(&self, now: Instant) {
+        if let Some(live) = self.live() {
+            live.slot.handed(now);
+        }
+    }
+
+    /// Settles: the record is in the spool when this returns.
+    fn end(&mut self, report: Report) -> Settled {
+        match self.0.take() {
+            Some(live) => live.settle(report, false),
+            None => Settled {
+                record: None,
+                failure: Some(broken()),
+            },
+        }
+    }
+}
+
+impl Live {
+    fn settle(self: Box<Self>, report: Report, gone: bool) -> Settled {
+        let told = (report.outcome != Outcome::Ok).then(|| report.failure.clone().unwrap_or_else(broken));
+        let ending = Ending {
+            report,
+            sent: self.progress.sent,
+            gone,
+        };
+        let accepted: &RequestAccepted = &self.slot.accepted;
+        let settled = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
+        let written = settle::close(&self.state, accepted, &settled);
+        if settled.outcome != Outcome::Ok
+            && self.progress.sent.is_some()
+            && let Some(connection) = &self.slot.connection
+        {
+            connection.close_after_answer();
+        }
+        match written {
+            Ok(sequence) => Settled {
+                record: Some((self.state.ports.spool.clone(), sequence)),
+                failure: told,
+            },
+            // What is not in the books must not look like an answer.
+            Err(_) => Settled {
+                record: None,
+                failure: Some(Failure::new(
+                    FailureCode::SpoolFull,
+                    "the record of the request cannot be written",
+                )),
+            },
+        }
+    }
+
+    /// Ends a request whose caller left: the upstream is closed, the session heard out, the waybill written.
+    async fn leave(mut self: Box<Self>) {
+        let farewell = AssertUnwindSafe(async {
+            self.session.cancel();
+            loop {
+                let frame = std::future::poll_fn(|context| self.session.poll_frame(context)).await;
+                if let Frame::End(end) = frame {
+                    return *end;
+                }
+            }
+        });
+        let mut report = match timeout(FAREWELL, farewell.catch_unwind()).await {
+            Ok(Ok(End { report, .. })) => report,
+            Ok(Err(_)) | Err(_) => {
+                warn!(request.id = %self.slot.accepted.request_id, "a canceled session did not report");
+                unheard()
+            }
+        };
+        report.delivered.content &= self.progress.handed;
+        self.settle(report, true);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(live) = self.0.take() else {
+            return;
+        };
+        let leaving = live.state.leaving.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            leaving.spawn_on(live.leave(), &runtime);
+        } else {
+            // No runtime, no session: the process ends, and the next start finds the intent.
+            warn!(request.id = %live.slot.accepted.request_id, "a request is left to the next start");
+        }
+    }
+}
+
+/// The report of a session that said nothing after its cancel.
+fn unheard() -> Report {
+    Report {
+        outcome: Outcome::ClientGone,
+        failure: None,
+        attempts: Vec::new(),
+        served: None,
+        usage: None,
+        usage_flags: Vec::new(),
+        delivered: Delivered::default(),
+    }
+}
+
+/// What a caller is told when nobody can say more.
+fn broken() -> Failure {
+    Failure::new(FailureCode::Internal, "the request failed inside the gateway")
+}

@@ -1,0 +1,159 @@
+//! An answer as a stream: a body that polls the session. Nothing is spawned and nothing is copied; a caller who reads
+//! slowly is a body that is not polled, which is an upstream that is not read. The end mark waits for the waybill;
+//! a stream that cannot be finished ends with an error event and without the mark.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::response::Response;
+use bus::dispatch::Frame;
+use bytes::Bytes;
+use http_body::Frame as Piece;
+use schemas::frame::Head;
+use schemas::id::RequestId;
+use tokio::time::Instant;
+
+use super::stall::{KEEPALIVE, Silence};
+use super::{Running, Settled, head};
+use crate::error;
+
+/// The answer began in a form that no error event can end: the connection breaks off instead.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off")]
+pub(super) struct Broken;
+
+/// The body of a streamed answer.
+struct Stream {
+    running: Running,
+    request_id: RequestId,
+    /// A stream of events, which an error event can end.
+    events: bool,
+    silence: Option<Silence>,
+    /// A piece that came before the body did.
+    first: Option<Bytes>,
+    phase: Phase,
+}
+
+/// Where a stream is.
+enum Phase {
+    /// The session is polled.
+    Relaying,
+    /// The waybill is written; the rest leaves once it is durable.
+    Closing {
+        durable: Pin<Box<dyn Future<Output = ()> + Send>>,
+        rest: Result<Bytes, Broken>,
+    },
+    /// Nothing more comes.
+    Done,
+}
+
+/// A streamed answer whose head is known; `first` leaves before anything else.
+pub(super) fn response(
+    head: &Head,
+    mut running: Running,
+    silence: Option<Silence>,
+    first: Option<Bytes>,
+) -> Response {
+    running.send(head.status);
+    let events = running.streams();
+    let body = Body::new(Stream {
+        request_id: running.request_id(),
+        running,
+        events,
+        silence,
+        first,
+        phase: Phase::Relaying,
+    });
+    if events {
+        head::stream(head, body)
+    } else {
+        head::whole(head, body)
+    }
+}
+
+impl Stream {
+    /// The next piece of a running answer, `None` when the phase has changed.
+    fn poll_relay(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            match self.running.poll_frame(context) {
+                Poll::Ready(Frame::Chunk(chunk)) if chunk.is_empty() => {}
+                Poll::Ready(Frame::Chunk(chunk)) => {
+                    self.hand();
+                    return Poll::Ready(Some(chunk));
+                }
+                // The head has left already: with the first comment.
+                Poll::Ready(Frame::Head(_)) => {}
+                Poll::Ready(Frame::End(end)) => {
+                    let Settled { record, failure } = self.running.end(end.report);
+                    let rest = match failure {
+                        None => Ok(end.tail),
+                        Some(failure) if self.events => Ok(error::event(&failure, self.request_id)),
+                        Some(_) => Err(Broken),
+                    };
+                    let durable = Box::pin(Settled::durable(record));
+                    self.phase = Phase::Closing { durable, rest };
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => return self.poll_silence(context),
+            }
+        }
+    }
+
+    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(silence) = &mut self.silence else {
+            return Poll::Pending;
+        };
+        ready!(silence.poll(context));
+        self.running.hand_comment(Instant::now());
+        Poll::Ready(Some(KEEPALIVE))
+    }
+
+    /// Notes that a piece leaves.
+    fn hand(&mut self) {
+        let now = Instant::now();
+        self.running.hand(now);
+        if let Some(silence) = &mut self.silence {
+            silence.broken(now);
+        }
+    }
+}
+
+impl http_body::Body for Stream {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece<Bytes>, Broken>>> {
+        let stream = self.get_mut();
+        if let Some(first) = stream.first.take() {
+            return Poll::Ready(Some(Ok(Piece::data(first))));
+        }
+        loop {
+            match &mut stream.phase {
+                Phase::Relaying => {
+                    if let Some(piece) = ready!(stream.poll_relay(context)) {
+                        return Poll::Ready(Some(Ok(Piece::data(piece))));
+                    }
+                }
+                Phase::Closing { durable, rest } => {
+                    ready!(durable.as_mut().poll(context));
+                    let rest = std::mem::replace(rest, Ok(Bytes::new()));
+                    stream.phase = Phase::Done;
+                    return match rest {
+                        Ok(rest) if rest.is_empty() => Poll::Ready(None),
+                        rest => Poll::Ready(Some(rest.map(Piece::data))),
+                    };
+                }
+                Phase::Done => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.phase, Phase::Done) && self.first.is_none()
+    }
+}

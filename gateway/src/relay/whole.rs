@@ -1,0 +1,22 @@
+//! An answer in one piece: settled first, then sent. A failure before any content has its true status.
+
+use axum::body::Body;
+use axum::response::Response;
+use bus::dispatch::End;
+
+use super::{Running, Settled, head};
+use crate::error;
+
+/// The answer of a request that ended before anything was sent.
+pub(super) async fn response(mut running: Running, end: End) -> Response {
+    let request_id = running.request_id();
+    let streams = running.streams();
+    let first = end.head.unwrap_or_else(head::early);
+    let Settled { record, failure } = running.end(end.report);
+    Settled::durable(record).await;
+    match failure {
+        Some(failure) => error::response(&failure, request_id),
+        None if streams => head::stream(&first, Body::from(end.tail)),
+        None => head::whole(&first, Body::from(end.tail)),
+    }
+}

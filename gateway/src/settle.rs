@@ -1,0 +1,330 @@
+//! The waybill of a request. Building it is pure: what was admitted, what the router reports and the time give the
+//! record. Writing it is the edge: into the spool before the last byte leaves, then the reservation goes back.
+
+use std::sync::Arc;
+
+use bus::spool::{self, Orphan, Spool};
+use chrono::{Datelike as _, NaiveDate, TimeZone as _};
+use chrono_tz::Tz;
+use dialects::estimate;
+use schemas::catalog::Model;
+use schemas::event::request::{RequestAccepted, RequestSettled};
+use schemas::failure::FailureCode;
+use schemas::frame::{Delivered, Report};
+use schemas::id::{EndpointId, RequestId};
+use schemas::money::{self, NanoUsd, Price};
+use schemas::outcome::{Charge, Outcome};
+use schemas::time::Timestamp;
+use schemas::usage::{Usage, UsageFlag, UsageSource};
+use tracing::error;
+
+use crate::gate::Wishes;
+use crate::state::State;
+
+/// The status of a caller who left before one was sent.
+const STATUS_GONE: u16 = 499;
+
+/// What admission fixed for the bill, beside the accepted facts.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    /// The model, with the prices in force.
+    pub(crate) model: Arc<Model>,
+    /// What the caller said about himself.
+    pub(crate) wishes: Wishes,
+    /// He asked for a stream.
+    pub(crate) stream: bool,
+    /// Estimated tokens of the prompt.
+    pub(crate) prompt_tokens: u64,
+    /// Where the books put it.
+    pub(crate) days: Days,
+}
+
+/// The days of a request, fixed at admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Days {
+    /// The UTC day of its id.
+    pub(crate) waybill: NaiveDate,
+    /// The day in the billing time zone.
+    pub(crate) billing: NaiveDate,
+}
+
+impl Days {
+    /// The days of a request admitted at `started_at`.
+    pub(crate) fn new(request_id: RequestId, started_at: Timestamp, billing_tz: Tz) -> Self {
+        let local = billing_tz.from_utc_datetime(&started_at.to_utc().naive_utc());
+        Self {
+            waybill: request_id.minted_at().unwrap_or(started_at).day(),
+            billing: local.date_naive(),
+        }
+    }
+
+    fn month(self) -> NaiveDate {
+        self.billing.with_day(1).unwrap_or(self.billing)
+    }
+}
+
+/// How a request ended, as the gateway knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    /// The router's last word.
+    pub(crate) report: Report,
+    /// The status that was sent, `None` when none was.
+    pub(crate) sent: Option<u16>,
+    /// The caller left before the end.
+    pub(crate) gone: bool,
+}
+
+impl Ending {
+    fn outcome(&self) -> Outcome {
+        match self.report.outcome {
+            Outcome::Ok if self.gone => Outcome::ClientGone,
+            outcome => outcome,
+        }
+    }
+
+    fn error_code(&self, outcome: Outcome) -> Option<FailureCode> {
+        match outcome {
+            Outcome::Ok => None,
+            Outcome::ClientGone => Some(FailureCode::ClientGone),
+            _ => Some(
+                self.report
+                    .failure
+                    .as_ref()
+                    .map_or(FailureCode::Internal, |failure| failure.code),
+            ),
+        }
+    }
+
+    /// The status the caller saw, or would have seen.
+    fn status(&self, outcome: Outcome) -> u16 {
+        let told = match outcome {
+            Outcome::ClientGone => STATUS_GONE,
+            Outcome::Ok => 200,
+            _ => self.report.failure.as_ref().map_or(500, |failure| failure.status),
+        };
+        self.sent.unwrap_or(told)
+    }
+}
+
+/// The figures of a bill.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Bill {
+    usage: Usage,
+    source: UsageSource,
+    flags: Vec<UsageFlag>,
+    prices: Option<Price>,
+    cost: NanoUsd,
+    upstream_cost: Option<NanoUsd>,
+}
+
+/// The waybill of a request that was admitted and dispatched.
+pub(crate) fn waybill(
+    accepted: &RequestAccepted,
+    terms: &Terms,
+    ending: Ending,
+    now: Timestamp,
+) -> RequestSettled {
+    let outcome = ending.outcome();
+    let (status, error_code) = (ending.status(outcome), ending.error_code(outcome));
+    let bill = bill(terms, &ending.report, outcome);
+    let Report {
+        attempts,
+        served,
+        delivered,
+        ..
+    } = ending.report;
+    let mut settled = blank(accepted, terms.days, now);
+    settled
+        .client_request_id
+        .clone_from(&terms.wishes.client_request_id);
+    settled.end_user.clone_from(&terms.wishes.end_user);
+    settled.session_id.clone_from(&terms.wishes.session_id);
+    if let Some(served) = served {
+        settled.served_model = Some(served.model);
+        settled.provider = Some(served.provider);
+        settled.endpoint_id = Some(served.endpoint_id);
+        settled.backend = Some(served.backend);
+    }
+    settled.attempts = attempts;
+    settled.outcome = outcome;
+    settled.status = status;
+    settled.error_code = error_code;
+    settled.stream = terms.stream;
+    settled.ttft_ms = delivered.ttft_ms;
+    enter(&mut settled, bill);
+    settled
+}
+
+fn enter(settled: &mut RequestSettled, bill: Bill) {
+    settled.input_tokens = bill.usage.input_tokens;
+    settled.cached_tokens = bill.usage.cached_tokens;
+    settled.cache_write_tokens = bill.usage.cache_write_tokens;
+    settled.output_tokens = bill.usage.output_tokens;
+    settled.reasoning_tokens = bill.usage.reasoning_tokens;
+    settled.usage_source = bill.source;
+    settled.usage_flags = bill.flags;
+    settled.prices = bill.prices;
+    settled.cost_nano_usd = bill.cost;
+    settled.cost_usd = bill.cost.usd();
+    settled.upstream_cost_nano_usd = bill.upstream_cost;
+}
+
+/// Who pays what: the upstream's figures, else an estimate of what was sent and delivered, at the price of the
+/// endpoint that served.
+fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
+    let charge = outcome.charge(report.delivered.content);
+    let estimated = || (charge == Charge::Usage).then(|| estimated(terms, report.delivered));
+    let (usage, source) = match (report.usage, estimated()) {
+        (Some(told), _) => (told, UsageSource::Upstream),
+        (None, Some(estimated)) => (estimated, UsageSource::Estimated),
+        (None, None) => return Bill::default(),
+    };
+    let served = report.served.as_ref().map(|served| &served.endpoint_id);
+    let prices = served.and_then(|served| price(&terms.model, served));
+    let mut bill = Bill {
+        usage,
+        source,
+        flags: report.usage_flags.clone(),
+        prices,
+        ..Bill::default()
+    };
+    let cost = match prices {
+        Some(prices) => money::cost(&prices, &usage, 0).unwrap_or_else(|| {
+            bill.flags.push(UsageFlag::CostOverflow);
+            NanoUsd::ZERO
+        }),
+        None => {
+            bill.flags.push(UsageFlag::Unpriced);
+            NanoUsd::ZERO
+        }
+    };
+    match charge {
+        Charge::Usage => bill.cost = cost,
+        Charge::Nothing => bill.upstream_cost = prices.map(|_| cost),
+    }
+    bill
+}
+
+/// Tokens as we count them ourselves.
+fn estimated(terms: &Terms, delivered: Delivered) -> Usage {
+    Usage {
+        input_tokens: terms.prompt_tokens,
+        output_tokens: estimate::bytes_tokens(delivered.output_bytes),
+        ..Usage::default()
+    }
+}
+
+/// What the endpoint charges for the model; `None` is unpriced.
+fn price(model: &Model, endpoint_id: &EndpointId) -> Option<Price> {
+    let route = model
+        .routes
+        .iter()
+        .find(|route| route.endpoint_id == *endpoint_id)?;
+    route.price
+}
+
+/// A waybill without an answer: no attempt, no tokens, no money, outcome `lost`.
+fn blank(accepted: &RequestAccepted, days: Days, now: Timestamp) -> RequestSettled {
+    RequestSettled {
+        request_id: accepted.request_id,
+        client_request_id: None,
+        tenant: accepted.payer.tenant.clone(),
+        user: accepted.payer.user.clone(),
+        key_id: accepted.payer.key_id.clone(),
+        key_name: accepted.payer.key_name.clone(),
+        end_user: None,
+        surface: accepted.surface,
+        model: accepted.model.clone(),
+        served_model: None,
+        provider: None,
+        endpoint_id: None,
+        backend: None,
+        attempts: Vec::new(),
+        outcome: Outcome::Lost,
+        status: FailureCode::NodeLost.status(),
+        error_code: Some(FailureCode::NodeLost),
+        stream: false,
+        started_at: accepted.started_at,
+        ended_at: now,
+        ttft_ms: None,
+        latency_ms: now.millis_since(accepted.started_at),
+        input_tokens: 0,
+        cached_tokens: 0,
+        cache_write_tokens: 0,
+        output_tokens: 0,
+        reasoning_tokens: 0,
+        images: 0,
+        usage_source: UsageSource::None,
+        usage_flags: Vec::new(),
+        price_version: accepted.price_version.clone(),
+        prices: None,
+        cost_nano_usd: NanoUsd::ZERO,
+        cost_usd: NanoUsd::ZERO.usd(),
+        upstream_cost_nano_usd: None,
+        absorbed_nano_usd: NanoUsd::ZERO,
+        session_id: None,
+        affinity: None,
+        idempotency: None,
+        node: accepted.node.clone(),
+        config_revision: accepted.price_version.0.clone(),
+        waybill_day: days.waybill,
+        billing_day: days.billing,
+        billing_month: days.month(),
+    }
+}
+
+/// The waybill of a request that was refused: amount 0, no tokens.
+pub(crate) fn rejected(
+    accepted: &RequestAccepted,
+    wishes: Wishes,
+    failure: (FailureCode, u16),
+    billing_tz: Tz,
+    now: Timestamp,
+) -> RequestSettled {
+    let days = Days::new(accepted.request_id, accepted.started_at, billing_tz);
+    RequestSettled {
+        outcome: Outcome::Rejected,
+        error_code: Some(failure.0),
+        status: failure.1,
+        client_request_id: wishes.client_request_id,
+        end_user: wishes.end_user,
+        session_id: wishes.session_id,
+        ..blank(accepted, days, now)
+    }
+}
+
+/// Writes a waybill: in the spool, the reservation given back, counted. The sequence to wait for, where the answer
+/// must survive the machine.
+pub(crate) fn close(
+    state: &State,
+    accepted: &RequestAccepted,
+    settled: &RequestSettled,
+) -> Result<u64, spool::Error> {
+    let spool = &state.ports.spool;
+    let written = spool.settle(settled.ended_at, settled);
+    spool.give_back(accepted.reservation);
+    state.open.close(accepted.request_id);
+    state.metrics.settled(settled);
+    written.map(|appended| appended.sequence).inspect_err(|problem| {
+        error!(request.id = %accepted.request_id, error = problem as &dyn std::error::Error, "a waybill cannot be written");
+    })
+}
+
+/// Settles the requests that were running when the process before this one died: outcome `lost`, amount 0. Returns
+/// how many there were.
+pub fn recover(
+    spool: &Spool,
+    orphans: Vec<Orphan>,
+    billing_tz: Tz,
+    now: Timestamp,
+) -> Result<usize, spool::Error> {
+    let count = orphans.len();
+    for Orphan { accepted } in orphans {
+        let days = Days::new(accepted.request_id, accepted.started_at, billing_tz);
+        spool.settle(now, &blank(&accepted, days, now))?;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,123 @@
+//! What every handler shares: made once, read by all, cheap to clone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bus::clock::Clock;
+use bus::dispatch::Dispatcher;
+use bus::follow::CatalogView;
+use bus::mint::Mint;
+use bus::spool::Spool;
+use bus::{Bus, Kv};
+use http::HeaderValue;
+use prometheus_client::registry::Registry;
+use tokio_util::task::TaskTracker;
+
+use crate::body::Bodies;
+use crate::caller::Doorkeeper;
+use crate::caller::flood::Floods;
+use crate::config::Config;
+use crate::connection::Connections;
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::open::Open;
+use crate::pulse::Pulse;
+use crate::refusal::Refusals;
+
+/// How a gateway reaches the rest of Waybill.
+#[derive(Clone)]
+pub struct Ports {
+    /// The log, and questions to the ledger and the routers.
+    pub bus: Arc<dyn Bus>,
+    /// The catalogue's bucket, for changes.
+    pub kv: Arc<dyn Kv>,
+    /// Runs requests.
+    pub dispatcher: Arc<dyn Dispatcher>,
+    /// The catalogue, for reading.
+    pub catalog: CatalogView,
+    /// The node's outbox.
+    pub spool: Spool,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Ids and keys.
+    pub mint: Arc<Mint>,
+    /// The node's metrics, for `/metrics`.
+    pub registry: Arc<Registry>,
+}
+
+/// The state of a gateway, shared by its handlers.
+pub(crate) type Shared = Arc<State>;
+
+/// The state of a gateway.
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) ports: Ports,
+    pub(crate) metrics: Metrics,
+    pub(crate) doorkeeper: Doorkeeper,
+    pub(crate) floods: Floods,
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) open: Arc<Open>,
+    pub(crate) connections: Connections,
+    pub(crate) refusals: Refusals,
+    pub(crate) pulse: Pulse,
+    pub(crate) cors_origins: Vec<HeaderValue>,
+    /// Requests whose callers left, on their way to settlement.
+    pub(crate) leaving: TaskTracker,
+    phase: AtomicU8,
+}
+
+/// Where a gateway is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Serves.
+    Serving = 0,
+    /// Serves, and asks callers to go elsewhere.
+    Draining = 1,
+    /// Takes no further request.
+    Closed = 2,
+}
+
+impl State {
+    /// Fails on settings that can never work.
+    pub(crate) fn new(config: Config, ports: Ports, metrics: Metrics) -> Result<Shared, Error> {
+        let secret = config.api_key_secret.reveal();
+        if secret.is_empty() {
+            return Err(Error::Secret);
+        }
+        let origin = |origin: &String| {
+            let value = HeaderValue::from_str(origin.trim_end_matches('/'));
+            value.map_err(|_| Error::Header {
+                field: "cors.origins",
+            })
+        };
+        Ok(Arc::new(Self {
+            doorkeeper: Doorkeeper::new(secret, config.admin_token.as_ref()),
+            floods: Floods::new(config.auth_failures_max),
+            bodies: Arc::new(Bodies::new(config.bodies_bytes_max)),
+            open: Arc::new(Open::new(config.requests_max)),
+            connections: Connections::default(),
+            refusals: Refusals::default(),
+            pulse: Pulse::default(),
+            cors_origins: config.cors_origins.iter().map(origin).collect::<Result<_, _>>()?,
+            leaving: TaskTracker::new(),
+            phase: AtomicU8::new(Phase::Serving as u8),
+            config,
+            ports,
+            metrics,
+        }))
+    }
+
+    /// Where it is now.
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Serving,
+            1 => Phase::Draining,
+            _ => Phase::Closed,
+        }
+    }
+
+    /// Moves on; there is no way back.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::Relaxed);
+    }
+}
