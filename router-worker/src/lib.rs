@@ -6,8 +6,20 @@
 //! with the same credential (but for a reused connection that died silently); nothing is attempted again
 //! once content was handed over; every session ends in exactly one report.
 
+mod attempt;
+mod circuit;
 mod config;
 mod credential;
+mod fault;
+mod health;
+mod metrics;
+mod plan;
+mod provider;
+mod relay;
+mod retry;
+mod session;
+mod state;
+mod upstream;
 
 use std::sync::Arc;
 
@@ -18,7 +30,19 @@ use bus::follow::CatalogView;
 use bus::mint::Mint;
 use bus::spool::Spool;
 use prometheus_client::registry::Registry;
+use schemas::event::health::CircuitChanged;
+use schemas::id::{DEFAULT_TENANT, TenantId};
 use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use circuit::{Circuits, Surroundings, Witness};
+use metrics::Metrics;
+use provider::Targets;
+use relay::{LocalSession, Relay};
+use retry::Budget;
+use session::Request;
+use state::Shared;
+use upstream::Upstream;
 
 pub use config::{Clocks, Config};
 pub use credential::Credentials;
@@ -45,34 +69,71 @@ pub enum Error {
     /// The bus does not hand out questions (any more).
     #[error("the bus does not let the router answer questions")]
     Bus(#[from] bus::BusError),
+    /// TLS cannot be set up.
+    #[error("TLS towards upstreams cannot be set up")]
+    Tls(#[from] rustls::Error),
 }
 
 /// A router-worker in this process. Cheap to clone.
 #[derive(Clone)]
 pub struct Router {
-    config: Arc<Config>,
+    shared: Arc<Shared>,
 }
 
 impl Router {
     /// Sets up the upstream clients; connects to nothing.
     pub fn new(config: Config, ports: Ports<'_>) -> Result<Self, Error> {
-        let _ = ports;
+        let metrics = Metrics::register(ports.registry);
+        let (spool, clock) = (ports.spool, Arc::clone(&ports.clock));
+        let witness: Witness = Box::new(move |changed| spool_change(&spool, clock.as_ref(), changed));
+        let circuits = Circuits::new(
+            config.circuit,
+            Surroundings {
+                node: config.node.clone(),
+                clock: Arc::clone(&ports.clock),
+                metrics: metrics.clone(),
+                witness,
+            },
+        );
+        let shared = Shared {
+            upstream: Upstream::new(&config)?,
+            budget: Budget::new(config.retry_ratio, config.retry_floor_per_second),
+            targets: Targets::default(),
+            catalog: ports.catalog,
+            credentials: ports.credentials,
+            clock: ports.clock,
+            mint: ports.mint,
+            circuits,
+            metrics,
+            config,
+        };
         Ok(Self {
-            config: Arc::new(config),
+            shared: Arc::new(shared),
         })
     }
 }
 
 impl Dispatcher for Router {
     fn dispatch(&self, dispatch: Dispatch) -> Box<dyn Session> {
-        let _ = (&self.config, dispatch);
-        unimplemented!("the session")
+        let relay = Arc::new(Relay::default());
+        let request = Request::new(Arc::clone(&self.shared), Arc::clone(&relay), dispatch);
+        Box::new(LocalSession::new(relay, request.run()))
     }
 }
 
 /// Answers questions about the health of endpoints until `shutdown`.
 pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken) -> Result<(), Error> {
-    let _ = (router, bus);
-    shutdown.cancelled().await;
-    Ok(())
+    health::serve(&router.shared, bus, shutdown).await
+}
+
+/// Puts a change of a circuit into the log. Changes belong to the platform, not to a tenant's request.
+fn spool_change(spool: &Spool, clock: &dyn Clock, changed: &CircuitChanged) {
+    let tenant = TenantId::from(DEFAULT_TENANT);
+    if let Err(problem) = spool.append(&tenant, clock.now(), changed) {
+        error!(
+            backend.id = %changed.backend,
+            error = &problem as &dyn std::error::Error,
+            "a change of a circuit is missing in the log"
+        );
+    }
 }

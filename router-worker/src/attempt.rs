@@ -1,0 +1,279 @@
+//! One upstream call with one credential: send, hold until content, relay, measure. An attempt either fails
+//! before anything was handed over, and then another may follow, or it is the request's last.
+
+mod clocks;
+mod reading;
+mod streamed;
+mod unstreamed;
+
+use std::time::Duration;
+
+use bus::dispatch::Frame;
+use bytes::{Bytes, BytesMut};
+use dialects::chat::usage::UsageFacts;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use schemas::catalog::ProviderKind;
+use schemas::command::Offer;
+use schemas::frame::{Delivered, Head};
+use schemas::secret::Secret;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::fault::{Fault, Refusal, Unusable};
+use crate::plan::Candidate;
+use crate::provider::echo;
+use crate::relay::{Relay, Stop};
+use crate::state::Shared;
+use crate::upstream::{self, Answer, Body, BodyError};
+
+use clocks::{Interruption, Timer, deadline, earlier, wait};
+
+/// Bytes of an error's body that are read.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+/// How long the rest of an error's body may take.
+const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
+
+/// What an attempt needs to know.
+pub(crate) struct Call<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) relay: &'a Relay,
+    pub(crate) offer: &'a Offer,
+    /// The caller's body.
+    pub(crate) caller_body: &'a Bytes,
+    /// The body for this candidate.
+    pub(crate) body: &'a Bytes,
+    /// What the answer's `model` must say, as a JSON string.
+    pub(crate) model_json: &'a [u8],
+    pub(crate) candidate: &'a Candidate,
+    /// When a streamed answer must have ended.
+    pub(crate) stream_deadline: Option<Instant>,
+}
+
+/// How an attempt ended.
+pub(crate) enum Ending {
+    /// The answer is whole; these bytes are yet to be handed over.
+    Whole {
+        /// The head, where none was handed over.
+        head: Option<Head>,
+        /// The end mark, or the whole body.
+        tail: Bytes,
+    },
+    /// It failed.
+    Failed(Fault),
+    /// The session was stopped.
+    Stopped(Stop),
+}
+
+/// What is measured while an attempt runs.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    /// When it began, on the router's clock.
+    pub(crate) started_ms: u64,
+    /// The status of the upstream's answer.
+    pub(crate) status: Option<u16>,
+    /// Milliseconds to the first byte of the answer's body.
+    pub(crate) first_byte_ms: Option<u64>,
+    /// The usage that was told last.
+    pub(crate) usage: Option<UsageFacts>,
+    /// The head was handed over: no other attempt may follow.
+    pub(crate) committed: bool,
+    /// What was handed over.
+    pub(crate) delivered: Delivered,
+}
+
+/// Why bytes do not come.
+enum Broken {
+    Interrupted(Interruption),
+    Fault(Fault),
+}
+
+impl From<Broken> for Ending {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Interrupted(Interruption::Stopped(stop)) => Self::Stopped(stop),
+            Broken::Interrupted(Interruption::TimedOut) => Self::Failed(Fault::TimedOut),
+            Broken::Fault(fault) => Self::Failed(fault),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Makes the call with one credential, none for endpoints without.
+    pub(crate) async fn run(&self, credential: Option<&Secret<String>>, meter: &mut Meter) -> Ending {
+        let started = Instant::now();
+        let mut timer = Timer::default();
+        let clocks = &self.shared.config.clocks;
+        let whole = if self.streams() {
+            self.stream_deadline
+        } else {
+            deadline(started, clocks.completion)
+        };
+        timer.set(earlier(deadline(started, clocks.request), whole));
+        let answer = match self.send(credential, &mut timer).await {
+            Ok(answer) => answer,
+            Err(broken) => return broken.into(),
+        };
+        meter.status = Some(answer.status.as_u16());
+        if !answer.status.is_success() {
+            return self.refused(answer, &mut timer).await;
+        }
+        if self.streams() {
+            streamed::relay(self, answer, meter, started).await
+        } else {
+            timer.set(earlier(deadline(started, clocks.request), whole));
+            unstreamed::read(self, answer, meter, (&mut timer, whole)).await
+        }
+    }
+
+    const fn streams(&self) -> bool {
+        self.offer.splice.stream
+    }
+
+    async fn send(&self, credential: Option<&Secret<String>>, timer: &mut Timer) -> Result<Answer, Broken> {
+        if self.candidate.endpoint.kind == ProviderKind::Echo {
+            return Ok(echo::answer(self.offer, self.body));
+        }
+        let target = match self.shared.targets.target(self.candidate, credential) {
+            Ok(target) => target,
+            Err(error) => {
+                self.note(&error);
+                return Err(Broken::Fault(Fault::Misconfigured));
+            }
+        };
+        let mut sending = Box::pin(self.shared.upstream.send(&target, self.body));
+        let sent = wait(self.relay, timer, |context| sending.as_mut().poll(context)).await;
+        sent.map_err(Broken::Interrupted)?.map_err(|error| {
+            self.note(&error);
+            Broken::Fault(match error {
+                upstream::Error::Unreachable(_) => Fault::Unreachable,
+                upstream::Error::Coding => Fault::Unusable(Unusable::Coding),
+            })
+        })
+    }
+
+    /// An answer whose status is not a success: reads as much of it as explains it.
+    async fn refused(&self, answer: Answer, timer: &mut Timer) -> Ending {
+        if !is_error(answer.status) {
+            return Ending::Failed(Fault::Redirected);
+        }
+        let status = answer.status.as_u16();
+        timer.set(deadline(Instant::now(), Some(ERROR_BODY_WAIT)));
+        let mut body = answer.body;
+        let mut told = BytesMut::new();
+        loop {
+            match wait(self.relay, timer, |context| body.poll_next(context)).await {
+                Ok(Ok(Some(piece))) if told.len() + piece.len() <= ERROR_BYTES_MAX => {
+                    told.extend_from_slice(&piece)
+                }
+                Err(Interruption::Stopped(stop)) => return Ending::Stopped(stop),
+                _ => break,
+            }
+        }
+        let refusal = Refusal::of_answer(status, &answer.headers, &told);
+        debug!(
+            request.id = %self.offer.request_id,
+            endpoint.id = %self.candidate.endpoint.id,
+            status,
+            "an upstream refused a request"
+        );
+        Ending::Failed(Fault::Refused(refusal))
+    }
+
+    /// Reads a body to its end. `on_bytes` is called with the timer for each piece.
+    async fn collect(
+        &self,
+        body: &mut Body,
+        timer: &mut Timer,
+        mut on_bytes: impl FnMut(&mut Timer),
+    ) -> Result<Bytes, Broken> {
+        let bytes_max = self.shared.config.answer_bytes_max;
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        loop {
+            let next = wait(self.relay, timer, |context| body.poll_next(context)).await;
+            let piece = match next.map_err(Broken::Interrupted)? {
+                Ok(Some(piece)) => piece,
+                Ok(None) if all.is_empty() => return Ok(first),
+                Ok(None) => return Ok(all.freeze()),
+                Err(error) => return Err(Broken::Fault(self.body_fault(&error))),
+            };
+            on_bytes(timer);
+            if first.len() + all.len() + piece.len() > bytes_max {
+                return Err(Broken::Fault(Fault::Unusable(Unusable::TooLarge)));
+            }
+            if first.is_empty() && all.is_empty() {
+                first = piece;
+            } else {
+                all.extend_from_slice(&std::mem::take(&mut first));
+                all.extend_from_slice(&piece);
+            }
+        }
+    }
+
+    fn body_fault(&self, error: &BodyError) -> Fault {
+        self.note(error);
+        match error {
+            BodyError::Cut(_) => Fault::Cut,
+            BodyError::Coding(_) => Fault::Unusable(Unusable::Coding),
+            BodyError::TooLarge { .. } => Fault::Unusable(Unusable::TooLarge),
+        }
+    }
+
+    /// Milliseconds since the attempt began.
+    fn elapsed_ms(&self, meter: &Meter) -> u64 {
+        self.shared.clock.monotonic_ms().saturating_sub(meter.started_ms)
+    }
+
+    /// Notes what is about to be handed over.
+    fn deliver(&self, meter: &mut Meter, content: bool, output_bytes: u64) {
+        let delivered = &mut meter.delivered;
+        delivered.output_bytes = delivered.output_bytes.saturating_add(output_bytes);
+        if content {
+            delivered.content = true;
+            let now = || self.shared.clock.now().millis_since(self.offer.started_at);
+            delivered.ttft_ms.get_or_insert_with(now);
+        }
+    }
+
+    async fn send_frame(&self, frame: Frame) {
+        self.relay.send(frame).await;
+    }
+
+    fn note(&self, error: &(dyn std::error::Error + 'static)) {
+        debug!(
+            request.id = %self.offer.request_id,
+            endpoint.id = %self.candidate.endpoint.id,
+            error,
+            "an attempt failed"
+        );
+    }
+}
+
+fn is_error(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
+}
+
+/// The head of every answer: nothing an upstream said in its own headers is in it.
+fn head(content_type: &'static str) -> Head {
+    Head {
+        status: StatusCode::OK.as_u16(),
+        headers: vec![(CONTENT_TYPE.as_str().to_owned(), content_type.to_owned())],
+    }
+}
+
+/// True when the head says that the body is one JSON document.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(CONTENT_TYPE) else {
+        return false;
+    };
+    let kind = kind
+        .as_bytes()
+        .split(|byte| *byte == b';')
+        .next()
+        .unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+#[cfg(test)]
+mod tests;

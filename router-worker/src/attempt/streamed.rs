@@ -1,0 +1,198 @@
+//! A streamed answer: held until its first content, then relayed piece by piece under its clocks. After
+//! content it ends whole, with the end mark, or it is broken and never made to look whole.
+
+use std::time::Duration;
+
+use bus::dispatch::Frame;
+use bytes::Bytes;
+use dialects::skim::{Limits, skim_chat};
+use tokio::time::Instant;
+
+use crate::config::Clocks;
+use crate::fault::{Fault, Unusable};
+use crate::metrics::Dropped;
+use crate::upstream::Answer;
+
+use super::clocks::{Interruption, Timer, deadline, earlier, wait};
+use super::reading::{Manner, Reading};
+use super::{Call, Ending, Meter, head, is_json, unstreamed};
+
+/// The end mark.
+const END_MARK: &[u8] = b"data: [DONE]\n\n";
+/// How long usage and the end mark are awaited once every choice has ended.
+const USAGE_WAIT: Duration = Duration::from_secs(1);
+
+/// Relays the answer until its end.
+pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, started: Instant) -> Ending {
+    let mut timer = Timer::default();
+    let config = &call.shared.config;
+    let mut patience = Patience::new(&config.clocks, started, call.stream_deadline);
+    if is_json(&answer.headers) {
+        timer.set(patience.deadline(Instant::now()));
+        return whole_instead(call, answer, &mut timer).await;
+    }
+    let mut reading = Reading::new(Manner {
+        model_json: call.model_json,
+        include_usage: call.offer.splice.include_usage,
+        event_bytes_max: config.event_bytes_max,
+    });
+    let mut body = answer.body;
+    let ending = loop {
+        timer.set(patience.deadline(Instant::now()));
+        let next = wait(call.relay, &mut timer, |context| body.poll_next(context)).await;
+        let (read, more) = match next {
+            Ok(Ok(Some(piece))) => {
+                if meter.first_byte_ms.is_none() {
+                    meter.first_byte_ms = Some(call.elapsed_ms(meter));
+                }
+                (reading.push(piece), !reading.done())
+            }
+            Ok(Ok(None)) => (reading.finish().and_then(|()| ended(call, &reading)), false),
+            Ok(Err(error)) => (Err(call.body_fault(&error)), false),
+            Err(Interruption::Stopped(stop)) => break Ending::Stopped(stop),
+            Err(Interruption::TimedOut) => match ended(call, &reading) {
+                Err(_) if patience.other_choices_run() => (Ok(()), true),
+                ended => (ended.map_err(|_| Fault::TimedOut), false),
+            },
+        };
+        hand_over(call, &mut reading, meter).await;
+        match read {
+            Err(fault) => break Ending::Failed(fault),
+            Ok(()) if more => patience.heard(&reading),
+            Ok(()) => break whole(&reading),
+        }
+    };
+    if reading.done() {
+        body.rest();
+    }
+    meter.usage = reading.usage();
+    call.shared
+        .metrics
+        .dropped(Dropped::Malformed, reading.take_dropped());
+    ending
+}
+
+/// Whether the answer may end here: at the end mark, or when every choice that was asked for has ended.
+fn ended(call: &Call<'_>, reading: &Reading<'_>) -> Result<(), Fault> {
+    let whole =
+        reading.done() || (reading.finished_choices() > 0 && reading.finished_choices() >= choices(call));
+    if whole { Ok(()) } else { Err(Fault::Cut) }
+}
+
+/// Choices the caller asked for. Read anew, because it is rarely needed.
+fn choices(call: &Call<'_>) -> usize {
+    let asked = skim_chat(call.caller_body, &Limits::default()).map_or(1, |skim| skim.n);
+    usize::try_from(asked).unwrap_or(1)
+}
+
+/// The end of an answer that may end.
+fn whole(reading: &Reading<'_>) -> Ending {
+    if !reading.begun() {
+        return Ending::Failed(Fault::Unusable(Unusable::Empty));
+    }
+    Ending::Whole {
+        head: None,
+        tail: Bytes::from_static(END_MARK),
+    }
+}
+
+/// Sends what was read, if it may go.
+async fn hand_over(call: &Call<'_>, reading: &mut Reading<'_>, meter: &mut Meter) {
+    let Some((bytes, output_bytes)) = reading.take() else {
+        return;
+    };
+    if !meter.committed {
+        meter.committed = true;
+        call.send_frame(Frame::Head(head("text/event-stream"))).await;
+    }
+    call.deliver(meter, reading.content(), output_bytes);
+    call.send_frame(Frame::Chunk(bytes)).await;
+}
+
+/// A JSON document where a stream was asked for: an error, or nothing that could be passed on.
+async fn whole_instead(call: &Call<'_>, answer: Answer, timer: &mut Timer) -> Ending {
+    let mut body = answer.body;
+    let bytes = match call.collect(&mut body, timer, |_| ()).await {
+        Ok(bytes) => bytes,
+        Err(broken) => return broken.into(),
+    };
+    let skim = dialects::chat::answer::skim(&bytes).ok();
+    let fault = skim.as_ref().and_then(unstreamed::fault);
+    Ending::Failed(fault.unwrap_or(Fault::Unusable(Unusable::Malformed)))
+}
+
+/// How long the next piece is waited for. Only time spent waiting for the upstream counts as its silence.
+struct Patience {
+    /// When the first piece must have come.
+    first: Option<Instant>,
+    /// The first clock runs to the first event rather than to the first byte.
+    first_event: bool,
+    /// When the whole must have ended.
+    total: Option<Instant>,
+    /// Longest silence.
+    idle: Option<Duration>,
+    /// What is left of it.
+    idle_left: Option<Duration>,
+    waiting_since: Instant,
+    /// The first clock has stopped.
+    opened: bool,
+    /// Once a choice has ended, a short silence ends the answer.
+    closing: bool,
+}
+
+impl Patience {
+    fn new(clocks: &Clocks, started: Instant, total: Option<Instant>) -> Self {
+        let now = Instant::now();
+        let prefill = clocks
+            .request
+            .zip(clocks.stream_idle)
+            .map(|(request, idle)| request.max(idle));
+        let first = match clocks.first_byte {
+            Some(first_byte) => deadline(started, Some(first_byte)),
+            None => deadline(now, prefill),
+        };
+        Self {
+            first,
+            first_event: clocks.first_byte.is_some(),
+            total,
+            idle: clocks.stream_idle,
+            idle_left: clocks.stream_idle,
+            waiting_since: now,
+            opened: false,
+            closing: true,
+        }
+    }
+
+    /// The deadline of a wait that begins now.
+    fn deadline(&mut self, now: Instant) -> Option<Instant> {
+        self.waiting_since = now;
+        let next = if self.opened {
+            deadline(now, self.idle_left)
+        } else {
+            self.first
+        };
+        earlier(next, self.total)
+    }
+
+    /// A piece came. Comments and parts of events do not end a silence, they only shorten what is left of it.
+    fn heard(&mut self, reading: &Reading<'_>) {
+        if !self.opened {
+            self.opened = reading.progressed() || !self.first_event;
+        } else if !reading.progressed() {
+            let waited = self.waiting_since.elapsed();
+            self.idle_left = self.idle_left.map(|left| left.saturating_sub(waited));
+            return;
+        }
+        self.idle_left = self.idle;
+        if self.closing && reading.finished_choices() > 0 {
+            let left = self.idle.unwrap_or(USAGE_WAIT);
+            self.idle_left = Some(left.min(USAGE_WAIT));
+        }
+    }
+
+    /// After the short silence that follows the end of a choice: other choices still run. True the first
+    /// time; from then on the usual silence holds.
+    fn other_choices_run(&mut self) -> bool {
+        std::mem::take(&mut self.closing)
+    }
+}

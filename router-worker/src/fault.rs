@@ -1,0 +1,269 @@
+//! Why an attempt failed, and what follows from it: what it says about the backend, what to try next, and
+//! what the caller is told. Upstream text reaches callers only if it passes the allow-list here.
+
+use dialects::chat::error::{UpstreamError, is_context_overflow, parse_upstream_error};
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use schemas::circuit::{Verdict, classify};
+use schemas::failure::{Failure, FailureCode};
+use schemas::outcome::Outcome;
+
+use crate::plan::RETRY_AFTER_SECONDS;
+
+mod words;
+
+/// Longest wait that is passed on from an upstream, in seconds.
+const RETRY_AFTER_SECONDS_MAX: u64 = 3_600;
+/// The status of a failure that names none.
+const UNNAMED_STATUS: u16 = 502;
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No connection, or it died before an answer.
+    Unreachable,
+    /// One of our clocks ended it.
+    TimedOut,
+    /// The upstream said no.
+    Refused(Refusal),
+    /// The upstream pointed elsewhere, where no credential of ours goes.
+    Redirected,
+    /// The answer ended before its end.
+    Cut,
+    /// The answer is none.
+    Unusable(Unusable),
+    /// The endpoint cannot be called as it is configured: nothing was sent.
+    Misconfigured,
+}
+
+/// What is wrong with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// Not of the dialect.
+    Malformed,
+    /// It has no choices, or nothing was generated and nothing finished.
+    Empty,
+    /// The upstream itself says that generation failed.
+    Aborted,
+    /// It, one of its events, or what comes before its first content, is larger than the cap.
+    TooLarge,
+    /// It is not coded as its head says.
+    Coding,
+}
+
+/// An upstream's no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The status, or the one that the error inside a 200 names.
+    pub(crate) status: u16,
+    /// The error came inside an answer of status 200.
+    pub(crate) inside: bool,
+    /// The prompt is longer than this upstream's model can take.
+    pub(crate) overflow: bool,
+    /// When to try again.
+    pub(crate) retry_after_seconds: Option<u64>,
+    /// What it says.
+    pub(crate) told: Option<UpstreamError>,
+}
+
+/// What to try after a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Another credential of the endpoint, then another endpoint.
+    NextCredential,
+    /// Another endpoint.
+    NextEndpoint,
+    /// An endpoint whose model takes longer prompts.
+    WiderEndpoint,
+    /// Nothing: the request itself is at fault.
+    Report,
+}
+
+impl Refusal {
+    /// An answer whose status is an error.
+    pub(crate) fn of_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
+        Self {
+            status,
+            inside: false,
+            overflow: is_context_overflow(status, body),
+            retry_after_seconds: retry_after(headers),
+            told: parse_upstream_error(body),
+        }
+    }
+
+    /// An error inside an answer of status 200.
+    pub(crate) fn inside(told: UpstreamError) -> Self {
+        let status = told.status.unwrap_or(UNNAMED_STATUS);
+        let text = told.message.as_deref().unwrap_or_default();
+        Self {
+            status,
+            inside: true,
+            overflow: is_context_overflow(status, text.as_bytes()),
+            retry_after_seconds: None,
+            told: Some(told),
+        }
+    }
+}
+
+impl Fault {
+    /// The status that counts, `None` for failures without one.
+    pub(crate) const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.status),
+            _ => None,
+        }
+    }
+
+    /// What it says about the backend.
+    pub(crate) const fn verdict(&self) -> Verdict {
+        match self {
+            Self::Misconfigured => Verdict::Neutral,
+            _ => classify(self.status()),
+        }
+    }
+
+    /// What to try next, while nothing was handed over.
+    pub(crate) const fn remedy(&self) -> Remedy {
+        let Self::Refused(refusal) = self else {
+            return Remedy::NextEndpoint;
+        };
+        match refusal.status {
+            _ if refusal.overflow => Remedy::WiderEndpoint,
+            401..=403 | 429 => Remedy::NextCredential,
+            400 | 413 | 422 if !refusal.inside => Remedy::Report,
+            _ => Remedy::NextEndpoint,
+        }
+    }
+
+    /// True when it says something about the request itself.
+    pub(crate) const fn concerns_request(&self) -> bool {
+        matches!(self.status(), Some(400 | 404 | 413 | 422))
+    }
+
+    /// How the attempt ended.
+    pub(crate) const fn outcome(&self) -> Outcome {
+        match self {
+            Self::TimedOut => Outcome::Timeout,
+            Self::Cut => Outcome::UpstreamCut,
+            _ => Outcome::UpstreamError,
+        }
+    }
+
+    /// What the caller is told when nothing was handed over.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Refused(refusal) => refusal.failure(),
+            Self::TimedOut => Failure::new(
+                FailureCode::UpstreamTimeout,
+                "the model's provider did not answer in time",
+            ),
+            Self::Unreachable => upstream_error("the model's provider cannot be reached"),
+            Self::Redirected => upstream_error("the model's provider answered with a redirect"),
+            Self::Cut => upstream_error("the model's provider broke off its answer"),
+            Self::Misconfigured => {
+                upstream_error("the model's provider cannot be called as it is configured")
+            }
+            Self::Unusable(unusable) => upstream_error(unusable.text()),
+        }
+    }
+
+    /// What ends a stream of which a part was handed over.
+    pub(crate) fn interruption(&self) -> Failure {
+        match self {
+            Self::TimedOut => Failure::new(
+                FailureCode::UpstreamTimeout,
+                "the model's provider stopped answering",
+            ),
+            _ => Failure::new(
+                FailureCode::StreamInterrupted,
+                "the model's provider broke off its answer",
+            ),
+        }
+    }
+}
+
+impl Unusable {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Malformed => "the model's provider answered in a form that is not understood",
+            Self::Empty => "the model's provider gave an empty answer",
+            Self::Aborted => "the model's provider aborted its answer",
+            Self::TooLarge => "the model's provider answered with more than the size limit",
+            Self::Coding => "the model's provider answered in a coding that cannot be read",
+        }
+    }
+}
+
+impl Refusal {
+    fn failure(&self) -> Failure {
+        if self.overflow {
+            let status = if self.status == 404 { 400 } else { self.status };
+            let text = "the prompt is longer than the model's context";
+            return self
+                .explained(FailureCode::ContextLengthExceeded, text)
+                .with_status(status);
+        }
+        match self.status {
+            400 | 413 | 422 => self
+                .explained(
+                    FailureCode::UpstreamRejectedRequest,
+                    "the model's provider rejected the request",
+                )
+                .with_status(self.status),
+            401..=403 | 407 => Failure::new(
+                FailureCode::UpstreamRejectedCredential,
+                "the model's provider does not accept the gateway's credential",
+            ),
+            408 | 504 => Failure::new(
+                FailureCode::UpstreamTimeout,
+                "the model's provider did not answer in time",
+            ),
+            429 => Failure::new(
+                FailureCode::UpstreamRateLimited,
+                "the model's provider limits its rate",
+            )
+            .retry_after(self.wait_seconds()),
+            503 | 529 => upstream_error("the model's provider is overloaded")
+                .with_status(503)
+                .retry_after(self.wait_seconds()),
+            _ => upstream_error("the model's provider failed"),
+        }
+    }
+
+    /// A failure about the request: with the upstream's own words where they are safe to show.
+    fn explained(&self, code: FailureCode, text: &'static str) -> Failure {
+        let told = self.told.as_ref();
+        let message = told
+            .and_then(|told| told.message.as_deref())
+            .and_then(words::safe_message);
+        let param = told
+            .and_then(|told| told.param.as_deref())
+            .and_then(words::safe_param);
+        let failure = match message {
+            Some(message) => Failure::new(code, message),
+            None => Failure::new(code, text),
+        };
+        match param {
+            Some(param) => failure.param(param),
+            None => failure,
+        }
+    }
+
+    fn wait_seconds(&self) -> u64 {
+        self.retry_after_seconds.unwrap_or(RETRY_AFTER_SECONDS)
+    }
+}
+
+fn upstream_error(text: &'static str) -> Failure {
+    Failure::new(FailureCode::UpstreamError, text)
+}
+
+/// Whole seconds of a `Retry-After`; dates are not read.
+fn retry_after(headers: &HeaderMap) -> Option<u64> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds: u64 = text.trim().parse().ok()?;
+    Some(seconds.clamp(1, RETRY_AFTER_SECONDS_MAX))
+}
+
+#[cfg(test)]
+mod tests;

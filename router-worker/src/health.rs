@@ -1,0 +1,111 @@
+//! Answers questions about the health of endpoints: circuits as this router sees them, and routes that are
+//! left out by configuration.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bus::{Bus, Question};
+use bytes::Bytes;
+use schemas::catalog::{Catalog, Endpoint};
+use schemas::circuit::CircuitState;
+use schemas::query::{BackendHealth, EndpointHealth, HealthAnswer};
+use schemas::subject::QUERY_HEALTH;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::Error;
+use crate::circuit::Circuits;
+use crate::state::Shared;
+
+/// Every route of the model to the endpoint has weight 0.
+const CONFIGURED_ZERO: &str = "configured_zero";
+/// The endpoint's provider is switched off.
+const PROVIDER_DISABLED: &str = "provider_disabled";
+
+/// Answers until `shutdown`.
+pub(crate) async fn serve(
+    shared: &Shared,
+    bus: Arc<dyn Bus>,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let mut questions = bus.serve(QUERY_HEALTH).await?;
+    loop {
+        let question = tokio::select! {
+            question = questions.recv() => question,
+            () = shutdown.cancelled() => return Ok(()),
+        };
+        match question {
+            Some(question) => reply(shared, question),
+            None => return Err(Error::Bus(bus::BusError::Closed)),
+        }
+    }
+}
+
+fn reply(shared: &Shared, question: Question) {
+    let answer = health(&shared.catalog.load(), &shared.circuits);
+    match serde_json::to_vec(&answer) {
+        // An asker who has given up needs no answer.
+        Ok(bytes) => drop(question.reply.send(Bytes::from(bytes))),
+        Err(error) => warn!(
+            error = &error as &dyn std::error::Error,
+            "the health of endpoints cannot be told"
+        ),
+    }
+}
+
+/// The health of every endpoint.
+fn health(catalog: &Catalog, circuits: &Circuits) -> HealthAnswer {
+    let endpoints = catalog
+        .endpoints()
+        .into_iter()
+        .map(|endpoint| (endpoint.id.clone(), of_endpoint(catalog, endpoint, circuits)));
+    HealthAnswer {
+        endpoints: endpoints.collect(),
+    }
+}
+
+fn of_endpoint(catalog: &Catalog, endpoint: &Endpoint, circuits: &Circuits) -> EndpointHealth {
+    let mut backends = BTreeMap::new();
+    let mut best: Option<f64> = None;
+    for backend in &endpoint.backends {
+        let (availability, health) = circuits
+            .health(&backend.id)
+            .unwrap_or_else(|| (1.0, never_attempted()));
+        best = Some(best.map_or(availability, |best| best.max(availability)));
+        backends.insert(backend.id.clone(), health);
+    }
+    let (mut excluded_from_models, mut exclusion_reasons) = (Vec::new(), Vec::new());
+    for model in catalog.models() {
+        let mut routes = model
+            .routes
+            .iter()
+            .filter(|route| route.endpoint_id == endpoint.id)
+            .peekable();
+        let routed = routes.peek().is_some();
+        let weightless = routed && routes.all(|route| route.weight_micro == 0);
+        if weightless || (routed && endpoint.disabled) {
+            excluded_from_models.push(model.id.clone());
+        }
+        if weightless && !exclusion_reasons.iter().any(|reason| reason == CONFIGURED_ZERO) {
+            exclusion_reasons.push(CONFIGURED_ZERO.to_owned());
+        }
+    }
+    if endpoint.disabled {
+        exclusion_reasons.push(PROVIDER_DISABLED.to_owned());
+    }
+    EndpointHealth {
+        availability: best.unwrap_or(1.0),
+        excluded_from_models,
+        exclusion_reasons,
+        backends,
+    }
+}
+
+const fn never_attempted() -> BackendHealth {
+    BackendHealth {
+        circuit_state: CircuitState::Closed,
+        consecutive_failures: 0,
+        last_error_status: None,
+        engine: None,
+    }
+}

@@ -1,0 +1,105 @@
+//! What a router counts. Labels are names from the catalogue and words from closed lists, never text of a
+//! caller.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use schemas::circuit::CircuitState;
+use schemas::id::{BackendId, EndpointId};
+use schemas::outcome::Outcome;
+
+/// The router's metrics.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Metrics {
+    attempts: Family<AttemptLabels, Counter>,
+    circuits: Family<BackendLabels, Gauge>,
+    dropped: Family<DropLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    endpoint: Arc<str>,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BackendLabels {
+    backend: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DropLabels {
+    reason: &'static str,
+}
+
+/// Why an event of an upstream's stream did not reach the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// It is not JSON, or of a shape no client understands.
+    Malformed,
+}
+
+impl Dropped {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers everything that is counted.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "waybill_attempts",
+            "Attempts at upstreams",
+            metrics.attempts.clone(),
+        );
+        registry.register(
+            "waybill_circuit_state",
+            "Circuit of a backend: 0 closed, 1 half-open, 2 open",
+            metrics.circuits.clone(),
+        );
+        registry.register(
+            "waybill_upstream_events_dropped",
+            "Events of upstream streams that were not passed on",
+            metrics.dropped.clone(),
+        );
+        metrics
+    }
+
+    /// Counts an attempt.
+    pub(crate) fn attempt(&self, endpoint: &EndpointId, outcome: Outcome) {
+        let labels = AttemptLabels {
+            endpoint: Arc::clone(&endpoint.0),
+            outcome: outcome.as_str(),
+        };
+        self.attempts.get_or_create(&labels).inc();
+    }
+
+    /// Shows a circuit.
+    pub(crate) fn circuit(&self, backend: &BackendId, state: CircuitState) {
+        let labels = BackendLabels {
+            backend: Arc::clone(&backend.0),
+        };
+        let level = match state {
+            CircuitState::Closed => 0,
+            CircuitState::HalfOpen => 1,
+            CircuitState::Open => 2,
+        };
+        self.circuits.get_or_create(&labels).set(level);
+    }
+
+    /// Counts events that were not passed on.
+    pub(crate) fn dropped(&self, reason: Dropped, events: u64) {
+        let labels = DropLabels {
+            reason: reason.as_str(),
+        };
+        self.dropped.get_or_create(&labels).inc_by(events);
+    }
+}

@@ -1,0 +1,201 @@
+//! What a request has tried so far, and what that allows: pure.
+//!
+//! The error that a caller sees is the first attempt's, unless that one says nothing about the request and a
+//! later one does: a dead endpoint must not turn a caller's mistake into something he retries.
+
+use crate::fault::{Fault, Remedy};
+
+/// What to do after a candidate failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Try the next candidate that suits.
+    Next,
+    /// Report.
+    Stop,
+}
+
+/// The trail of one request.
+#[derive(Debug)]
+pub(super) struct Trail {
+    attempts: u32,
+    attempts_max: u32,
+    pinned: bool,
+    /// One per candidate that failed, in order.
+    faults: Vec<Fault>,
+    /// The widest context that refused the prompt as too long.
+    refused_context: Option<u64>,
+}
+
+impl Trail {
+    pub(super) const fn new(attempts_max: u32, pinned: bool) -> Self {
+        Self {
+            attempts: 0,
+            attempts_max,
+            pinned,
+            faults: Vec::new(),
+            refused_context: None,
+        }
+    }
+
+    /// An attempt begins.
+    pub(super) const fn begin(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+    }
+
+    /// True once an attempt was made.
+    pub(super) const fn started(&self) -> bool {
+        self.attempts > 0
+    }
+
+    /// A candidate with this context failed for good.
+    pub(super) fn note(&mut self, fault: Fault, context_length: u64) {
+        if fault.remedy() == Remedy::WiderEndpoint {
+            let widest = self.refused_context.unwrap_or(0).max(context_length);
+            self.refused_context = Some(widest);
+        }
+        self.faults.push(fault);
+    }
+
+    /// Whether a candidate of this context may be tried at all.
+    pub(super) fn suits(&self, context_length: u64) -> bool {
+        self.refused_context
+            .is_none_or(|refused| context_length > refused)
+    }
+
+    /// Whether the same endpoint is tried with its next credential.
+    pub(super) fn rotates(&self, fault: &Fault) -> bool {
+        fault.remedy() == Remedy::NextCredential && self.attempts < self.attempts_max
+    }
+
+    /// What to do now that the last candidate failed.
+    pub(super) fn step(&self) -> Step {
+        let reported = self.faults.last().map(Fault::remedy) == Some(Remedy::Report);
+        if reported || self.pinned || self.attempts >= self.attempts_max {
+            Step::Stop
+        } else {
+            Step::Next
+        }
+    }
+
+    /// Whether a repetition by the caller would only do the same again, given that candidates are left.
+    pub(super) fn exhausted(&self, left: bool) -> bool {
+        let reported = self.faults.last().map(Fault::remedy) == Some(Remedy::Report);
+        !reported && (self.pinned || !left)
+    }
+
+    /// The failure the caller is told of; `None` while there is none.
+    pub(super) fn surfaced(&self) -> Option<&Fault> {
+        let first = self.faults.first()?;
+        if first.concerns_request() {
+            return Some(first);
+        }
+        let telling = self.faults.iter().find(|fault| fault.concerns_request());
+        Some(telling.unwrap_or(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use crate::fault::Refusal;
+
+    use super::*;
+
+    fn refused(status: u16) -> Fault {
+        Fault::Refused(Refusal::of_answer(status, &HeaderMap::new(), b"{}"))
+    }
+
+    fn too_long() -> Fault {
+        let body = b"{\"error\":{\"message\":\"prompt is too long\"}}";
+        Fault::Refused(Refusal::of_answer(400, &HeaderMap::new(), body))
+    }
+
+    fn surfaced(faults: Vec<Fault>) -> Fault {
+        let mut trail = Trail::new(4, false);
+        for fault in faults {
+            trail.note(fault, 0);
+        }
+        trail.surfaced().expect("a fault").clone()
+    }
+
+    #[test]
+    fn a_later_error_about_the_request_displaces_one_that_says_nothing_about_it() {
+        assert_eq!(surfaced(vec![Fault::Unreachable, refused(400)]), refused(400));
+        assert_eq!(
+            surfaced(vec![refused(500), refused(429), refused(422)]),
+            refused(422)
+        );
+    }
+
+    #[test]
+    fn credentials_and_rates_of_a_fallback_never_displace_the_first_error() {
+        for status in [401, 403, 407, 408, 429, 500] {
+            assert_eq!(
+                surfaced(vec![Fault::Unreachable, refused(status)]),
+                Fault::Unreachable
+            );
+        }
+    }
+
+    #[test]
+    fn of_two_errors_about_the_request_the_first_is_told() {
+        assert_eq!(surfaced(vec![refused(400), refused(422)]), refused(400));
+    }
+
+    #[test]
+    fn a_prompt_that_was_too_long_suits_only_a_wider_context() {
+        let mut trail = Trail::new(4, false);
+        assert!(trail.suits(1));
+
+        trail.note(too_long(), 262_144);
+
+        assert!(!trail.suits(262_144));
+        assert!(!trail.suits(8_192));
+        assert!(trail.suits(1_000_000));
+        assert_eq!(trail.step(), Step::Next);
+    }
+
+    #[test]
+    fn attempts_are_bounded_rotations_included() {
+        let mut trail = Trail::new(2, false);
+        trail.begin();
+        assert!(trail.rotates(&refused(429)));
+        trail.begin();
+
+        assert!(!trail.rotates(&refused(429)));
+        trail.note(refused(429), 0);
+        assert_eq!(trail.step(), Step::Stop);
+        assert!(!trail.exhausted(true));
+        assert!(trail.exhausted(false));
+    }
+
+    #[test]
+    fn a_pinned_request_and_a_faulty_request_are_not_tried_elsewhere() {
+        let mut pinned = Trail::new(4, true);
+        pinned.begin();
+        pinned.note(Fault::Unreachable, 0);
+        assert_eq!(pinned.step(), Step::Stop);
+
+        let mut faulty = Trail::new(4, false);
+        faulty.begin();
+        faulty.note(refused(400), 0);
+        assert_eq!(faulty.step(), Step::Stop);
+        assert!(
+            !faulty.exhausted(false),
+            "nothing was exhausted, the request is wrong"
+        );
+    }
+
+    #[test]
+    fn only_credentials_and_rates_rotate() {
+        let mut trail = Trail::new(4, false);
+        trail.begin();
+        for status in [401, 402, 403, 429] {
+            assert!(trail.rotates(&refused(status)), "{status}");
+        }
+        for status in [400, 404, 408, 422, 500] {
+            assert!(!trail.rotates(&refused(status)), "{status}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What all requests of a router share.
+
+use std::sync::Arc;
+
+use bus::clock::Clock;
+use bus::follow::CatalogView;
+use bus::mint::Mint;
+
+use crate::circuit::Circuits;
+use crate::config::Config;
+use crate::credential::Credentials;
+use crate::metrics::Metrics;
+use crate::provider::Targets;
+use crate::retry::Budget;
+use crate::upstream::Upstream;
+
+/// The parts of a router.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) catalog: CatalogView,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) mint: Arc<Mint>,
+    pub(crate) circuits: Circuits,
+    pub(crate) budget: Budget,
+    pub(crate) targets: Targets,
+    pub(crate) upstream: Upstream,
+    pub(crate) metrics: Metrics,
+}
