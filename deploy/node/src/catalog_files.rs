@@ -1,6 +1,6 @@
 //! Everything that files, discovery and the demo say, as records of the catalogue and a book of credentials.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use bus::mint::Mint;
 use schemas::catalog::{self, CredentialRef, Origin, Tenant};
@@ -21,12 +21,20 @@ const DEMO: &str = "models: [{ id: echo, name: Echo, provider: echo, supports_to
 pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Error> {
     let mut compiled = Compiled::default();
     if let Some(path) = &config.models_path {
-        let document = Document::parse(&path.display().to_string(), &config::read(path)?, &config.environment)?;
+        let document = Document::parse(
+            &path.display().to_string(),
+            &config::read(path)?,
+            &config.environment,
+        )?;
         let file: ModelsFile = document.read()?;
         compiled = compile::compile(&file, &document, now)?;
     }
     if let Some(path) = &config.routing_path {
-        let document = Document::parse(&path.display().to_string(), &config::read(path)?, &config.environment)?;
+        let document = Document::parse(
+            &path.display().to_string(),
+            &config::read(path)?,
+            &config.environment,
+        )?;
         routing::apply(&document.read()?, &document, &mut compiled)?;
     }
     if config.demo {
@@ -54,7 +62,10 @@ impl Seeds<'_> {
         let mut records = Records::new();
         let default = TenantId::from(DEFAULT_TENANT);
         for id in std::iter::once(&default).chain(&self.config.tenants) {
-            let tenant = Tenant { id: id.clone(), origin: Origin::File };
+            let tenant = Tenant {
+                id: id.clone(),
+                origin: Origin::File,
+            };
             seed::record(&mut records, catalog::tenant_key(id), &tenant)?;
         }
         for key in &self.config.keys {
@@ -81,7 +92,7 @@ impl Seeds<'_> {
 }
 
 /// The book of credentials that routers resolve references with.
-pub fn credentials(compiled: &Compiled) -> BTreeMap<CredentialRef, Secret<String>> {
+pub fn credentials(compiled: &Compiled) -> HashMap<CredentialRef, Secret<String>> {
     compiled.credentials.clone()
 }
 
@@ -107,7 +118,9 @@ const NOT_HONOURED: [&str; 16] = [
 
 /// Variables that are set and not honoured.
 pub fn not_honoured(config: &Config) -> Vec<Problem> {
-    let set = NOT_HONOURED.iter().filter(|name| config.environment.get(name).is_some());
+    let set = NOT_HONOURED
+        .iter()
+        .filter(|name| config.environment.get(name).is_some());
     set.map(|name| Problem {
         file: "environment".into(),
         line: 0,

@@ -17,13 +17,29 @@ pub fn report(config: &Config) -> Result<String, Error> {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{part}");
     };
-    line(format_args!("listen {} data {} cluster {}", config.listen, config.data_dir.display(), config.cluster));
-    line(format_args!("tenants {} keys {} models {} endpoints {}", config.tenants.len() + 1, config.keys.len(), compiled.models.len(), compiled.endpoints.len()));
+    line(format_args!(
+        "listen {} data {} cluster {}",
+        config.listen,
+        config.data_dir.display(),
+        config.cluster
+    ));
+    line(format_args!(
+        "tenants {} keys {} models {} endpoints {}",
+        config.tenants.len() + 1,
+        config.keys.len(),
+        compiled.models.len(),
+        compiled.endpoints.len()
+    ));
     for model in &compiled.models {
         line(format_args!("{}", described(model)));
     }
     let unhonoured = catalog_files::not_honoured(config);
-    let problems: Vec<&Problem> = config.warnings.iter().chain(&compiled.problems).chain(&unhonoured).collect();
+    let problems: Vec<&Problem> = config
+        .warnings
+        .iter()
+        .chain(&compiled.problems)
+        .chain(&unhonoured)
+        .collect();
     if problems.is_empty() {
         line(format_args!("no problems"));
     }
@@ -39,7 +55,11 @@ fn described(model: &Model) -> String {
         let price = route.price.map_or("unpriced", |_| "priced");
         let (whole, millionths) = (route.weight_micro / 1_000_000, route.weight_micro % 1_000_000);
         // Writing to a String cannot fail.
-        let _ = write!(text, "\n  route {} priority {} weight {whole}.{millionths:06} {price}", route.endpoint_id, route.priority);
+        let _ = write!(
+            text,
+            "\n  route {} priority {} weight {whole}.{millionths:06} {price}",
+            route.endpoint_id, route.priority
+        );
     }
     text
 }

@@ -16,7 +16,6 @@ use crate::keys::{self, FileKey};
 use crate::settings::{LimitProblem, Limits, Settings};
 use crate::yaml::{Document, Problem};
 
-
 /// Default room for the spool.
 const SPOOL_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 /// Default room for the embedded log.
@@ -117,18 +116,30 @@ impl From<Problem> for Error {
 
 /// Reads and checks everything.
 pub fn load(flags: &Flags, environment: Environment) -> Result<Config, Error> {
-    let path = flags.config.clone().or_else(|| environment.get("WAYBILL_CONFIG").map(PathBuf::from));
+    let path = flags
+        .config
+        .clone()
+        .or_else(|| environment.get("WAYBILL_CONFIG").map(PathBuf::from));
     let document = match &path {
         Some(path) => Document::parse(&path.display().to_string(), &read(path)?, &environment)?,
         None => Document::parse("waybill.yaml", "", &environment)?,
     };
     let settings: Settings = document.read()?;
-    Resolver { flags, environment: &environment, document: &document, settings: &settings }.resolve()
+    Resolver {
+        flags,
+        environment: &environment,
+        document: &document,
+        settings: &settings,
+    }
+    .resolve()
 }
 
 /// Reads a file as text.
 pub fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Unreadable { path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 struct Resolver<'a> {
@@ -144,20 +155,36 @@ impl Resolver<'_> {
         self.refuse_what_is_not_offered()?;
         self.check_limits()?;
         let data_dir = self.data_dir();
-        let models_path = self.path("MODELS_CONFIG_PATH", "MODELS_CONFIG", settings.models_path.as_deref());
+        let models_path = self.path(
+            "MODELS_CONFIG_PATH",
+            "MODELS_CONFIG",
+            settings.models_path.as_deref(),
+        );
         let first_run = self.flags.config.is_none()
             && self.environment.get("WAYBILL_CONFIG").is_none()
             && models_path.is_none();
         let (keys, warnings) = keys::from_settings(settings, self.document)?;
         Ok(Config {
-            listen: self.address("listen", self.pick(&self.flags.listen, "WAYBILL_LISTEN", &settings.listen), "127.0.0.1:3333")?,
+            listen: self.address(
+                "listen",
+                self.pick(&self.flags.listen, "WAYBILL_LISTEN", &settings.listen),
+                "127.0.0.1:3333",
+            )?,
             admin_listen: self.admin_listen()?,
             cluster: settings.cluster.clone().unwrap_or_else(|| "local".into()),
             node_id: settings.node_id.as_deref().map(NodeId::from),
-            spool_dir: settings.spool.dir.as_ref().map_or_else(|| data_dir.join("spool"), PathBuf::from),
+            spool_dir: settings
+                .spool
+                .dir
+                .as_ref()
+                .map_or_else(|| data_dir.join("spool"), PathBuf::from),
             spool_bytes_max: settings.spool.bytes_max.unwrap_or(SPOOL_BYTES_MAX),
             durability: self.durability()?,
-            log_bytes_max: settings.bus.as_ref().and_then(|bus| bus.log_bytes_max).unwrap_or(LOG_BYTES_MAX),
+            log_bytes_max: settings
+                .bus
+                .as_ref()
+                .and_then(|bus| bus.log_bytes_max)
+                .unwrap_or(LOG_BYTES_MAX),
             attempts_max: settings.attempts_max.unwrap_or(4).max(1),
             cors_origins: settings.cors.origins.clone(),
             public_routing: settings.public_routing.unwrap_or(false),
@@ -165,7 +192,11 @@ impl Resolver<'_> {
             tenants: self.tenants()?,
             keys,
             models_path,
-            routing_path: self.path("ROUTING_CONFIG_PATH", "ROUTING_CONFIG", settings.routing_path.as_deref()),
+            routing_path: self.path(
+                "ROUTING_CONFIG_PATH",
+                "ROUTING_CONFIG",
+                settings.routing_path.as_deref(),
+            ),
             demo: settings.demo.unwrap_or(first_run),
             discover: settings.discover.unwrap_or(first_run),
             drain_seconds: settings.drain_seconds.unwrap_or(30),
@@ -173,11 +204,22 @@ impl Resolver<'_> {
             keepalive_seconds: settings.keepalive_seconds.unwrap_or(15).max(1),
             clocks: self.clocks()?,
             circuit: self.circuit()?,
-            api_key_secret: self.environment.get("API_KEY_SECRET").map(|text| Secret::new(text.to_owned())),
-            admin_token: self.environment.get("ADMIN_TOKEN").map(|text| Secret::new(text.to_owned())),
+            api_key_secret: self
+                .environment
+                .get("API_KEY_SECRET")
+                .map(|text| Secret::new(text.to_owned())),
+            admin_token: self
+                .environment
+                .get("ADMIN_TOKEN")
+                .map(|text| Secret::new(text.to_owned())),
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),
             log_json: self.log_json()?,
-            log_level: self.environment.get("LOG_LEVEL").or(settings.log_level.as_deref()).unwrap_or("info").to_lowercase(),
+            log_level: self
+                .environment
+                .get("LOG_LEVEL")
+                .or(settings.log_level.as_deref())
+                .unwrap_or("info")
+                .to_lowercase(),
             warnings,
             environment: self.environment.clone(),
             data_dir,
@@ -185,7 +227,9 @@ impl Resolver<'_> {
     }
 
     fn pick(&self, flag: &Option<String>, variable: &str, file: &Option<String>) -> Option<String> {
-        flag.clone().or_else(|| self.environment.get(variable).map(str::to_owned)).or_else(|| file.clone())
+        flag.clone()
+            .or_else(|| self.environment.get(variable).map(str::to_owned))
+            .or_else(|| file.clone())
     }
 
     fn data_dir(&self) -> PathBuf {
@@ -197,20 +241,33 @@ impl Resolver<'_> {
     }
 
     fn path(&self, variable: &str, legacy: &str, file: Option<&str>) -> Option<PathBuf> {
-        self.environment.first(&[variable, legacy]).or(file).map(PathBuf::from)
+        self.environment
+            .first(&[variable, legacy])
+            .or(file)
+            .map(PathBuf::from)
     }
 
     fn address(&self, path: &str, value: Option<String>, default: &str) -> Result<SocketAddr, Error> {
         let text = value.unwrap_or_else(|| default.to_owned());
         let parsed = text.parse().map_err(|_| {
-            self.document.problem(path, format!("\"{text}\" is not an address"), "write it as IP:PORT, such as 127.0.0.1:3333")
+            self.document.problem(
+                path,
+                format!("\"{text}\" is not an address"),
+                "write it as IP:PORT, such as 127.0.0.1:3333",
+            )
         })?;
         Ok(parsed)
     }
 
     fn admin_listen(&self) -> Result<Option<SocketAddr>, Error> {
-        let value = self.pick(&self.flags.admin_listen, "WAYBILL_ADMIN_LISTEN", &self.settings.admin_listen);
-        value.map(|text| self.address("admin_listen", Some(text), "")).transpose()
+        let value = self.pick(
+            &self.flags.admin_listen,
+            "WAYBILL_ADMIN_LISTEN",
+            &self.settings.admin_listen,
+        );
+        value
+            .map(|text| self.address("admin_listen", Some(text), ""))
+            .transpose()
     }
 
     fn refuse_what_is_not_offered(&self) -> Result<(), Error> {
@@ -218,39 +275,90 @@ impl Resolver<'_> {
             Err(Error::Refused(self.document.problem(path, message, remedy)))
         };
         let nats = self.pick(&self.flags.nats_url, "NATS_URL", &None);
-        let kind = self.settings.bus.as_ref().and_then(|bus| bus.kind.as_deref()).unwrap_or("embedded");
+        let kind = self
+            .settings
+            .bus
+            .as_ref()
+            .and_then(|bus| bus.kind.as_deref())
+            .unwrap_or("embedded");
         if nats.is_some() || kind != "embedded" {
-            return refuse("bus.kind", "this version carries events on its embedded bus only", "remove NATS_URL, or write bus: { kind: embedded }");
+            return refuse(
+                "bus.kind",
+                "this version carries events on its embedded bus only",
+                "remove NATS_URL, or write bus: { kind: embedded }",
+            );
         }
         let postgres = self.pick(&self.flags.database_url, "DATABASE_URL", &None);
-        let kind = self.settings.store.as_ref().and_then(|store| store.kind.as_deref()).unwrap_or("sqlite");
+        let kind = self
+            .settings
+            .store
+            .as_ref()
+            .and_then(|store| store.kind.as_deref())
+            .unwrap_or("sqlite");
         if postgres.is_some() || kind != "sqlite" {
-            return refuse("store.kind", "this version keeps its books in SQLite only", "remove DATABASE_URL, or write store: { kind: sqlite }");
+            return refuse(
+                "store.kind",
+                "this version keeps its books in SQLite only",
+                "remove DATABASE_URL, or write store: { kind: sqlite }",
+            );
         }
-        let roles = self.flags.roles.clone().or_else(|| self.environment.get("WAYBILL_ROLES").map(str::to_owned));
-        let roles = roles.map(|text| text.split(',').map(|role| role.trim().to_owned()).collect()).or_else(|| self.settings.roles.clone());
+        let roles = self
+            .flags
+            .roles
+            .clone()
+            .or_else(|| self.environment.get("WAYBILL_ROLES").map(str::to_owned));
+        let roles = roles
+            .map(|text| text.split(',').map(|role| role.trim().to_owned()).collect())
+            .or_else(|| self.settings.roles.clone());
         self.check_roles(&roles.unwrap_or_default())
     }
 
     fn check_roles(&self, roles: &[String]) -> Result<(), Error> {
         const ALL: [&str; 4] = ["gateway", "router", "health", "ledger"];
-        if let Some(unknown) = roles.iter().find(|role| *role != "all" && !ALL.contains(&role.as_str())) {
+        if let Some(unknown) = roles
+            .iter()
+            .find(|role| *role != "all" && !ALL.contains(&role.as_str()))
+        {
             let message = format!("\"{unknown}\" is not a role");
-            return Err(self.document.problem("roles", message, "use all, or a list of gateway, router, health, ledger").into());
+            return Err(self
+                .document
+                .problem(
+                    "roles",
+                    message,
+                    "use all, or a list of gateway, router, health, ledger",
+                )
+                .into());
         }
-        let complete = roles.is_empty() || roles.iter().any(|role| role == "all") || ALL.iter().all(|role| roles.iter().any(|named| named == role));
+        let complete = roles.is_empty()
+            || roles.iter().any(|role| role == "all")
+            || ALL.iter().all(|role| roles.iter().any(|named| named == role));
         if complete {
             return Ok(());
         }
         let message = "an embedded bus cannot join two processes, so one process must run every role";
-        Err(Error::Refused(self.document.problem("roles", message, "run all roles in this process")))
+        Err(Error::Refused(self.document.problem(
+            "roles",
+            message,
+            "run all roles in this process",
+        )))
     }
 
     fn check_limits(&self) -> Result<(), Error> {
         let settings = self.settings;
-        let roles = settings.role_limits.iter().map(|(role, limits)| (format!("role_limits.{role}"), limits));
-        let tenants = settings.tenants.iter().enumerate().map(|(n, tenant)| (format!("tenants[{n}].limits"), &tenant.limits));
-        let keys = settings.keys.iter().enumerate().map(|(n, key)| (format!("keys[{n}].limits"), &key.limits));
+        let roles = settings
+            .role_limits
+            .iter()
+            .map(|(role, limits)| (format!("role_limits.{role}"), limits));
+        let tenants = settings
+            .tenants
+            .iter()
+            .enumerate()
+            .map(|(n, tenant)| (format!("tenants[{n}].limits"), &tenant.limits));
+        let keys = settings
+            .keys
+            .iter()
+            .enumerate()
+            .map(|(n, key)| (format!("keys[{n}].limits"), &key.limits));
         for (path, limits) in roles.chain(tenants).chain(keys) {
             self.check_limit(&path, limits)?;
         }
@@ -262,12 +370,20 @@ impl Resolver<'_> {
             None => Ok(()),
             Some(LimitProblem::Malformed(key)) => {
                 let message = "a limit is a number that is not negative";
-                Err(self.document.problem(&format!("{path}.{key}"), message, "correct the value").into())
+                Err(self
+                    .document
+                    .problem(&format!("{path}.{key}"), message, "correct the value")
+                    .into())
             }
             Some(LimitProblem::Unenforced(key)) => {
-                let message = "this version does not enforce limits, and an unenforced limit must not look enforced";
+                let message =
+                    "this version does not enforce limits, and an unenforced limit must not look enforced";
                 let remedy = "remove it or set it to 0";
-                Err(Error::Refused(self.document.problem(&format!("{path}.{key}"), message, remedy)))
+                Err(Error::Refused(self.document.problem(
+                    &format!("{path}.{key}"),
+                    message,
+                    remedy,
+                )))
             }
         }
     }
@@ -278,7 +394,10 @@ impl Resolver<'_> {
             "machine" => Ok(Durability::Machine),
             other => {
                 let message = format!("\"{other}\" is not a durability");
-                Err(self.document.problem("spool.durability", message, "use process or machine").into())
+                Err(self
+                    .document
+                    .problem("spool.durability", message, "use process or machine")
+                    .into())
             }
         }
     }
@@ -287,7 +406,9 @@ impl Resolver<'_> {
         let name = self.settings.billing_tz.as_deref().unwrap_or("UTC");
         name.parse().map_err(|_| {
             let message = format!("\"{name}\" is not a time zone");
-            self.document.problem("billing_tz", message, "use an IANA name such as Europe/Berlin").into()
+            self.document
+                .problem("billing_tz", message, "use an IANA name such as Europe/Berlin")
+                .into()
         })
     }
 
@@ -309,13 +430,18 @@ impl Resolver<'_> {
             "text" | "plain" => Ok(false),
             other => {
                 let message = format!("\"{other}\" is not a log format");
-                Err(self.document.problem("log_format", message, "use text or json").into())
+                Err(self
+                    .document
+                    .problem("log_format", message, "use text or json")
+                    .into())
             }
         }
     }
 
     fn number<T: std::str::FromStr>(&self, variable: &str) -> Result<Option<T>, Error> {
-        let Some(text) = self.environment.get(variable) else { return Ok(None) };
+        let Some(text) = self.environment.get(variable) else {
+            return Ok(None);
+        };
         text.trim().parse().map(Some).map_err(|_| {
             Error::Wrong(Problem {
                 file: "environment".into(),
@@ -330,16 +456,18 @@ impl Resolver<'_> {
     /// A clock in seconds; 0 or less disables it.
     fn clock(&self, variable: &str, default: Option<f64>) -> Result<Option<std::time::Duration>, Error> {
         let seconds = self.number::<f64>(variable)?.or(default);
-        Ok(seconds.filter(|seconds| *seconds > 0.0 && seconds.is_finite()).map(std::time::Duration::from_secs_f64))
+        Ok(seconds
+            .filter(|seconds| *seconds > 0.0 && seconds.is_finite())
+            .map(std::time::Duration::from_secs_f64))
     }
 
     fn clocks(&self) -> Result<router_worker::Clocks, Error> {
         Ok(router_worker::Clocks {
-            request_seconds: self.clock("REQUEST_TIMEOUT_SECONDS", Some(120.0))?,
-            completion_seconds: self.clock("UPSTREAM_COMPLETION_TIMEOUT_S", Some(600.0))?,
-            first_byte_seconds: self.clock("STREAM_FIRST_BYTE_TIMEOUT_SECONDS", None)?,
-            stream_idle_seconds: self.clock("STREAM_IDLE_TIMEOUT_SECONDS", Some(180.0))?,
-            stream_request_seconds: self.clock("STREAM_REQUEST_TIMEOUT_SECONDS", Some(3_600.0))?,
+            request: self.clock("REQUEST_TIMEOUT_SECONDS", Some(120.0))?,
+            completion: self.clock("UPSTREAM_COMPLETION_TIMEOUT_S", Some(600.0))?,
+            first_byte: self.clock("STREAM_FIRST_BYTE_TIMEOUT_SECONDS", None)?,
+            stream_idle: self.clock("STREAM_IDLE_TIMEOUT_SECONDS", Some(180.0))?,
+            stream_request: self.clock("STREAM_REQUEST_TIMEOUT_SECONDS", Some(3_600.0))?,
         })
     }
 
@@ -347,9 +475,18 @@ impl Resolver<'_> {
         let default = circuit::Parameters::default();
         let cooldown_seconds = self.number::<f64>("CIRCUIT_COOLDOWN_SECONDS")?;
         Ok(circuit::Parameters {
-            failures_max: self.number("CIRCUIT_FAILURE_THRESHOLD")?.unwrap_or(default.failures_max),
-            cooldown_ms: cooldown_seconds.map_or(default.cooldown_ms, |seconds| std::time::Duration::from_secs_f64(seconds.clamp(0.0, 86_400.0)).as_millis().try_into().unwrap_or(u64::MAX)),
-            availability_min: self.number("CIRCUIT_MIN_AVAILABILITY")?.unwrap_or(default.availability_min),
+            failures_max: self
+                .number("CIRCUIT_FAILURE_THRESHOLD")?
+                .unwrap_or(default.failures_max),
+            cooldown_ms: cooldown_seconds.map_or(default.cooldown_ms, |seconds| {
+                std::time::Duration::from_secs_f64(seconds.clamp(0.0, 86_400.0))
+                    .as_millis()
+                    .try_into()
+                    .unwrap_or(u64::MAX)
+            }),
+            availability_min: self
+                .number("CIRCUIT_MIN_AVAILABILITY")?
+                .unwrap_or(default.availability_min),
             alpha: self.number("ROUTER_HEALTH_EWMA_ALPHA")?.unwrap_or(default.alpha),
         })
     }

@@ -34,12 +34,25 @@ pub enum Error {
 impl DataDirectory {
     /// Makes the directory when it is not there, and holds it.
     pub fn hold(path: &Path) -> Result<Self, Error> {
-        let unusable = |source| Error::Unusable { path: path.to_owned(), source };
+        let unusable = |source| Error::Unusable {
+            path: path.to_owned(),
+            source,
+        };
         std::fs::create_dir_all(path).map_err(unusable)?;
-        let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(unusable)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(unusable)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
-            Err(std::fs::TryLockError::WouldBlock) => Err(Error::Held { path: path.to_owned() }),
+            Ok(()) => Ok(Self {
+                path: path.to_owned(),
+                _lock: file,
+            }),
+            Err(std::fs::TryLockError::WouldBlock) => Err(Error::Held {
+                path: path.to_owned(),
+            }),
             Err(std::fs::TryLockError::Error(source)) => Err(unusable(source)),
         }
     }
@@ -52,13 +65,20 @@ impl DataDirectory {
     /// Tells command lines where the running node listens.
     pub fn announce(&self, address: SocketAddr) -> Result<(), Error> {
         let write = std::fs::write(self.path.join("address"), address.to_string());
-        write.map_err(|source| Error::Unusable { path: self.path.clone(), source })
+        write.map_err(|source| Error::Unusable {
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 
 /// Where the node that holds a directory said it listens.
 pub fn announced(path: &Path) -> Option<SocketAddr> {
-    std::fs::read_to_string(path.join("address")).ok()?.trim().parse().ok()
+    std::fs::read_to_string(path.join("address"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use schemas::catalog::{Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route};
+use schemas::catalog::{
+    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route,
+};
 use schemas::id::{BackendId, EndpointId, ModelName, PoolName};
 use schemas::money::Price;
 use schemas::secret::Secret;
@@ -25,13 +27,28 @@ const LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
 const POSITION: u32 = 1_000_000;
 
 /// Engines by the port they listen on when nobody says otherwise.
-const ENGINES: [(&str, u16); 5] =
-    [("ollama", 11434), ("vllm", 8000), ("llama_cpp", 8080), ("lm_studio", 1234), ("sglang", 30000)];
+const ENGINES: [(&str, u16); 5] = [
+    ("ollama", 11434),
+    ("vllm", 8000),
+    ("llama_cpp", 8080),
+    ("lm_studio", 1234),
+    ("sglang", 30000),
+];
 
 /// Providers of the OpenAI chat API, by the variable that holds their key and the one that moves their address.
 const PROVIDERS: [(&str, &str, &str, &str); 2] = [
-    ("openrouter", "OPENROUTER_API_KEY", "OPENROUTER_BASE_URL", "https://openrouter.ai/api/v1"),
-    ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1"),
+    (
+        "openrouter",
+        "OPENROUTER_API_KEY",
+        "OPENROUTER_BASE_URL",
+        "https://openrouter.ai/api/v1",
+    ),
+    (
+        "openai",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "https://api.openai.com/v1",
+    ),
 ];
 
 /// Variables of providers that a later version serves.
@@ -65,9 +82,19 @@ struct Source {
 pub async fn engines(client: &reqwest::Client, now: Timestamp) -> Compiled {
     let ask = |(label, port): (&'static str, u16)| async move {
         let base_url = format!("http://127.0.0.1:{port}");
-        let source = Source { label, base_url, key: None, local: true };
+        let source = Source {
+            label,
+            base_url,
+            key: None,
+            local: true,
+        };
         let list = list(client, &source, ENGINE_WAIT).await?;
-        info!(engine = label, port, models = list.data.len(), "found {label} on port {port}");
+        info!(
+            engine = label,
+            port,
+            models = list.data.len(),
+            "found {label} on port {port}"
+        );
         Some(compiled(&source, list, now))
     };
     merged(join_all(ENGINES.map(ask)).await)
@@ -77,19 +104,38 @@ pub async fn engines(client: &reqwest::Client, now: Timestamp) -> Compiled {
 pub async fn providers(client: &reqwest::Client, environment: &Environment, now: Timestamp) -> Compiled {
     for (label, variable) in LATER {
         if environment.get(variable).is_some() {
-            warn!(provider = label, "{variable} is set, but this version does not serve {label}");
+            warn!(
+                provider = label,
+                "{variable} is set, but this version does not serve {label}"
+            );
         }
     }
     let ask = |(label, key, address, default): (&'static str, &str, &str, &str)| {
         let key = environment.get(key).map(|key| Secret::new(key.trim().to_owned()));
-        let base_url = environment.get(address).unwrap_or(default).trim_end_matches('/').to_owned();
+        let base_url = environment
+            .get(address)
+            .unwrap_or(default)
+            .trim_end_matches('/')
+            .to_owned();
         async move {
-            let source = Source { label, base_url, key: Some(key?), local: false };
+            let source = Source {
+                label,
+                base_url,
+                key: Some(key?),
+                local: false,
+            };
             let Some(list) = list(client, &source, PROVIDER_WAIT).await else {
-                warn!(provider = label, "{label} does not tell its models; none of them is served");
+                warn!(
+                    provider = label,
+                    "{label} does not tell its models; none of them is served"
+                );
                 return None;
             };
-            info!(provider = label, models = list.data.len(), "{label} serves its models");
+            info!(
+                provider = label,
+                models = list.data.len(),
+                "{label} serves its models"
+            );
             Some(compiled(&source, list, now))
         }
     };
@@ -105,14 +151,21 @@ fn merged(found: impl IntoIterator<Item = Option<Compiled>>) -> Compiled {
 }
 
 async fn list(client: &reqwest::Client, source: &Source, wait: Duration) -> Option<List> {
-    let path = if source.base_url.ends_with("/v1") { "/models" } else { "/v1/models" };
+    let path = if source.base_url.ends_with("/v1") {
+        "/models"
+    } else {
+        "/v1/models"
+    };
     let request = client.get(format!("{}{path}", source.base_url)).timeout(wait);
     let request = match &source.key {
         Some(key) => request.bearer_auth(key.reveal()),
         None => request,
     };
     let response = request.send().await.ok()?.error_for_status().ok()?;
-    if response.content_length().is_some_and(|length| length > LIST_BYTES_MAX as u64) {
+    if response
+        .content_length()
+        .is_some_and(|length| length > LIST_BYTES_MAX as u64)
+    {
         return None;
     }
     let body = response.bytes().await.ok()?;
@@ -126,9 +179,16 @@ fn compiled(source: &Source, list: List, now: Timestamp) -> Compiled {
             continue;
         }
         let port = source.base_url.rsplit(':').next().unwrap_or_default();
-        let place = if source.local { format!("local-{port}") } else { format!("{}-api", source.label) };
+        let place = if source.local {
+            format!("local-{port}")
+        } else {
+            format!("{}-api", source.label)
+        };
         let id = format!("{}:{place}", listed.id);
-        let reference = source.key.as_ref().map(|_| CredentialRef(format!("provider/{}", source.label)));
+        let reference = source
+            .key
+            .as_ref()
+            .map(|_| CredentialRef(format!("provider/{}", source.label)));
         if let (Some(reference), Some(key)) = (&reference, &source.key) {
             out.credentials.insert(reference.clone(), key.clone());
         }
@@ -141,15 +201,26 @@ fn compiled(source: &Source, list: List, now: Timestamp) -> Compiled {
 fn endpoint(source: &Source, id: String, credential: Option<CredentialRef>) -> Endpoint {
     let openrouter = source.label == "openrouter";
     Endpoint {
-        kind: if openrouter { ProviderKind::Openrouter } else { ProviderKind::OpenaiCompat },
+        kind: if openrouter {
+            ProviderKind::Openrouter
+        } else {
+            ProviderKind::OpenaiCompat
+        },
         provider: source.label.into(),
-        backends: vec![Backend { id: BackendId::from(id.as_str()), base_url: source.base_url.clone() }],
+        backends: vec![Backend {
+            id: BackendId::from(id.as_str()),
+            base_url: source.base_url.clone(),
+        }],
         chat_path: provider::chat_path("openai_compat", None, &source.base_url),
         query: String::new(),
         auth_header: "authorization".into(),
         auth_format: "Bearer {api_key}".into(),
         extra_headers: Vec::new(),
-        extra_body: if openrouter { r#""usage":{"include":true}"#.into() } else { String::new() },
+        extra_body: if openrouter {
+            r#""usage":{"include":true}"#.into()
+        } else {
+            String::new()
+        },
         credentials: credential.into_iter().collect(),
         single_backend_rescue: false,
         http2: false,
@@ -161,7 +232,11 @@ fn endpoint(source: &Source, id: String, credential: Option<CredentialRef>) -> E
 fn model(source: &Source, listed: &Listed, endpoint_id: &str, now: Timestamp) -> Model {
     let context_length = listed.context_length.or(listed.max_model_len).unwrap_or(131_072);
     let media = Modalities::TEXT | Modalities::IMAGE | Modalities::AUDIO | Modalities::VIDEO;
-    let price = if source.local { Some(Price::default()) } else { listed.pricing.as_ref().and_then(price_per_token) };
+    let price = if source.local {
+        Some(Price::default())
+    } else {
+        listed.pricing.as_ref().and_then(price_per_token)
+    };
     Model {
         id: ModelName::from(listed.id.as_str()),
         name: listed.id.as_str().into(),
@@ -232,7 +307,11 @@ fn shift_point(text: &str, places: usize) -> Option<String> {
     let whole = format!("{whole}{moved}");
     let whole = whole.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
-    Some(if rest.is_empty() { whole.to_owned() } else { format!("{whole}.{rest}") })
+    Some(if rest.is_empty() {
+        whole.to_owned()
+    } else {
+        format!("{whole}.{rest}")
+    })
 }
 
 #[cfg(test)]
@@ -250,7 +329,12 @@ mod tests {
 
     #[test]
     fn a_found_engine_is_free_and_takes_everything() {
-        let source = Source { label: "ollama", base_url: "http://127.0.0.1:11434".into(), key: None, local: true };
+        let source = Source {
+            label: "ollama",
+            base_url: "http://127.0.0.1:11434".into(),
+            key: None,
+            local: true,
+        };
         let list: List = serde_json::from_str(r#"{"data": [{"id": "a/b"}, {"id": ""}]}"#).expect("list");
 
         let compiled = compiled(&source, list, Timestamp::default());

@@ -16,12 +16,20 @@ impl Environment {
 
     /// An environment of given variables.
     pub fn from_pairs<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        Self { variables: pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
+        Self {
+            variables: pairs
+                .into_iter()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
+        }
     }
 
     /// A variable that is set to something.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str).filter(|value| !value.trim().is_empty())
+        self.variables
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.trim().is_empty())
     }
 
     /// The first of several spellings that is set.
@@ -43,7 +51,9 @@ impl Environment {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find("${") {
-            let Some(length) = rest[start + 2..].find('}') else { break };
+            let Some(length) = rest[start + 2..].find('}') else {
+                break;
+            };
             let inner = &rest[start + 2..start + 2 + length];
             let (name, default) = inner.split_once(":-").unwrap_or((inner, ""));
             out.push_str(&rest[..start]);

@@ -23,9 +23,14 @@ use crate::management::RunningNode;
 use crate::{keys, secrets, seed};
 
 /// Carries out an action and returns what to print.
-pub async fn run(action: KeyAction, load: impl Fn(&Flags) -> anyhow::Result<Config>) -> anyhow::Result<String> {
+pub async fn run(
+    action: KeyAction,
+    load: impl Fn(&Flags) -> anyhow::Result<Config>,
+) -> anyhow::Result<String> {
     let flags = match &action {
-        KeyAction::Create { flags, .. } | KeyAction::List { flags } | KeyAction::Revoke { flags, .. } => flags.clone(),
+        KeyAction::Create { flags, .. } | KeyAction::List { flags } | KeyAction::Revoke { flags, .. } => {
+            flags.clone()
+        }
     };
     let config = load(&flags)?;
     match DataDirectory::hold(&config.data_dir) {
@@ -38,9 +43,21 @@ pub async fn run(action: KeyAction, load: impl Fn(&Flags) -> anyhow::Result<Conf
 async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String> {
     const PATH: &str = "/api/v1/tenant/api-keys";
     match action {
-        KeyAction::Create { name, tenant, user, role, models, expires_at, .. } => {
+        KeyAction::Create {
+            name,
+            tenant,
+            user,
+            role,
+            models,
+            expires_at,
+            ..
+        } => {
             let mut body = json!({ "name": name, "tenant": tenant, "role": role });
-            let optional = [("user", user.map(Value::from)), ("models", models.map(Value::from)), ("expires_at", expires_at.map(Value::from))];
+            let optional = [
+                ("user", user.map(Value::from)),
+                ("models", models.map(Value::from)),
+                ("expires_at", expires_at.map(Value::from)),
+            ];
             for (field, value) in optional {
                 if let Some(value) = value {
                     body[field] = value;
@@ -55,8 +72,19 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             let mut out = String::new();
             for key in listed["data"].as_array().into_iter().flatten() {
                 let text = |field: &str| key[field].as_str().unwrap_or("-").to_owned();
-                let state = if key["revoked"].as_bool().unwrap_or(false) { "revoked" } else { "active" };
-                let _ = writeln!(out, "{}\t{}\t{}\t{}\t{state}", text("id"), text("name"), text("tenant"), text("role"));
+                let state = if key["revoked"].as_bool().unwrap_or(false) {
+                    "revoked"
+                } else {
+                    "active"
+                };
+                let _ = writeln!(
+                    out,
+                    "{}\t{}\t{}\t{}\t{state}",
+                    text("id"),
+                    text("name"),
+                    text("tenant"),
+                    text("role")
+                );
             }
             Ok(out)
         }
@@ -70,23 +98,56 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
 async fn offline(action: KeyAction, config: &Config, directory: &DataDirectory) -> anyhow::Result<String> {
     let clock = Arc::new(SystemClock::new());
     let now = clock.now();
-    let kv = Embedded::open(&directory.path().join("bus"), bus::embedded::Options::default(), clock)?;
+    let kv = Embedded::open(
+        &directory.path().join("bus"),
+        bus::embedded::Options::default(),
+        clock,
+    )?;
     match action {
-        KeyAction::Create { name, tenant, user, role, models, expires_at, .. } => {
+        KeyAction::Create {
+            name,
+            tenant,
+            user,
+            role,
+            models,
+            expires_at,
+            ..
+        } => {
             let grant = gateway::key::Grant {
                 name: name.into(),
-                tenant: TenantId::parse(&tenant).ok_or_else(|| UsageError(format!("\"{tenant}\" is not a tenant id")))?,
+                tenant: TenantId::parse(&tenant)
+                    .ok_or_else(|| UsageError(format!("\"{tenant}\" is not a tenant id")))?,
                 user: user.as_deref().map(UserId::from),
-                role: keys::role(&role).ok_or_else(|| UsageError(format!("\"{role}\" is not a role; use free, pro, internal, admin or operator")))?,
-                models: models.map(|models| models.iter().map(|model| ModelName::from(model.as_str())).collect()),
-                expires_at: expires_at.map(|text| Timestamp::parse(&text).ok_or_else(|| UsageError(format!("\"{text}\" is not an RFC 3339 time")))).transpose()?,
+                role: keys::role(&role).ok_or_else(|| {
+                    UsageError(format!(
+                        "\"{role}\" is not a role; use free, pro, internal, admin or operator"
+                    ))
+                })?,
+                models: models.map(|models| {
+                    models
+                        .iter()
+                        .map(|model| ModelName::from(model.as_str()))
+                        .collect()
+                }),
+                expires_at: expires_at
+                    .map(|text| {
+                        Timestamp::parse(&text)
+                            .ok_or_else(|| UsageError(format!("\"{text}\" is not an RFC 3339 time")))
+                    })
+                    .transpose()?,
             };
             let mint = Mint::new()?;
             let secret = secrets::api_key_secret(directory.path(), config.api_key_secret.as_ref(), &mint)?;
             let key = gateway::key::mint_member(&mint);
             let record = gateway::key::record(&mint, &key, grant, Origin::Runtime, now);
             let place = catalog::key_key(&gateway::caller::digest(secret.reveal(), &key));
-            kv.put(subject::CATALOG_BUCKET, &place, Bytes::from(serde_json::to_vec(&record)?), Expected::Absent).await?;
+            kv.put(
+                subject::CATALOG_BUCKET,
+                &place,
+                Bytes::from(serde_json::to_vec(&record)?),
+                Expected::Absent,
+            )
+            .await?;
             Ok(created(record.id.as_str(), &key))
         }
         KeyAction::List { .. } => {
@@ -94,18 +155,41 @@ async fn offline(action: KeyAction, config: &Config, directory: &DataDirectory) 
             for (_, _, key) in stored(&*kv).await? {
                 let state = if key.revoked { "revoked" } else { "active" };
                 let role = serde_json::to_value(key.role)?;
-                let _ = writeln!(out, "{}\t{}\t{}\t{}\t{state}", key.id, key.name, key.tenant, role.as_str().unwrap_or("-"));
+                let _ = writeln!(
+                    out,
+                    "{}\t{}\t{}\t{}\t{state}",
+                    key.id,
+                    key.name,
+                    key.tenant,
+                    role.as_str().unwrap_or("-")
+                );
             }
             Ok(out)
         }
         KeyAction::Revoke { key: named, .. } => {
             let stored = stored(&*kv).await?;
-            let found: Vec<_> = stored.into_iter().filter(|(_, _, key)| key.id.as_str() == named || *key.name == *named).collect();
+            let found: Vec<_> = stored
+                .into_iter()
+                .filter(|(_, _, key)| key.id.as_str() == named || *key.name == *named)
+                .collect();
             let [(place, revision, key)] = found.as_slice() else {
-                return Err(UsageError(format!("{} keys are called \"{named}\"; name one by its id", found.len())).into());
+                return Err(UsageError(format!(
+                    "{} keys are called \"{named}\"; name one by its id",
+                    found.len()
+                ))
+                .into());
             };
-            let revoked = Key { revoked: true, ..key.clone() };
-            kv.put(subject::CATALOG_BUCKET, place, Bytes::from(serde_json::to_vec(&revoked)?), Expected::Revision(*revision)).await?;
+            let revoked = Key {
+                revoked: true,
+                ..key.clone()
+            };
+            kv.put(
+                subject::CATALOG_BUCKET,
+                place,
+                Bytes::from(serde_json::to_vec(&revoked)?),
+                Expected::Revision(*revision),
+            )
+            .await?;
             Ok(format!("revoked {}\n", key.id))
         }
     }

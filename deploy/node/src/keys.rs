@@ -46,7 +46,10 @@ pub fn role(word: &str) -> Option<schemas::catalog::Role> {
 }
 
 /// Keys of the file; a key that expands to nothing is left out with a warning.
-pub fn from_settings(settings: &Settings, document: &Document) -> Result<(Vec<FileKey>, Vec<Problem>), Error> {
+pub fn from_settings(
+    settings: &Settings,
+    document: &Document,
+) -> Result<(Vec<FileKey>, Vec<Problem>), Error> {
     let mut keys: Vec<FileKey> = Vec::new();
     let mut warnings = Vec::new();
     for (n, key) in settings.keys.iter().enumerate() {
@@ -59,7 +62,13 @@ pub fn from_settings(settings: &Settings, document: &Document) -> Result<(Vec<Fi
         let key = read(key, &path, settings, document)?;
         if keys.iter().any(|known| known.key == key.key) {
             let message = "the same key is given twice";
-            return Err(document.problem(&format!("{path}.key"), message, "give each entry a key of its own").into());
+            return Err(document
+                .problem(
+                    &format!("{path}.key"),
+                    message,
+                    "give each entry a key of its own",
+                )
+                .into());
         }
         keys.push(key);
     }
@@ -72,20 +81,37 @@ fn read(key: &KeySettings, path: &str, settings: &Settings, document: &Document)
     };
     let printable = key.key.bytes().all(|byte| byte.is_ascii_graphic());
     if !printable || !(KEY_CHARACTERS_MIN..=KEY_CHARACTERS_MAX).contains(&key.key.len()) {
-        return Err(wrong("key", "a key has 16 to 256 printable characters without spaces".into(), "choose another key"));
+        return Err(wrong(
+            "key",
+            "a key has 16 to 256 printable characters without spaces".into(),
+            "choose another key",
+        ));
     }
     let tenant = key.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
     let known = tenant == DEFAULT_TENANT || settings.tenants.iter().any(|known| known.id == tenant);
-    let tenant = TenantId::parse(tenant)
-        .filter(|_| known)
-        .ok_or_else(|| wrong("tenant", format!("there is no tenant \"{tenant}\""), "add it under tenants"))?;
+    let tenant = TenantId::parse(tenant).filter(|_| known).ok_or_else(|| {
+        wrong(
+            "tenant",
+            format!("there is no tenant \"{tenant}\""),
+            "add it under tenants",
+        )
+    })?;
     let word = key.role.as_deref().unwrap_or("free");
-    let role = role(word)
-        .ok_or_else(|| wrong("role", format!("\"{word}\" is not a role"), "use free, pro, internal, admin or operator"))?;
+    let role = role(word).ok_or_else(|| {
+        wrong(
+            "role",
+            format!("\"{word}\" is not a role"),
+            "use free, pro, internal, admin or operator",
+        )
+    })?;
     let expires_at = match key.expires_at.as_deref() {
         None => None,
         Some(text) => Some(Timestamp::parse(text).ok_or_else(|| {
-            wrong("expires_at", format!("\"{text}\" is not a time"), "write it as RFC 3339")
+            wrong(
+                "expires_at",
+                format!("\"{text}\" is not a time"),
+                "write it as RFC 3339",
+            )
         })?),
     };
     Ok(FileKey {
@@ -94,7 +120,12 @@ fn read(key: &KeySettings, path: &str, settings: &Settings, document: &Document)
         tenant,
         user: key.user.as_deref().map(UserId::from),
         role,
-        models: key.models.as_ref().map(|models| models.iter().map(|model| ModelName::from(model.as_str())).collect()),
+        models: key.models.as_ref().map(|models| {
+            models
+                .iter()
+                .map(|model| ModelName::from(model.as_str()))
+                .collect()
+        }),
         expires_at,
     })
 }

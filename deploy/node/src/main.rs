@@ -28,7 +28,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help goes to stdout with 0, mistakes to stderr; a closed pipe changes nothing.
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     match run(command_line.command) {
@@ -51,7 +55,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             telemetry::start(&config);
             runtime()?.block_on(serve::run(config))
         }
-        Command::Replay { rebuild, flags } => print(&runtime()?.block_on(replay::run(rebuild, &load(&flags)?, &flags))?),
+        Command::Replay { rebuild, flags } => {
+            print(&runtime()?.block_on(replay::run(rebuild, &load(&flags)?, &flags))?)
+        }
         Command::Keys { action } => print(&runtime()?.block_on(key_command::run(action, load))?),
     }
 }
@@ -61,7 +67,10 @@ fn load(flags: &Flags) -> anyhow::Result<Config> {
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("wb-request").build()
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("wb-request")
+        .build()
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
@@ -72,7 +81,11 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if let Some(error) = cause.downcast_ref::<config::Error>() {
-            return if matches!(error, config::Error::Refused(_)) { REFUSED } else { USAGE };
+            return if matches!(error, config::Error::Refused(_)) {
+                REFUSED
+            } else {
+                USAGE
+            };
         }
         if cause.is::<node::yaml::Problem>() || cause.is::<node::UsageError>() {
             return USAGE;

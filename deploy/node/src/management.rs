@@ -15,7 +15,9 @@ pub enum Error {
     #[error("a node runs on this data directory, but it does not say where it listens; start it again")]
     NoAddress,
     /// No credential was given.
-    #[error("a node runs on this data directory; give an operator's key with --key, or set WAYBILL_KEY or ADMIN_TOKEN")]
+    #[error(
+        "a node runs on this data directory; give an operator's key with --key, or set WAYBILL_KEY or ADMIN_TOKEN"
+    )]
     NoKey,
     /// The node did not answer.
     #[error("the node at {address} does not answer")]
@@ -47,14 +49,34 @@ impl RunningNode {
     /// The node that runs on the configured data directory.
     pub fn find(config: &Config, flags: &Flags) -> Result<Self, Error> {
         let address = data::announced(&config.data_dir).ok_or(Error::NoAddress)?;
-        let given = flags.key.clone().or_else(|| config.environment.first(&["WAYBILL_KEY", "ADMIN_TOKEN"]).map(str::to_owned));
-        Ok(Self { address, key: given.ok_or(Error::NoKey)?, client: reqwest::Client::builder().no_proxy().build().unwrap_or_default() })
+        let given = flags.key.clone().or_else(|| {
+            config
+                .environment
+                .first(&["WAYBILL_KEY", "ADMIN_TOKEN"])
+                .map(str::to_owned)
+        });
+        Ok(Self {
+            address,
+            key: given.ok_or(Error::NoKey)?,
+            client: reqwest::Client::builder().no_proxy().build().unwrap_or_default(),
+        })
     }
 
     /// Calls `method path` with a JSON body; the answer's JSON.
-    pub async fn call(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> Result<Value, Error> {
-        let unreachable = |source| Error::Unreachable { address: self.address, source };
-        let mut request = self.client.request(method, format!("http://{}{path}", self.address)).bearer_auth(&self.key);
+    pub async fn call(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value, Error> {
+        let unreachable = |source| Error::Unreachable {
+            address: self.address,
+            source,
+        };
+        let mut request = self
+            .client
+            .request(method, format!("http://{}{path}", self.address))
+            .bearer_auth(&self.key);
         if let Some(body) = body {
             request = request.json(&body);
         }
@@ -65,7 +87,14 @@ impl RunningNode {
         if status.is_success() {
             return Ok(answer);
         }
-        let message = answer.pointer("/error/message").and_then(Value::as_str).unwrap_or("no message").to_owned();
-        Err(Error::Refused { status: status.as_u16(), message })
+        let message = answer
+            .pointer("/error/message")
+            .and_then(Value::as_str)
+            .unwrap_or("no message")
+            .to_owned();
+        Err(Error::Refused {
+            status: status.as_u16(),
+            message,
+        })
     }
 }

@@ -8,7 +8,7 @@ pub mod price;
 pub mod provider;
 pub mod routing;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use schemas::catalog::{CredentialRef, Endpoint, Model};
 use schemas::secret::Secret;
@@ -23,7 +23,7 @@ pub struct Compiled {
     /// Their endpoints.
     pub endpoints: Vec<Endpoint>,
     /// Secrets that endpoints refer to; they never leave the routers.
-    pub credentials: BTreeMap<CredentialRef, Secret<String>>,
+    pub credentials: HashMap<CredentialRef, Secret<String>>,
     /// What is odd: left out, not served yet, without effect.
     pub problems: Vec<Problem>,
 }

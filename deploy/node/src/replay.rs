@@ -21,7 +21,11 @@ pub async fn run(rebuild: bool, config: &Config, flags: &Flags) -> anyhow::Resul
     }
     let answer = match DataDirectory::hold(&config.data_dir) {
         Ok(directory) => {
-            let embedded = Embedded::open(&directory.path().join("bus"), bus::embedded::Options::default(), Arc::new(SystemClock::new()))?;
+            let embedded = Embedded::open(
+                &directory.path().join("bus"),
+                bus::embedded::Options::default(),
+                Arc::new(SystemClock::new()),
+            )?;
             let store = SqliteStore::open(directory.path()).await?;
             ledger::rebuild::run(&store, &*embedded).await?
         }
@@ -32,5 +36,8 @@ pub async fn run(rebuild: bool, config: &Config, flags: &Flags) -> anyhow::Resul
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(format!("read {} events, the request log has {} rows\n", answer.events, answer.rows))
+    Ok(format!(
+        "read {} events, the request log has {} rows\n",
+        answer.events, answer.rows
+    ))
 }

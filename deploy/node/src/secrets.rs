@@ -11,7 +11,11 @@ use bus::mint::Mint;
 use schemas::secret::Secret;
 
 /// The secret that keys the digests of virtual keys.
-pub fn api_key_secret(data_dir: &Path, given: Option<&Secret<String>>, mint: &Mint) -> std::io::Result<Secret<Vec<u8>>> {
+pub fn api_key_secret(
+    data_dir: &Path,
+    given: Option<&Secret<String>>,
+    mint: &Mint,
+) -> std::io::Result<Secret<Vec<u8>>> {
     if let Some(secret) = given {
         return Ok(Secret::new(secret.reveal().clone().into_bytes()));
     }
@@ -23,10 +27,18 @@ pub fn api_key_secret(data_dir: &Path, given: Option<&Secret<String>>, mint: &Mi
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)?;
     let text = URL_SAFE_NO_PAD.encode(mint.random::<32>());
     let temporary = directory.join("api_key_secret.new");
-    let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, &path)?;

@@ -56,7 +56,13 @@ pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<(
     for step in steps(records, &present, complete) {
         match step {
             Step::Put(key, value, expected) => {
-                kv.put(CATALOG_BUCKET, &key, Bytes::from(serde_json::to_vec(&value)?), expected).await?;
+                kv.put(
+                    CATALOG_BUCKET,
+                    &key,
+                    Bytes::from(serde_json::to_vec(&value)?),
+                    expected,
+                )
+                .await?;
             }
             Step::Delete(key, expected) => {
                 kv.delete(CATALOG_BUCKET, &key, expected).await?;
@@ -70,7 +76,9 @@ fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str])
     let mut steps = Vec::new();
     for (key, entry) in present {
         let gone = !records.contains_key(key) && complete.iter().any(|prefix| key.starts_with(prefix));
-        let Some(mut old) = gone.then(|| parsed(entry)).flatten() else { continue };
+        let Some(mut old) = gone.then(|| parsed(entry)).flatten() else {
+            continue;
+        };
         if old.get("origin").is_some_and(|origin| origin != "file") {
             continue;
         }
@@ -83,7 +91,9 @@ fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str])
         }
     }
     for (key, mut value) in records {
-        let old = present.get(&key).and_then(|entry| Some((parsed(entry)?, entry.revision)));
+        let old = present
+            .get(&key)
+            .and_then(|entry| Some((parsed(entry)?, entry.revision)));
         if let Some(made) = old.as_ref().and_then(|(old, _)| old.get("created_at")) {
             value["created_at"] = made.clone();
         }
@@ -108,20 +118,39 @@ mod tests {
     fn present(entries: &[(&str, Value)]) -> BTreeMap<String, Entry> {
         let entry = |(n, (key, value)): (usize, &(&str, Value))| {
             let value = Some(Bytes::from(value.to_string()));
-            ((*key).to_owned(), Entry { key: (*key).to_owned(), value, revision: n as u64 + 1 })
+            (
+                (*key).to_owned(),
+                Entry {
+                    key: (*key).to_owned(),
+                    value,
+                    revision: n as u64 + 1,
+                },
+            )
         };
         entries.iter().enumerate().map(entry).collect()
     }
 
     #[test]
     fn unchanged_records_are_not_written_and_keep_their_time() {
-        let old = present(&[("model.61", json!({ "origin": "file", "created_at": "then", "name": "a" }))]);
-        let same = Records::from([("model.61".into(), json!({ "origin": "file", "created_at": "now", "name": "a" }))]);
-        let other = Records::from([("model.61".into(), json!({ "origin": "file", "created_at": "now", "name": "b" }))]);
+        let old = present(&[(
+            "model.61",
+            json!({ "origin": "file", "created_at": "then", "name": "a" }),
+        )]);
+        let same = Records::from([(
+            "model.61".into(),
+            json!({ "origin": "file", "created_at": "now", "name": "a" }),
+        )]);
+        let other = Records::from([(
+            "model.61".into(),
+            json!({ "origin": "file", "created_at": "now", "name": "b" }),
+        )]);
 
         assert_eq!(steps(same, &old, &["model."]), []);
         let expected = json!({ "origin": "file", "created_at": "then", "name": "b" });
-        assert_eq!(steps(other, &old, &["model."]), [Step::Put("model.61".into(), expected, Expected::Revision(1))]);
+        assert_eq!(
+            steps(other, &old, &["model."]),
+            [Step::Put("model.61".into(), expected, Expected::Revision(1))]
+        );
     }
 
     #[test]

@@ -69,7 +69,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     start_ledger(&adapters, &stages, &mut supervisor)?;
 
     let mut registry = Registry::default();
-    let router = start_router(&config, &adapters, (&view, credentials), (&mut registry, &stages, &mut supervisor))?;
+    let router = start_router(
+        &config,
+        &adapters,
+        (&view, credentials),
+        (&mut registry, &stages, &mut supervisor),
+    )?;
     let health = health_worker::run(stages.publisher.clone());
     supervisor.spawn("health", health);
     let orphans = std::mem::take(&mut adapters.recovered.orphans);
@@ -84,9 +89,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         mint: adapters.mint.clone(),
         registry: Arc::new(registry),
     };
-    let recovered = gateway::recover(&ports, orphans, &node_id(&config, &adapters), adapters.clock.now())?;
+    let recovered = gateway::recover(&adapters.spool, orphans, config.billing_tz, adapters.clock.now())?;
     if recovered > 0 {
-        warn!(requests = recovered, "requests that the last run left open are settled as lost");
+        warn!(
+            requests = recovered,
+            "requests that the last run left open are settled as lost"
+        );
     }
     let gateway = gateway::bind(gateway_config(&config, &adapters), ports, metrics).await?;
     let address = gateway.local_addr();
@@ -95,7 +103,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         tell_first_key(&key, address, config.demo);
     }
     info!("listening addr={address} role=gateway");
-    supervisor.spawn("gateway", gateway::run(gateway, stages.gateway.clone(), stages.kill.clone()));
+    supervisor.spawn(
+        "gateway",
+        gateway::run(gateway, stages.gateway.clone(), stages.kill.clone()),
+    );
     finish(&mut signals, &stages, supervisor).await
 }
 
@@ -113,33 +124,79 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
     };
     let (spool, recovered) = Spool::open(options, clock.clone(), mint.clone())?;
     for lost in &recovered.lost {
-        warn!(spool.from = lost.from, spool.to = lost.to, cause = lost.cause, "a range of the spool cannot be read");
+        warn!(
+            spool.from = lost.from,
+            spool.to = lost.to,
+            cause = lost.cause,
+            "a range of the spool cannot be read"
+        );
     }
-    let options = bus::embedded::Options { log_bytes_max: config.log_bytes_max, ..Default::default() };
+    let options = bus::embedded::Options {
+        log_bytes_max: config.log_bytes_max,
+        ..Default::default()
+    };
     let embedded = Embedded::open(&data.path().join("bus"), options, clock.clone())
         .context("cannot open the embedded bus in the data directory")?;
-    let store = SqliteStore::open(data.path()).await.context("cannot open the books in the data directory")?;
+    let store = SqliteStore::open(data.path())
+        .await
+        .context("cannot open the books in the data directory")?;
     let store: Arc<dyn Store> = Arc::new(store);
-    Ok(Adapters { data, clock, mint, spool, recovered, embedded, store, api_key_secret })
+    Ok(Adapters {
+        data,
+        clock,
+        mint,
+        spool,
+        recovered,
+        embedded,
+        store,
+        api_key_secret,
+    })
 }
 
 /// Writes what files, discovery and the demo say into the catalogue; returns the book of credentials.
-async fn seed_catalog(config: &Config, adapters: &Adapters) -> anyhow::Result<Arc<router_worker::Credentials>> {
+async fn seed_catalog(
+    config: &Config,
+    adapters: &Adapters,
+) -> anyhow::Result<Arc<router_worker::Credentials>> {
     let now = adapters.clock.now();
     let mut compiled = catalog_files::compile(config, now)?;
     if config.discover {
-        let client = reqwest::Client::builder().no_proxy().build().context("cannot make an HTTP client")?;
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .context("cannot make an HTTP client")?;
         compiled.extend(discover::engines(&client, now).await);
         compiled.extend(discover::providers(&client, &config.environment, now).await);
     }
-    for problem in config.warnings.iter().chain(&compiled.problems).chain(&catalog_files::not_honoured(config)) {
+    for problem in config
+        .warnings
+        .iter()
+        .chain(&compiled.problems)
+        .chain(&catalog_files::not_honoured(config))
+    {
         warn!("{problem}");
     }
-    let seeds = Seeds { config, api_key_secret: &adapters.api_key_secret, mint: &adapters.mint, now };
-    let complete = [subject::catalog::MODEL, subject::catalog::ENDPOINT, subject::catalog::KEY, subject::catalog::TENANT];
+    let seeds = Seeds {
+        config,
+        api_key_secret: &adapters.api_key_secret,
+        mint: &adapters.mint,
+        now,
+    };
+    let complete = [
+        subject::catalog::MODEL,
+        subject::catalog::ENDPOINT,
+        subject::catalog::KEY,
+        subject::catalog::TENANT,
+    ];
     seed::apply(&*adapters.embedded, seeds.records(&compiled)?, &complete).await?;
-    info!(models = compiled.models.len(), endpoints = compiled.endpoints.len(), "the catalogue is in force");
-    Ok(Arc::new(router_worker::Credentials::new(catalog_files::credentials(&compiled))))
+    info!(
+        models = compiled.models.len(),
+        endpoints = compiled.endpoints.len(),
+        "the catalogue is in force"
+    );
+    Ok(Arc::new(router_worker::Credentials::new(
+        catalog_files::credentials(&compiled),
+    )))
 }
 
 /// Mints an operator key when the catalogue has no key at all.
@@ -162,7 +219,15 @@ async fn first_key(adapters: &Adapters) -> anyhow::Result<Option<String>> {
     let digest = gateway::caller::digest(adapters.api_key_secret.reveal(), &key);
     let value = Bytes::from(serde_json::to_vec(&record)?);
     let expected = bus::Expected::Absent;
-    adapters.embedded.put(subject::CATALOG_BUCKET, &catalog::key_key(&digest), value, expected).await?;
+    adapters
+        .embedded
+        .put(
+            subject::CATALOG_BUCKET,
+            &catalog::key_key(&digest),
+            value,
+            expected,
+        )
+        .await?;
     Ok(Some(key))
 }
 
@@ -179,7 +244,10 @@ fn tell_first_key(key: &str, address: SocketAddr, demo: bool) {
 }
 
 fn node_id(config: &Config, adapters: &Adapters) -> NodeId {
-    config.node_id.clone().unwrap_or_else(|| NodeId::from(adapters.spool.id().as_str()))
+    config
+        .node_id
+        .clone()
+        .unwrap_or_else(|| NodeId::from(adapters.spool.id().as_str()))
 }
 
 /// The publisher and the catalogue's view run on the thread `wb-log`.
@@ -204,17 +272,25 @@ async fn start_log(
         };
         tokio::try_join!(follow, publish).map(|((), ())| ())
     })?;
-    tokio::time::timeout(FINISH_WAIT, ready.cancelled()).await.context("the catalogue did not become readable")?;
+    tokio::time::timeout(FINISH_WAIT, ready.cancelled())
+        .await
+        .context("the catalogue did not become readable")?;
     Ok(())
 }
 
 /// The ledger runs on a thread of its own; the embedded log forgets what is in the books.
 fn start_ledger(adapters: &Adapters, stages: &Stages, supervisor: &mut Supervisor) -> anyhow::Result<()> {
-    let ports = ledger::Ports::new(adapters.embedded.clone(), adapters.embedded.clone(), adapters.store.clone());
+    let ports = ledger::Ports::new(
+        adapters.embedded.clone(),
+        adapters.embedded.clone(),
+        adapters.store.clone(),
+    );
     let mut progress = ports.progress();
     let embedded = adapters.embedded.clone();
     let end = stages.ledger.clone();
-    supervisor.spawn_thread("ledger", move || ledger::run(ledger::Config::default(), ports, end))?;
+    supervisor.spawn_thread("ledger", move || {
+        ledger::run(ledger::Config::default(), ports, end)
+    })?;
     supervisor.spawn("release", async move {
         while let Some(applied) = progress.moved().await {
             embedded.release(applied);
@@ -244,7 +320,10 @@ fn start_router(
     };
     let router = router_worker::Router::new(settings, ports)?;
     let bus: Arc<dyn Bus> = adapters.embedded.clone();
-    supervisor.spawn("router", router_worker::run(router.clone(), bus, stages.publisher.clone()));
+    supervisor.spawn(
+        "router",
+        router_worker::run(router.clone(), bus, stages.publisher.clone()),
+    );
     Ok(router)
 }
 
@@ -262,7 +341,9 @@ fn gateway_config(config: &Config, adapters: &Adapters) -> gateway::Config {
     settings.public_routing = config.public_routing;
     settings.cors_origins.clone_from(&config.cors_origins);
     settings.billing_tz = config.billing_tz;
-    settings.auth_failures_max = u32::try_from(config.auth_failures_max).ok().filter(|most| *most > 0);
+    settings.auth_failures_max = u32::try_from(config.auth_failures_max)
+        .ok()
+        .filter(|most| *most > 0);
     settings
 }
 
@@ -274,7 +355,10 @@ struct Signals {
 impl Signals {
     fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) {
@@ -321,7 +405,11 @@ async fn finish(signals: &mut Signals, stages: &Stages, mut supervisor: Supervis
 }
 
 /// Waits until the gateway has drained; a second signal ends it at once.
-async fn drain_gateway(signals: &mut Signals, stages: &Stages, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+async fn drain_gateway(
+    signals: &mut Signals,
+    stages: &Stages,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<()> {
     tokio::select! {
         drained = supervisor.wait_for("gateway") => return drained,
         () = signals.next() => {}

@@ -246,12 +246,18 @@ impl Limits {
             ("monthly_usd", &self.monthly_usd),
             ("total_usd", &self.total_usd),
         ];
-        let own = named.iter().find_map(|(name, value)| problem_of(name, value.as_deref()?));
+        let own = named
+            .iter()
+            .find_map(|(name, value)| problem_of(name, value.as_deref()?));
         own.or_else(|| {
             self.per_model.iter().find_map(|(model, limits)| {
                 limits.problem().map(|problem| match problem {
-                    LimitProblem::Malformed(path) => LimitProblem::Malformed(format!("per_model.{model}.{path}")),
-                    LimitProblem::Unenforced(path) => LimitProblem::Unenforced(format!("per_model.{model}.{path}")),
+                    LimitProblem::Malformed(path) => {
+                        LimitProblem::Malformed(format!("per_model.{model}.{path}"))
+                    }
+                    LimitProblem::Unenforced(path) => {
+                        LimitProblem::Unenforced(format!("per_model.{model}.{path}"))
+                    }
                 })
             })
         })
@@ -273,9 +279,15 @@ mod tests {
     #[test]
     fn a_limit_that_is_not_enforced_is_named() {
         let limits: Limits = serde_json::from_str(r#"{"qps": 0, "daily_usd": "1.00"}"#).expect("read");
-        assert_eq!(limits.problem(), Some(LimitProblem::Unenforced("daily_usd".into())));
+        assert_eq!(
+            limits.problem(),
+            Some(LimitProblem::Unenforced("daily_usd".into()))
+        );
         let nested: Limits = serde_json::from_str(r#"{"per_model": {"m": {"rpm": -1}}}"#).expect("read");
-        assert_eq!(nested.problem(), Some(LimitProblem::Malformed("per_model.m.rpm".into())));
+        assert_eq!(
+            nested.problem(),
+            Some(LimitProblem::Malformed("per_model.m.rpm".into()))
+        );
         assert_eq!(Limits::default().problem(), None);
     }
 }

@@ -17,16 +17,23 @@ impl Supervisor {
         name: &'static str,
         task: impl Future<Output = Result<(), E>> + Send + 'static,
     ) {
-        self.tasks.spawn(async move { (name, task.await.map_err(Into::into)) });
+        self.tasks
+            .spawn(async move { (name, task.await.map_err(Into::into)) });
     }
 
     /// Runs a role on a thread of its own with its name, so that its CPU can be told apart.
-    pub fn spawn_thread<F, E>(&mut self, name: &'static str, task: impl FnOnce() -> F + Send + 'static) -> std::io::Result<()>
+    pub fn spawn_thread<F, E>(
+        &mut self,
+        name: &'static str,
+        task: impl FnOnce() -> F + Send + 'static,
+    ) -> std::io::Result<()>
     where
         F: Future<Output = Result<(), E>>,
         E: Into<anyhow::Error>,
     {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let (done, ended) = tokio::sync::oneshot::channel();
         let work = move || {
             let result = runtime.block_on(task()).map_err(Into::into);
@@ -35,7 +42,9 @@ impl Supervisor {
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
         self.tasks.spawn(async move {
-            let result = ended.await.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread {name} panicked")));
+            let result = ended
+                .await
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread {name} panicked")));
             (name, result)
         });
         Ok(())
@@ -61,7 +70,9 @@ impl Supervisor {
     }
 }
 
-fn named(joined: Result<(&'static str, anyhow::Result<()>), JoinError>) -> (&'static str, anyhow::Result<()>) {
+fn named(
+    joined: Result<(&'static str, anyhow::Result<()>), JoinError>,
+) -> (&'static str, anyhow::Result<()>) {
     joined.unwrap_or_else(|error| ("role", Err(anyhow::Error::from(error).context("a role panicked"))))
 }
 
@@ -73,10 +84,15 @@ mod tests {
     async fn a_failing_role_is_named() {
         let mut supervisor = Supervisor::default();
         supervisor.spawn("good", async { Ok::<(), anyhow::Error>(()) });
-        supervisor.spawn_thread("bad", || async { Err::<(), _>(anyhow::anyhow!("no disk")) }).expect("thread");
+        supervisor
+            .spawn_thread("bad", || async { Err::<(), _>(anyhow::anyhow!("no disk")) })
+            .expect("thread");
 
         let result = supervisor.wait_for("bad").await;
 
-        assert_eq!(format!("{:#}", result.expect_err("failed")), "bad failed: no disk");
+        assert_eq!(
+            format!("{:#}", result.expect_err("failed")),
+            "bad failed: no disk"
+        );
     }
 }

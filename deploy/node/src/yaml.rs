@@ -31,11 +31,19 @@ pub struct Problem {
 }
 
 fn line_suffix(line: u64) -> String {
-    if line == 0 { String::new() } else { format!(":{line}") }
+    if line == 0 {
+        String::new()
+    } else {
+        format!(":{line}")
+    }
 }
 
 fn path_prefix(path: &str) -> String {
-    if path.is_empty() { String::new() } else { format!("{path}: ") }
+    if path.is_empty() {
+        String::new()
+    } else {
+        format!("{path}: ")
+    }
 }
 
 /// A parsed file.
@@ -72,8 +80,14 @@ impl Document {
             return Err(problem(0, "the file is too large".into(), "split it"));
         }
         if text.trim().is_empty() {
-            let root = Located { line: 1, node: Node::Mapping(Vec::new()) };
-            return Ok(Self { file: file.to_owned(), root });
+            let root = Located {
+                line: 1,
+                node: Node::Mapping(Vec::new()),
+            };
+            return Ok(Self {
+                file: file.to_owned(),
+                root,
+            });
         }
         let root: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or(0, |location| location.line());
@@ -83,7 +97,10 @@ impl Document {
         })?;
         let mut root = located(root);
         expand(&mut root, environment);
-        Ok(Self { file: file.to_owned(), root })
+        Ok(Self {
+            file: file.to_owned(),
+            root,
+        })
     }
 
     /// Reads the whole document.
@@ -111,7 +128,11 @@ impl Document {
         let message = error.inner().to_string();
         let remedy = if let Some(key) = quoted_after(&message, "unknown field ") {
             if path.rsplit('.').next() != Some(key.as_str()) {
-                path = if path.is_empty() { key } else { format!("{path}.{key}") };
+                path = if path.is_empty() {
+                    key
+                } else {
+                    format!("{path}.{key}")
+                };
             }
             "remove it or correct its name"
         } else if message.starts_with("missing field") {
@@ -128,12 +149,15 @@ impl Document {
         let mut line = here.line;
         for step in path.replace('[', ".[").split('.').filter(|step| !step.is_empty()) {
             let next = match &here.node {
-                Node::Mapping(entries) => {
-                    entries.iter().find(|(key, _, _)| key == step).map(|(_, line, value)| (*line, value))
-                }
+                Node::Mapping(entries) => entries
+                    .iter()
+                    .find(|(key, _, _)| key == step)
+                    .map(|(_, line, value)| (*line, value)),
                 Node::Sequence(items) => {
                     let index = step.trim_matches(['[', ']']).parse::<usize>().ok();
-                    index.and_then(|index| items.get(index)).map(|item| (item.line, item))
+                    index
+                        .and_then(|index| items.get(index))
+                        .map(|item| (item.line, item))
                 }
                 Node::Scalar(_) => None,
             };
@@ -150,7 +174,10 @@ fn quoted_after(message: &str, marker: &str) -> Option<String> {
 }
 
 fn located(spanned: Spanned<Node>) -> Located {
-    Located { line: spanned.referenced.line(), node: spanned.value }
+    Located {
+        line: spanned.referenced.line(),
+        node: spanned.value,
+    }
 }
 
 fn expand(located: &mut Located, environment: &Environment) {
@@ -162,7 +189,9 @@ fn expand(located: &mut Located, environment: &Environment) {
         }
         Node::Scalar(_) => {}
         Node::Sequence(items) => items.iter_mut().for_each(|item| expand(item, environment)),
-        Node::Mapping(entries) => entries.iter_mut().for_each(|(_, _, value)| expand(value, environment)),
+        Node::Mapping(entries) => entries
+            .iter_mut()
+            .for_each(|(_, _, value)| expand(value, environment)),
     }
 }
 
@@ -170,9 +199,12 @@ fn to_value(located: &Located) -> Value {
     match &located.node {
         Node::Scalar(value) => value.clone(),
         Node::Sequence(items) => Value::Array(items.iter().map(to_value).collect()),
-        Node::Mapping(entries) => {
-            Value::Object(entries.iter().map(|(key, _, value)| (key.clone(), to_value(value))).collect())
-        }
+        Node::Mapping(entries) => Value::Object(
+            entries
+                .iter()
+                .map(|(key, _, value)| (key.clone(), to_value(value)))
+                .collect(),
+        ),
     }
 }
 
@@ -245,14 +277,19 @@ impl<'de> Visitor<'de> for NodeVisitor {
 }
 
 /// Accepts a number, or text that an expanded variable left and that reads as one.
-pub fn number<'de, D: Deserializer<'de>, T: std::str::FromStr>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub fn number<'de, D: Deserializer<'de>, T: std::str::FromStr>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     let text = match Value::deserialize(deserializer)? {
         Value::Null => return Ok(None),
         Value::Number(number) => number.to_string(),
         Value::String(text) => text,
         _ => return Err(de::Error::custom("expected a number")),
     };
-    text.trim().parse().map(Some).map_err(|_| de::Error::custom(format!("expected a number, found \"{text}\"")))
+    text.trim()
+        .parse()
+        .map(Some)
+        .map_err(|_| de::Error::custom(format!("expected a number, found \"{text}\"")))
 }
 
 /// Accepts true and false, or text that an expanded variable left and that reads so.
@@ -306,7 +343,12 @@ mod tests {
         let problem = document.read::<Root>().expect_err("unknown key");
 
         assert_eq!((problem.line, problem.path.as_str()), (4, "models[1].wieght"));
-        assert!(problem.to_string().starts_with("models.yaml:4: models[1].wieght: unknown field `wieght`"), "{problem}");
+        assert!(
+            problem
+                .to_string()
+                .starts_with("models.yaml:4: models[1].wieght: unknown field `wieght`"),
+            "{problem}"
+        );
     }
 
     #[test]
@@ -316,12 +358,19 @@ mod tests {
 
         let root: Root = document.read().expect("read");
 
-        assert_eq!(root.models[0], Entry { id: "http://h.example/v1".into(), weight: Some(0.25) });
+        assert_eq!(
+            root.models[0],
+            Entry {
+                id: "http://h.example/v1".into(),
+                weight: Some(0.25)
+            }
+        );
     }
 
     #[test]
     fn a_json_document_loads_as_it_is() {
-        let document = Document::parse("m", r#"{"models": [{"id": "a", "weight": 2}]}"#, &environment()).expect("parse");
+        let document =
+            Document::parse("m", r#"{"models": [{"id": "a", "weight": 2}]}"#, &environment()).expect("parse");
         assert_eq!(document.read::<Root>().expect("read").models[0].weight, Some(2.0));
     }
 
@@ -333,7 +382,8 @@ mod tests {
 
     #[test]
     fn a_key_given_twice_is_refused() {
-        let problem = Document::parse("m.yaml", "models: []\nmodels: []\n", &environment()).expect_err("twice");
+        let problem =
+            Document::parse("m.yaml", "models: []\nmodels: []\n", &environment()).expect_err("twice");
         assert!(problem.message.contains("models"), "{problem}");
     }
 }

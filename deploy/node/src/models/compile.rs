@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use schemas::catalog::{Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route};
+use schemas::catalog::{
+    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route,
+};
 use schemas::id::{BackendId, EndpointId, ModelName, PoolName, TenantId};
 use schemas::money::Price;
 use schemas::secret::Secret;
@@ -28,7 +30,11 @@ pub fn compile(file: &ModelsFile, document: &Document, now: Timestamp) -> Result
     for (n, entry) in file.models.iter().enumerate() {
         let path = format!("models[{n}]");
         check_names(entry, &path, &mut names, document)?;
-        let context = Context { entry, path: &path, document };
+        let context = Context {
+            entry,
+            path: &path,
+            document,
+        };
         context.compile(n, now, &mut out)?;
     }
     Ok(out)
@@ -78,9 +84,18 @@ enum Compiling {
 
 impl Context<'_> {
     fn compile(&self, position: usize, now: Timestamp, out: &mut Compiled) -> Result<(), Problem> {
-        if self.entry.model_type.as_deref().is_some_and(|kind| kind != "chat") {
-            let message = format!("\"{}\" is not a chat model and is not served by this version", self.entry.id);
-            out.problems.push(self.problem("type", message, "nothing, or remove it"));
+        if self
+            .entry
+            .model_type
+            .as_deref()
+            .is_some_and(|kind| kind != "chat")
+        {
+            let message = format!(
+                "\"{}\" is not a chat model and is not served by this version",
+                self.entry.id
+            );
+            out.problems
+                .push(self.problem("type", message, "nothing, or remove it"));
             return Ok(());
         }
         self.note_what_has_no_effect(&mut out.problems);
@@ -99,8 +114,12 @@ impl Context<'_> {
         }
         self.tell_apart(&mut ready, &mut out.problems);
         if ready.iter().all(|leg| leg.route.weight_micro == 0) {
-            let message = format!("\"{}\" has no leg with a weight above 0 and is not served", self.entry.id);
-            out.problems.push(self.problem("route", message, "give one leg a weight"));
+            let message = format!(
+                "\"{}\" has no leg with a weight above 0 and is not served",
+                self.entry.id
+            );
+            out.problems
+                .push(self.problem("route", message, "give one leg a weight"));
             return Ok(());
         }
         out.models.push(self.model(position, now, &ready)?);
@@ -114,7 +133,8 @@ impl Context<'_> {
     }
 
     fn problem(&self, key: &str, message: impl Into<String>, remedy: &str) -> Problem {
-        self.document.problem(&format!("{}.{key}", self.path), message, remedy)
+        self.document
+            .problem(&format!("{}.{key}", self.path), message, remedy)
     }
 
     fn note_what_has_no_effect(&self, problems: &mut Vec<Problem>) {
@@ -124,25 +144,44 @@ impl Context<'_> {
             ("processor", entry.processor.is_some()),
             ("priority_scheduling", entry.priority_scheduling.is_some()),
             ("router_params", !entry.router_params.is_empty()),
-            ("router", entry.router.as_deref().is_some_and(|router| router != "fixed")),
+            (
+                "router",
+                entry.router.as_deref().is_some_and(|router| router != "fixed"),
+            ),
         ];
         for (key, _) in inert.iter().filter(|(_, set)| *set) {
-            problems.push(self.problem(key, "this version reads it without effect", "nothing, or remove it"));
+            problems.push(self.problem(
+                key,
+                "this version reads it without effect",
+                "nothing, or remove it",
+            ));
         }
     }
 
     fn leg(&self, n: usize, leg: &Leg) -> Result<Compiling, Problem> {
         let entry = self.entry;
-        let key = if entry.route.is_some() { format!("route[{n}]") } else { "provider".to_owned() };
+        let key = if entry.route.is_some() {
+            format!("route[{n}]")
+        } else {
+            "provider".to_owned()
+        };
         let kind = leg.kind.as_deref().or(entry.provider.as_deref());
         let Some(kind) = kind else {
-            return Err(self.problem(&key, "neither the model nor the leg says what kind of provider it is", "add `provider` or `kind`"));
+            return Err(self.problem(
+                &key,
+                "neither the model nor the leg says what kind of provider it is",
+                "add `provider` or `kind`",
+            ));
         };
         let api = match provider::support(kind) {
             Support::Served(api) => api,
             Support::Later => {
                 let message = format!("legs of kind \"{kind}\" are not served by this version");
-                return Ok(Compiling::LeftOut(self.problem(&key, message, "nothing, or remove the leg")));
+                return Ok(Compiling::LeftOut(self.problem(
+                    &key,
+                    message,
+                    "nothing, or remove the leg",
+                )));
             }
             Support::Unknown => {
                 let message = format!("\"{kind}\" is not a kind of provider");
@@ -157,30 +196,54 @@ impl Context<'_> {
             Ok(secrets) => secrets,
             Err(problem) => return Ok(self.left_out(leg, problem)),
         };
-        let id = leg.endpoint.clone().unwrap_or_else(|| endpoint_id::derive(&entry.id, kind, addresses.first().map_or("", String::as_str)));
+        let id = leg.endpoint.clone().unwrap_or_else(|| {
+            endpoint_id::derive(&entry.id, kind, addresses.first().map_or("", String::as_str))
+        });
         let references = (0..secrets.len()).map(|n| CredentialRef(format!("{id}#{n}")));
         let secrets: Vec<_> = references.zip(secrets).collect();
         let endpoint = self.endpoint(leg, (kind, api), id, &addresses, &secrets);
         let route = self.route(leg, &key, &endpoint)?;
-        Ok(Compiling::Ready(Box::new(Ready { route, endpoint, secrets, leg: leg.clone() })))
+        Ok(Compiling::Ready(Box::new(Ready {
+            route,
+            endpoint,
+            secrets,
+            leg: leg.clone(),
+        })))
     }
 
     fn left_out(&self, leg: &Leg, problem: Problem) -> Compiling {
-        if leg.optional.unwrap_or(false) { Compiling::LeftOut(problem) } else { Compiling::ModelLeftOut(problem) }
+        if leg.optional.unwrap_or(false) {
+            Compiling::LeftOut(problem)
+        } else {
+            Compiling::ModelLeftOut(problem)
+        }
     }
 
     /// Base URLs without trailing slashes, or what is blank.
-    fn addresses(&self, leg: &Leg, api: ProviderKind, key: &str) -> Result<Result<Vec<String>, Problem>, Problem> {
+    fn addresses(
+        &self,
+        leg: &Leg,
+        api: ProviderKind,
+        key: &str,
+    ) -> Result<Result<Vec<String>, Problem>, Problem> {
         if api == ProviderKind::Echo {
             return Ok(Ok(Vec::new()));
         }
         let written: Vec<String> = match (&leg.backends, &leg.base_url, &self.entry.base_url) {
-            (Some(backends), None, _) if !backends.is_empty() => backends.iter().map(|backend| backend.url().to_owned()).collect(),
+            (Some(backends), None, _) if !backends.is_empty() => {
+                backends.iter().map(|backend| backend.url().to_owned()).collect()
+            }
             (Some(_), _, _) => {
-                return Err(self.problem(key, "give either one `base_url` or a list of `backends`", "remove one of them"));
+                return Err(self.problem(
+                    key,
+                    "give either one `base_url` or a list of `backends`",
+                    "remove one of them",
+                ));
             }
             (None, Some(url), _) | (None, None, Some(url)) => vec![url.clone()],
-            (None, None, None) if api == ProviderKind::Openrouter => vec!["https://openrouter.ai/api/v1".to_owned()],
+            (None, None, None) if api == ProviderKind::Openrouter => {
+                vec!["https://openrouter.ai/api/v1".to_owned()]
+            }
             (None, None, None) => return Err(self.problem(key, "the leg has no address", "add `base_url`")),
         };
         let mut addresses = Vec::new();
@@ -190,9 +253,15 @@ impl Context<'_> {
                 let message = format!("the address of \"{}\" is blank", self.entry.id);
                 return Ok(Err(self.problem(key, message, "set the variable it refers to")));
             }
-            let valid = url.parse::<reqwest::Url>().is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+            let valid = url
+                .parse::<reqwest::Url>()
+                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
             if !valid {
-                return Err(self.problem(key, "the address is not an http or https URL", "write it as http://HOST:PORT/PATH"));
+                return Err(self.problem(
+                    key,
+                    "the address is not an http or https URL",
+                    "write it as http://HOST:PORT/PATH",
+                ));
             }
             addresses.push(url);
         }
@@ -208,10 +277,19 @@ impl Context<'_> {
         let written: Vec<&String> = match (own, &leg.api_key, &leg.api_keys) {
             (true, Some(one), _) => vec![one],
             (true, None, Some(many)) => many.iter().collect(),
-            _ => self.entry.api_key.iter().chain(self.entry.api_keys.iter().flatten()).collect(),
+            _ => self
+                .entry
+                .api_key
+                .iter()
+                .chain(self.entry.api_keys.iter().flatten())
+                .collect(),
         };
         let mut secrets: Vec<Secret<String>> = Vec::new();
-        for text in written.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
+        for text in written
+            .iter()
+            .map(|text| text.trim())
+            .filter(|text| !text.is_empty())
+        {
             let secret = Secret::new(text.to_owned());
             if !secrets.contains(&secret) {
                 secrets.push(secret);
@@ -234,24 +312,41 @@ impl Context<'_> {
     ) -> Endpoint {
         let entry = self.entry;
         let first = addresses.first().map_or("", String::as_str);
-        let profile = leg.provider_profile.as_deref().or(entry.provider_profile.as_deref());
+        let profile = leg
+            .provider_profile
+            .as_deref()
+            .or(entry.provider_profile.as_deref());
         let path = leg.chat_path.clone().or_else(|| entry.chat_path.clone());
         let headers = leg.extra_headers.as_ref().unwrap_or(&entry.extra_headers);
         let query = leg.extra_query.as_ref().unwrap_or(&entry.extra_query);
         let bearer = leg.use_bearer_auth.or(entry.use_bearer_auth).unwrap_or(true);
         let header = leg.auth_header_name.as_ref().or(entry.auth_header_name.as_ref());
         let format = leg.auth_format.as_ref().or(entry.auth_format.as_ref());
-        let (default_header, default_format) =
-            if bearer { ("authorization", "Bearer {api_key}") } else { ("x-api-key", "{api_key}") };
+        let (default_header, default_format) = if bearer {
+            ("authorization", "Bearer {api_key}")
+        } else {
+            ("x-api-key", "{api_key}")
+        };
         Endpoint {
             kind: api,
-            provider: leg.provider.as_deref().unwrap_or_else(|| kind.split('[').next().unwrap_or(kind)).into(),
+            provider: leg
+                .provider
+                .as_deref()
+                .unwrap_or_else(|| kind.split('[').next().unwrap_or(kind))
+                .into(),
             backends: backends(&id, addresses),
             chat_path: path.unwrap_or_else(|| provider::chat_path(kind, profile, first)),
-            query: query.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&"),
+            query: query
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+                .join("&"),
             auth_header: header.map_or(default_header.to_owned(), |name| name.to_ascii_lowercase()),
             auth_format: format.map_or(default_format.to_owned(), Clone::clone),
-            extra_headers: headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect(),
+            extra_headers: headers
+                .iter()
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+                .collect(),
             extra_body: self.extra_body(leg, kind),
             credentials: secrets.iter().map(|(reference, _)| reference.clone()).collect(),
             single_backend_rescue: leg.single_backend_rescue.unwrap_or(false),
@@ -262,10 +357,20 @@ impl Context<'_> {
     }
 
     fn extra_body(&self, leg: &Leg, kind: &str) -> String {
-        let sort = leg.openrouter_sort.as_deref().or(self.entry.openrouter_sort.as_deref());
-        let pinned = leg.openrouter_pinned_provider.as_deref().or(self.entry.openrouter_pinned_provider.as_deref());
+        let sort = leg
+            .openrouter_sort
+            .as_deref()
+            .or(self.entry.openrouter_sort.as_deref());
+        let pinned = leg
+            .openrouter_pinned_provider
+            .as_deref()
+            .or(self.entry.openrouter_pinned_provider.as_deref());
         let mut members = provider::extra_body(kind, sort, pinned);
-        members.extend(leg.extra_body.clone().unwrap_or_else(|| self.entry.extra_body.clone()));
+        members.extend(
+            leg.extra_body
+                .clone()
+                .unwrap_or_else(|| self.entry.extra_body.clone()),
+        );
         if members.is_empty() {
             return String::new();
         }
@@ -275,16 +380,33 @@ impl Context<'_> {
 
     fn route(&self, leg: &Leg, key: &str, endpoint: &Endpoint) -> Result<Route, Problem> {
         let entry = self.entry;
-        let upstream = leg.provider_model_id.as_ref().or(entry.provider_model_id.as_ref()).unwrap_or(&entry.id);
+        let upstream = leg
+            .provider_model_id
+            .as_ref()
+            .or(entry.provider_model_id.as_ref())
+            .unwrap_or(&entry.id);
         Ok(Route {
             endpoint_id: endpoint.id.clone(),
             upstream_model: upstream.as_str().into(),
             priority: leg.priority.unwrap_or(0),
-            weight_micro: weight_micro(leg.weight.unwrap_or(1.0))
-                .ok_or_else(|| self.problem(&format!("{key}.weight"), "a weight is a number that is not negative", "correct it"))?,
+            weight_micro: weight_micro(leg.weight.unwrap_or(1.0)).ok_or_else(|| {
+                self.problem(
+                    &format!("{key}.weight"),
+                    "a weight is a number that is not negative",
+                    "correct it",
+                )
+            })?,
             pool: PoolName::from(leg.pool.as_deref().unwrap_or("default")),
-            context_length: leg.context_length.or(entry.context_length).unwrap_or(CONTEXT_LENGTH_DEFAULT),
-            input_modalities: self.modalities(leg.input_modalities.as_deref().or(entry.input_modalities.as_deref()), key)?,
+            context_length: leg
+                .context_length
+                .or(entry.context_length)
+                .unwrap_or(CONTEXT_LENGTH_DEFAULT),
+            input_modalities: self.modalities(
+                leg.input_modalities
+                    .as_deref()
+                    .or(entry.input_modalities.as_deref()),
+                key,
+            )?,
             price: self.price(leg, key, endpoint)?,
         })
     }
@@ -293,16 +415,27 @@ impl Context<'_> {
         if endpoint.kind == ProviderKind::Echo && leg.pricing.is_none() && self.entry.pricing.is_none() {
             return Ok(Some(Price::default()));
         }
-        let Some(block) = leg.pricing.as_ref().or(self.entry.pricing.as_ref()) else { return Ok(None) };
-        let key = if leg.pricing.is_some() { format!("{key}.pricing") } else { "pricing".to_owned() };
-        price::read(block).map_err(|error| self.problem(&key, error.to_string(), "write prices as decimal strings of USD"))
+        let Some(block) = leg.pricing.as_ref().or(self.entry.pricing.as_ref()) else {
+            return Ok(None);
+        };
+        let key = if leg.pricing.is_some() {
+            format!("{key}.pricing")
+        } else {
+            "pricing".to_owned()
+        };
+        price::read(block)
+            .map_err(|error| self.problem(&key, error.to_string(), "write prices as decimal strings of USD"))
     }
 
     fn modalities(&self, words: Option<&[String]>, key: &str) -> Result<Modalities, Problem> {
         let mut set = Modalities::TEXT;
         for word in words.unwrap_or_default() {
             let one = Modalities::of_word(word).ok_or_else(|| {
-                self.problem(key, format!("\"{word}\" is not a modality"), "use text, image, audio or video")
+                self.problem(
+                    key,
+                    format!("\"{word}\" is not a modality"),
+                    "use text, image, audio or video",
+                )
             })?;
             set = set | one;
         }
@@ -313,42 +446,74 @@ impl Context<'_> {
     fn tell_apart(&self, legs: &mut [Ready], problems: &mut Vec<Problem>) {
         let names: Vec<EndpointId> = legs.iter().map(|leg| leg.endpoint.id.clone()).collect();
         for (n, leg) in legs.iter_mut().enumerate() {
-            let shared = names.iter().enumerate().any(|(other, name)| other != n && *name == names[n]);
+            let shared = names
+                .iter()
+                .enumerate()
+                .any(|(other, name)| other != n && *name == names[n]);
             if !shared || leg.leg.endpoint.is_some() {
                 continue;
             }
-            let url = leg.endpoint.backends.first().map_or("", |backend| backend.base_url.as_str());
+            let url = leg
+                .endpoint
+                .backends
+                .first()
+                .map_or("", |backend| backend.base_url.as_str());
             let twin = names[..n].iter().filter(|name| **name == names[n]).count();
             let mut id = format!("{}{}", names[n], endpoint_id::suffix(url));
             if twin > 0 {
                 id = format!("{id}.{twin}");
             }
             let message = format!("two legs would be named \"{}\"; this one is \"{id}\"", names[n]);
-            problems.push(self.problem(&format!("route[{n}]"), message, "nothing, or name it with `endpoint`"));
+            problems.push(self.problem(
+                &format!("route[{n}]"),
+                message,
+                "nothing, or name it with `endpoint`",
+            ));
             rename(leg, &id);
         }
     }
 
     fn model(&self, position: usize, now: Timestamp, legs: &[Ready]) -> Result<Model, Problem> {
         let entry = self.entry;
-        let union = legs.iter().fold(Modalities::TEXT, |set, leg| set | leg.route.input_modalities);
+        let union = legs
+            .iter()
+            .fold(Modalities::TEXT, |set, leg| set | leg.route.input_modalities);
         let support = |own: Option<bool>, leg: fn(&Leg) -> Option<bool>| {
             legs.iter().any(|ready| leg(&ready.leg).or(own).unwrap_or(false))
         };
-        let output = legs.iter().map(|ready| ready.leg.max_output_length.or(entry.max_output_length).unwrap_or(MAX_OUTPUT_LENGTH_DEFAULT)).min();
+        let output = legs
+            .iter()
+            .map(|ready| {
+                ready
+                    .leg
+                    .max_output_length
+                    .or(entry.max_output_length)
+                    .unwrap_or(MAX_OUTPUT_LENGTH_DEFAULT)
+            })
+            .min();
         let default_params = || ["temperature", "top_p", "max_tokens"].map(str::to_owned).to_vec();
         Ok(Model {
             id: ModelName::from(entry.id.as_str()),
             name: entry.name.as_deref().unwrap_or(&entry.id).into(),
-            aliases: entry.aliases.iter().map(|alias| ModelName::from(alias.as_str())).collect(),
+            aliases: entry
+                .aliases
+                .iter()
+                .map(|alias| ModelName::from(alias.as_str()))
+                .collect(),
             position: u32::try_from(position).unwrap_or(u32::MAX),
             input_modalities: union,
             output_modalities: self.modalities(entry.output_modalities.as_deref(), "output_modalities")?,
             quantization: entry.quantization.as_deref().unwrap_or("bf16").into(),
-            context_length: legs.iter().map(|leg| leg.route.context_length).min().unwrap_or(CONTEXT_LENGTH_DEFAULT),
+            context_length: legs
+                .iter()
+                .map(|leg| leg.route.context_length)
+                .min()
+                .unwrap_or(CONTEXT_LENGTH_DEFAULT),
             max_output_length: output.unwrap_or(MAX_OUTPUT_LENGTH_DEFAULT),
             supports_tools: support(entry.supports_tools, |leg| leg.supports_tools),
-            supports_structured_output: support(entry.supports_structured_output, |leg| leg.supports_structured_output),
+            supports_structured_output: support(entry.supports_structured_output, |leg| {
+                leg.supports_structured_output
+            }),
             supported_params: entry.supported_params.clone().unwrap_or_else(default_params),
             required_role: self.required_role()?,
             tenants: self.tenants()?,
@@ -361,40 +526,75 @@ impl Context<'_> {
 
     fn required_role(&self) -> Result<Role, Problem> {
         let Some(word) = self.entry.required_role.as_deref() else {
-            return Ok(if self.entry.admin_only.unwrap_or(false) { Role::Admin } else { Role::Free });
+            return Ok(if self.entry.admin_only.unwrap_or(false) {
+                Role::Admin
+            } else {
+                Role::Free
+            });
         };
-        crate::keys::role(word)
-            .ok_or_else(|| self.problem("required_role", format!("\"{word}\" is not a role"), "use free, pro, internal or admin"))
+        crate::keys::role(word).ok_or_else(|| {
+            self.problem(
+                "required_role",
+                format!("\"{word}\" is not a role"),
+                "use free, pro, internal or admin",
+            )
+        })
     }
 
     fn tenants(&self) -> Result<Option<Vec<TenantId>>, Problem> {
-        let Some(names) = &self.entry.tenants else { return Ok(None) };
+        let Some(names) = &self.entry.tenants else {
+            return Ok(None);
+        };
         let parse = |name: &String| {
-            TenantId::parse(name).ok_or_else(|| self.problem("tenants", format!("\"{name}\" is not a tenant id"), "correct it"))
+            TenantId::parse(name).ok_or_else(|| {
+                self.problem("tenants", format!("\"{name}\" is not a tenant id"), "correct it")
+            })
         };
         names.iter().map(parse).collect::<Result<_, _>>().map(Some)
     }
 }
 
 fn rename(leg: &mut Ready, id: &str) {
-    let urls: Vec<String> = leg.endpoint.backends.iter().map(|backend| backend.base_url.clone()).collect();
+    let urls: Vec<String> = leg
+        .endpoint
+        .backends
+        .iter()
+        .map(|backend| backend.base_url.clone())
+        .collect();
     leg.endpoint.id = EndpointId::from(id);
     leg.endpoint.backends = backends(id, &urls);
     leg.route.endpoint_id = leg.endpoint.id.clone();
     for (n, (reference, _)) in leg.secrets.iter_mut().enumerate() {
         *reference = CredentialRef(format!("{id}#{n}"));
     }
-    leg.endpoint.credentials = leg.secrets.iter().map(|(reference, _)| reference.clone()).collect();
+    leg.endpoint.credentials = leg
+        .secrets
+        .iter()
+        .map(|(reference, _)| reference.clone())
+        .collect();
 }
 
 fn backends(id: &str, addresses: &[String]) -> Vec<Backend> {
-    let name = |n: usize| if addresses.len() == 1 { id.to_owned() } else { format!("{id}#{n}") };
-    let backend = |(n, url): (usize, &String)| Backend { id: BackendId::new(name(n)), base_url: url.clone() };
+    let name = |n: usize| {
+        if addresses.len() == 1 {
+            id.to_owned()
+        } else {
+            format!("{id}#{n}")
+        }
+    };
+    let backend = |(n, url): (usize, &String)| Backend {
+        id: BackendId::new(name(n)),
+        base_url: url.clone(),
+    };
     addresses.iter().enumerate().map(backend).collect()
 }
 
 /// A weight in millionths; a weight above 0 never becomes 0.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bounded just before"
+)]
 fn weight_micro(weight: f64) -> Option<u64> {
     if !weight.is_finite() || !(0.0..=1e9).contains(&weight) {
         return None;
@@ -404,9 +604,16 @@ fn weight_micro(weight: f64) -> Option<u64> {
 }
 
 fn listed_pricing(entry: &Entry, legs: &[Ready]) -> Vec<(String, String)> {
-    let block = entry.pricing.as_ref().or_else(|| legs.first().and_then(|leg| leg.leg.pricing.as_ref()));
+    let block = entry
+        .pricing
+        .as_ref()
+        .or_else(|| legs.first().and_then(|leg| leg.leg.pricing.as_ref()));
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    block.into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
+    block
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), text(value)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -12,18 +12,28 @@ pub fn host_and_port(url: &str) -> Option<(String, Option<u16>)> {
     let authority = rest.split(['/', '?', '#']).next()?.rsplit('@').next()?;
     if let Some(inner) = authority.strip_prefix('[') {
         let (host, rest) = inner.split_once(']')?;
-        return Some((host.to_ascii_lowercase(), rest.strip_prefix(':').and_then(|port| port.parse().ok())));
+        return Some((
+            host.to_ascii_lowercase(),
+            rest.strip_prefix(':').and_then(|port| port.parse().ok()),
+        ));
     }
-    let (host, port) = authority.rsplit_once(':').map_or((authority, None), |(host, port)| (host, Some(port)));
+    let (host, port) = authority
+        .rsplit_once(':')
+        .map_or((authority, None), |(host, port)| (host, Some(port)));
     let port = port.map(str::parse).transpose().ok()?;
     (!host.is_empty()).then(|| (host.to_ascii_lowercase(), port))
 }
 
 /// The name of a leg's endpoint.
 pub fn derive(model: &str, kind: &str, base_url: &str) -> String {
-    let Some((host, port)) = host_and_port(base_url) else { return format!("{model}:{kind}") };
+    let Some((host, port)) = host_and_port(base_url) else {
+        return format!("{model}:{kind}");
+    };
     if LOCAL_HOSTS.contains(&host.as_str()) || host == "::1" {
-        return port.map_or_else(|| format!("{model}:local"), |port| format!("{model}:local-{port}"));
+        return port.map_or_else(
+            || format!("{model}:local"),
+            |port| format!("{model}:local-{port}"),
+        );
     }
     if NAMED_BY_HOST.contains(&kind) {
         let bare = host.replace("api.", "").replace("llm.", "");
@@ -54,7 +64,11 @@ mod tests {
             ("openai_compat", "http://127.0.0.1", "m:local"),
             ("openai_compat", "https://api.example.com/v1", "m:example-api"),
             ("vllm", "http://10.0.0.5:8000", "m:10-api"),
-            ("openrouter[deepinfra]", "https://openrouter.ai/api/v1", "m:openrouter-api"),
+            (
+                "openrouter[deepinfra]",
+                "https://openrouter.ai/api/v1",
+                "m:openrouter-api",
+            ),
             ("deepseek", "https://api.deepseek.com", "m:deepseek-api"),
             ("zai", "", "m:zai"),
         ] {

@@ -6,13 +6,22 @@ use schemas::money::{NanoUsd, Price};
 use serde_json::Value;
 
 /// Keys that a `pricing` block may have.
-const KEYS: [&str; 6] = ["prompt", "completion", "input_cache_reads", "input_cache_writes", "request", "image"];
+const KEYS: [&str; 6] = [
+    "prompt",
+    "completion",
+    "input_cache_reads",
+    "input_cache_writes",
+    "request",
+    "image",
+];
 
 /// Why a price cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A key that is not a price.
-    #[error("`{0}` is not a price; use prompt, completion, input_cache_reads, input_cache_writes, request, image")]
+    #[error(
+        "`{0}` is not a price; use prompt, completion, input_cache_reads, input_cache_writes, request, image"
+    )]
     UnknownKey(String),
     /// A value that is not an amount.
     #[error("`{key}`: {reason}")]
@@ -37,12 +46,18 @@ pub fn read(pricing: &BTreeMap<String, Value>) -> Result<Option<Price>, Error> {
             Some(other) => other.to_string(),
         };
         let amount = NanoUsd::parse_usd(&text);
-        amount.map(|nano| Some(nano.0)).map_err(|reason| Error::Amount { key: key.to_owned(), reason })
+        amount.map(|nano| Some(nano.0)).map_err(|reason| Error::Amount {
+            key: key.to_owned(),
+            reason,
+        })
     };
     let (prompt, completion) = (amount("prompt")?, amount("completion")?);
     let (reads, writes) = (amount("input_cache_reads")?, amount("input_cache_writes")?);
     let (request, image) = (amount("request")?, amount("image")?);
-    if [prompt, completion, reads, writes, request, image].iter().all(Option::is_none) {
+    if [prompt, completion, reads, writes, request, image]
+        .iter()
+        .all(Option::is_none)
+    {
         return Ok(None);
     }
     let input = prompt.unwrap_or(0);
@@ -66,21 +81,41 @@ mod tests {
 
     #[test]
     fn dollars_per_million_become_exact_integers() {
-        let price = read(&block(r#"{"prompt": "2", "completion": 8, "input_cache_reads": "0.2", "input_cache_writes": "2.5"}"#));
-        let expected = Price { input: 2_000_000_000, cached: 200_000_000, cache_write: 2_500_000_000, output: 8_000_000_000, request: 0, image: 0 };
+        let price = read(&block(
+            r#"{"prompt": "2", "completion": 8, "input_cache_reads": "0.2", "input_cache_writes": "2.5"}"#,
+        ));
+        let expected = Price {
+            input: 2_000_000_000,
+            cached: 200_000_000,
+            cache_write: 2_500_000_000,
+            output: 8_000_000_000,
+            request: 0,
+            image: 0,
+        };
         assert_eq!(price, Ok(Some(expected)));
     }
 
     #[test]
     fn cached_input_without_a_price_costs_as_much_as_fresh_input() {
-        let price = read(&block(r#"{"prompt": "0.15", "completion": "0.6"}"#)).expect("read").expect("priced");
-        assert_eq!((price.input, price.cached, price.cache_write), (150_000_000, 150_000_000, 150_000_000));
+        let price = read(&block(r#"{"prompt": "0.15", "completion": "0.6"}"#))
+            .expect("read")
+            .expect("priced");
+        assert_eq!(
+            (price.input, price.cached, price.cache_write),
+            (150_000_000, 150_000_000, 150_000_000)
+        );
     }
 
     #[test]
     fn nothing_priced_is_unpriced_and_oddities_are_named() {
         assert_eq!(read(&block("{}")), Ok(None));
-        assert_eq!(read(&block(r#"{"promt": "1"}"#)), Err(Error::UnknownKey("promt".into())));
-        assert!(matches!(read(&block(r#"{"prompt": "-1"}"#)), Err(Error::Amount { .. })));
+        assert_eq!(
+            read(&block(r#"{"promt": "1"}"#)),
+            Err(Error::UnknownKey("promt".into()))
+        );
+        assert!(matches!(
+            read(&block(r#"{"prompt": "-1"}"#)),
+            Err(Error::Amount { .. })
+        ));
     }
 }

@@ -15,8 +15,19 @@ pub enum Support {
 
 /// Kinds of OpenAI-compatible servers.
 const COMPATIBLE: [&str; 13] = [
-    "openai", "openai_compat", "staging", "vllm", "sglang", "ollama", "chutes", "featherless", "cliproxy", "deepseek", "zai",
-    "kimi", "minimax",
+    "openai",
+    "openai_compat",
+    "staging",
+    "vllm",
+    "sglang",
+    "ollama",
+    "chutes",
+    "featherless",
+    "cliproxy",
+    "deepseek",
+    "zai",
+    "kimi",
+    "minimax",
 ];
 
 /// Looks a kind up; `openrouter[<slug>]` pins a provider behind OpenRouter.
@@ -40,19 +51,30 @@ pub fn pinned(kind: &str) -> Option<&str> {
 /// Path of chat completions for a base URL: the version is not doubled.
 pub fn chat_path(kind: &str, profile: Option<&str>, base_url: &str) -> String {
     let zai = kind == "zai" || profile == Some("zai");
-    let path = if zai || base_url.ends_with("/v1") { "/chat/completions" } else { "/v1/chat/completions" };
+    let path = if zai || base_url.ends_with("/v1") {
+        "/chat/completions"
+    } else {
+        "/v1/chat/completions"
+    };
     path.to_owned()
 }
 
 /// Members that a kind adds to each request body, as JSON.
-pub fn extra_body(kind: &str, sort: Option<&str>, pinned_provider: Option<&str>) -> serde_json::Map<String, serde_json::Value> {
+pub fn extra_body(
+    kind: &str,
+    sort: Option<&str>,
+    pinned_provider: Option<&str>,
+) -> serde_json::Map<String, serde_json::Value> {
     let mut body = serde_json::Map::new();
     if !matches!(support(kind), Support::Served(ProviderKind::Openrouter)) {
         return body;
     }
     body.insert("usage".into(), serde_json::json!({ "include": true }));
     if let Some(slug) = pinned(kind).or(pinned_provider) {
-        body.insert("provider".into(), serde_json::json!({ "order": [slug], "allow_fallbacks": false }));
+        body.insert(
+            "provider".into(),
+            serde_json::json!({ "order": [slug], "allow_fallbacks": false }),
+        );
     } else if let Some(sort) = sort {
         body.insert("provider".into(), serde_json::json!({ "sort": sort }));
     }
@@ -66,7 +88,10 @@ mod tests {
     #[test]
     fn every_kind_is_served_later_or_unknown() {
         assert_eq!(support("vllm"), Support::Served(ProviderKind::OpenaiCompat));
-        assert_eq!(support("openrouter[deepinfra/fp8]"), Support::Served(ProviderKind::Openrouter));
+        assert_eq!(
+            support("openrouter[deepinfra/fp8]"),
+            Support::Served(ProviderKind::Openrouter)
+        );
         assert_eq!(support("openrouter[a b]"), Support::Unknown);
         assert_eq!(support("gemini"), Support::Later);
         assert_eq!(support("nonsense"), Support::Unknown);
@@ -76,6 +101,9 @@ mod tests {
     fn the_version_in_a_base_url_is_not_doubled() {
         assert_eq!(chat_path("vllm", None, "http://h/v1"), "/chat/completions");
         assert_eq!(chat_path("vllm", None, "http://h"), "/v1/chat/completions");
-        assert_eq!(chat_path("zai", None, "http://h/api/paas/v4"), "/chat/completions");
+        assert_eq!(
+            chat_path("zai", None, "http://h/api/paas/v4"),
+            "/chat/completions"
+        );
     }
 }

@@ -53,9 +53,17 @@ pub struct Parameter {
 /// `local_fraction` (half by default) of the draw and remote legs the rest.
 pub fn apply(file: &RoutingFile, document: &Document, compiled: &mut Compiled) -> Result<(), Problem> {
     check(file, document, &mut compiled.problems)?;
-    let fraction = file.routing_parameter.as_ref().and_then(|parameter| parameter.local_fraction).unwrap_or(0.5);
+    let fraction = file
+        .routing_parameter
+        .as_ref()
+        .and_then(|parameter| parameter.local_fraction)
+        .unwrap_or(0.5);
     if !(0.0..=1.0).contains(&fraction) {
-        return Err(document.problem("routing_parameter.local_fraction", "a fraction is between 0 and 1", "correct it"));
+        return Err(document.problem(
+            "routing_parameter.local_fraction",
+            "a fraction is between 0 and 1",
+            "correct it",
+        ));
     }
     let mut split = false;
     let endpoints = std::mem::take(&mut compiled.endpoints);
@@ -66,7 +74,8 @@ pub fn apply(file: &RoutingFile, document: &Document, compiled: &mut Compiled) -
     for model in &mut compiled.models {
         let member = |group: &[Deployment], url: &str| {
             let listed = |deployment: &Deployment| {
-                deployment.endpoint.trim_end_matches('/') == url && deployment.models.iter().any(|name| name == model.id.as_str())
+                deployment.endpoint.trim_end_matches('/') == url
+                    && deployment.models.iter().any(|name| name == model.id.as_str())
             };
             group.iter().any(listed)
         };
@@ -97,40 +106,75 @@ pub fn apply(file: &RoutingFile, document: &Document, compiled: &mut Compiled) -
     let asked = !file.local_deployment.is_empty() && !file.remote_deployment.is_empty();
     if asked && !split {
         let message = "no model has legs in both groups, so the split does nothing";
-        return Err(document.problem("local_deployment", message, "list a model whose legs have exactly these addresses, or remove the groups"));
+        return Err(document.problem(
+            "local_deployment",
+            message,
+            "list a model whose legs have exactly these addresses, or remove the groups",
+        ));
     }
     Ok(())
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a fraction of a million")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a fraction of a million"
+)]
 fn share(fraction: f64, legs: usize) -> u64 {
     (fraction * 1_000_000.0 / legs as f64).round() as u64
 }
 
 fn check(file: &RoutingFile, document: &Document, problems: &mut Vec<Problem>) -> Result<(), Problem> {
-    for (group, deployments) in [("local_deployment", &file.local_deployment), ("remote_deployment", &file.remote_deployment)] {
+    for (group, deployments) in [
+        ("local_deployment", &file.local_deployment),
+        ("remote_deployment", &file.remote_deployment),
+    ] {
         for (n, deployment) in deployments.iter().enumerate() {
             let path = format!("{group}[{n}]");
             if deployment.models.is_empty() {
-                return Err(document.problem(&format!("{path}.models"), "a deployment lists at least one model", "list its models"));
+                return Err(document.problem(
+                    &format!("{path}.models"),
+                    "a deployment lists at least one model",
+                    "list its models",
+                ));
             }
             if deployment.endpoint.trim().is_empty() {
-                let message = format!("the address for {} is blank; the deployment is left out", deployment.models.join(", "));
-                problems.push(document.problem(&format!("{path}.endpoint"), message, "set the variable it refers to"));
+                let message = format!(
+                    "the address for {} is blank; the deployment is left out",
+                    deployment.models.join(", ")
+                );
+                problems.push(document.problem(
+                    &format!("{path}.endpoint"),
+                    message,
+                    "set the variable it refers to",
+                ));
             }
         }
     }
-    if let Some(router) = file.default_router.as_deref().or(file.routing_strategy.as_deref()).filter(|router| *router != "fixed") {
+    if let Some(router) = file
+        .default_router
+        .as_deref()
+        .or(file.routing_strategy.as_deref())
+        .filter(|router| *router != "fixed")
+    {
         let message = format!("the router \"{router}\" is not offered by this version; fixed weights apply");
         problems.push(document.problem("default_router", message, "nothing, or use fixed"));
     }
-    for (key, set) in [("routing_strategy", file.routing_strategy.is_some()), ("routing_parameter", file.routing_parameter.is_some())] {
+    for (key, set) in [
+        ("routing_strategy", file.routing_strategy.is_some()),
+        ("routing_parameter", file.routing_parameter.is_some()),
+    ] {
         if set {
             problems.push(document.problem(key, "an older spelling that still loads", "use default_router"));
         }
     }
     if file.health_check.is_some_and(|seconds| seconds > 0.0) {
-        problems.push(document.problem("health_check", "this version does not probe", "nothing, or set it to 0"));
+        problems.push(document.problem(
+            "health_check",
+            "this version does not probe",
+            "nothing, or set it to 0",
+        ));
     }
     Ok(())
 }
@@ -151,7 +195,11 @@ mod tests {
         let mut compiled = compile::compile(&file, &document, schemas::time::Timestamp::default())?;
         let document = Document::parse("routing.yaml", routing, &environment)?;
         apply(&document.read()?, &document, &mut compiled)?;
-        Ok(compiled.models[0].routes.iter().map(|route| route.weight_micro).collect())
+        Ok(compiled.models[0]
+            .routes
+            .iter()
+            .map(|route| route.weight_micro)
+            .collect())
     }
 
     #[test]
@@ -176,7 +224,8 @@ remote_deployment: [{ endpoint: 'https://a.example/v1', models: [m] }]",
 
     #[test]
     fn a_deployment_without_models_is_refused() {
-        let problem = applied("local_deployment: [{ endpoint: 'http://h', models: [] }]").expect_err("no models");
+        let problem =
+            applied("local_deployment: [{ endpoint: 'http://h', models: [] }]").expect_err("no models");
         assert_eq!(problem.path, "local_deployment[0].models");
     }
 }

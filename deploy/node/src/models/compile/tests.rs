@@ -27,11 +27,29 @@ fn a_local_first_model_becomes_two_routes() {
     let compiled = compiled(LOCAL_FIRST).expect("compile");
 
     let model = &compiled.models[0];
-    let legs: Vec<_> = model.routes.iter().map(|route| (route.endpoint_id.as_str(), route.weight_micro)).collect();
-    assert_eq!(legs, [("org/model:local-11434", 1_000_000), ("org/model:openrouter-api", 10_000)]);
+    let legs: Vec<_> = model
+        .routes
+        .iter()
+        .map(|route| (route.endpoint_id.as_str(), route.weight_micro))
+        .collect();
+    assert_eq!(
+        legs,
+        [
+            ("org/model:local-11434", 1_000_000),
+            ("org/model:openrouter-api", 10_000)
+        ]
+    );
     assert_eq!(compiled.endpoints[0].chat_path, "/chat/completions");
-    assert_eq!(compiled.endpoints[1].credentials.len(), 1, "a key listed twice is one key");
-    assert!(compiled.endpoints[1].extra_body.contains("\"usage\":{\"include\":true}"));
+    assert_eq!(
+        compiled.endpoints[1].credentials.len(),
+        1,
+        "a key listed twice is one key"
+    );
+    assert!(
+        compiled.endpoints[1]
+            .extra_body
+            .contains("\"usage\":{\"include\":true}")
+    );
     assert!(compiled.problems.is_empty(), "{:?}", compiled.problems);
 }
 
@@ -42,12 +60,18 @@ fn a_blank_variable_leaves_the_model_out_and_says_so() {
     let compiled = compiled(&text).expect("compile");
 
     assert!(compiled.models.is_empty());
-    assert!(compiled.problems[0].message.contains("credential of \"org/model\" is blank"));
+    assert!(
+        compiled.problems[0]
+            .message
+            .contains("credential of \"org/model\" is blank")
+    );
 }
 
 #[test]
 fn an_optional_leg_is_left_out_alone() {
-    let text = LOCAL_FIRST.replace("${KEY}", "${ABSENT}").replace("weight: 0.01", "weight: 0.01, optional: true");
+    let text = LOCAL_FIRST
+        .replace("${KEY}", "${ABSENT}")
+        .replace("weight: 0.01", "weight: 0.01, optional: true");
 
     let compiled = compiled(&text).expect("compile");
 
@@ -67,7 +91,11 @@ models:
 ";
     let compiled = compiled(text).expect("compile");
 
-    let ids: Vec<_> = compiled.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
+    let ids: Vec<_> = compiled
+        .endpoints
+        .iter()
+        .map(|endpoint| endpoint.id.as_str())
+        .collect();
     assert_eq!(ids, ["m:10-api@10.0.0.5:8000", "m:10-api@10.0.0.6:8000"]);
     assert_eq!(compiled.problems.len(), 2);
 }
@@ -91,13 +119,31 @@ fn kinds_of_later_versions_are_listed_and_not_served() {
 #[test]
 fn what_cannot_be_understood_stops_the_start() {
     for (text, part) in [
-        ("models: [{ id: m, provider: nonsense, base_url: 'http://h' }]", "not a kind"),
+        (
+            "models: [{ id: m, provider: nonsense, base_url: 'http://h' }]",
+            "not a kind",
+        ),
         ("models: [{ id: m, provider: vllm }]", "no address"),
-        ("models: [{ id: m, provider: vllm, base_url: 'ftp://h' }]", "not an http"),
-        ("models: [{ id: m, provider: vllm, base_url: 'http://h', pricing: { prompt: 'x' } }]", "decimal"),
-        ("models: [{ id: m, provider: vllm, base_url: 'http://h' }, { id: m, provider: vllm, base_url: 'http://h' }]", "already taken"),
-        ("models: [{ id: m, provider: vllm, base_url: 'http://h', wieght: 1 }]", "unknown field"),
-        ("models: [{ id: m, provider: vllm, base_url: 'http://h', route: [{ api_key: a, api_keys: [b] }] }]", "both given"),
+        (
+            "models: [{ id: m, provider: vllm, base_url: 'ftp://h' }]",
+            "not an http",
+        ),
+        (
+            "models: [{ id: m, provider: vllm, base_url: 'http://h', pricing: { prompt: 'x' } }]",
+            "decimal",
+        ),
+        (
+            "models: [{ id: m, provider: vllm, base_url: 'http://h' }, { id: m, provider: vllm, base_url: 'http://h' }]",
+            "already taken",
+        ),
+        (
+            "models: [{ id: m, provider: vllm, base_url: 'http://h', wieght: 1 }]",
+            "unknown field",
+        ),
+        (
+            "models: [{ id: m, provider: vllm, base_url: 'http://h', route: [{ api_key: a, api_keys: [b] }] }]",
+            "both given",
+        ),
     ] {
         let problem = compiled(text).expect_err(text);
         assert!(problem.message.contains(part), "{text}: {problem}");
@@ -109,8 +155,18 @@ fn what_cannot_be_understood_stops_the_start() {
 fn backends_of_one_endpoint_are_numbered() {
     let text = "models: [{ id: m, provider: vllm, route: [{ backends: ['http://localhost:1', { url: 'http://localhost:2/', node: gpu-1 }] }] }]";
     let compiled = compiled(text).expect("compile");
-    let backends: Vec<_> = compiled.endpoints[0].backends.iter().map(|b| (b.id.as_str(), b.base_url.as_str())).collect();
-    assert_eq!(backends, [("m:local-1#0", "http://localhost:1"), ("m:local-1#1", "http://localhost:2")]);
+    let backends: Vec<_> = compiled.endpoints[0]
+        .backends
+        .iter()
+        .map(|b| (b.id.as_str(), b.base_url.as_str()))
+        .collect();
+    assert_eq!(
+        backends,
+        [
+            ("m:local-1#0", "http://localhost:1"),
+            ("m:local-1#1", "http://localhost:2")
+        ]
+    );
 }
 
 #[test]
