@@ -1,5 +1,16 @@
-//! The bus inside one process: a log and KV buckets on disk, questions in memory.
+//! The bus inside one process: the default product, not a stub. The log and the KV buckets are on disk in the
+//! segment format, questions go through memory.
+//!
+//! A message that was published survives the process at once and the machine within 20 ms; readers see it
+//! when it survives the machine, so that no cursor can ever be ahead of the log. A KV write returns when it
+//! survives the machine.
 
+mod kv;
+mod log;
+mod questions;
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,87 +19,129 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use self::kv::Buckets;
+use self::log::Log;
+use self::questions::Questions;
 use crate::clock::Clock;
 use crate::{Bus, BusError, Change, Entry, Expected, Kv, LogState, Message, Question, Revision, Stored};
 
 /// How to open the embedded bus.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Most bytes of the log; beyond it publishing answers [`BusError::Full`].
     pub log_bytes_max: u64,
+    /// Most event ids among which a repeated publish is recognized.
+    pub duplicates_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             log_bytes_max: 4 << 30,
+            duplicates_max: 100_000,
         }
     }
 }
 
 /// The bus inside one process.
 pub struct Embedded {
-    _options: Options,
+    log: Log,
+    buckets: Buckets,
+    questions: Questions,
+    _lock: File,
 }
 
 impl Embedded {
-    /// Opens or makes the bus of a directory and takes it for this process.
+    /// Opens or makes the bus of a directory and takes it for this process; [`BusError::Disk`] with
+    /// [`io::ErrorKind::ResourceBusy`] when another process has it.
     pub fn open(dir: &Path, options: Options, clock: Arc<dyn Clock>) -> Result<Arc<Self>, BusError> {
-        let _ = (dir, options, clock);
-        unimplemented!()
+        std::fs::create_dir_all(dir).map_err(BusError::Disk)?;
+        let lock = lock(dir).map_err(BusError::Disk)?;
+        let Options {
+            log_bytes_max,
+            duplicates_max,
+        } = options;
+        let log =
+            Log::open(&dir.join("log"), log_bytes_max, duplicates_max, clock).map_err(BusError::Disk)?;
+        let buckets = Buckets::open(&dir.join("kv")).map_err(BusError::Disk)?;
+        Ok(Arc::new(Self {
+            log,
+            buckets,
+            questions: Questions::default(),
+            _lock: lock,
+        }))
     }
 
-    /// Lets old messages at and before `upto` go.
+    /// The ledger has everything up to `upto`: whole leading files of the log before it go once the log is
+    /// more than half full, or when they are a week old.
     pub fn release(&self, upto: u64) {
-        let _ = upto;
-        unimplemented!()
+        self.log.release(upto);
+    }
+}
+
+fn lock(dir: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(dir.join("bus.lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            format!("{} is in use by another process", dir.display()),
+        )),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
 #[async_trait]
 impl Bus for Embedded {
-    async fn publish(&self, _messages: &[Message]) -> Result<Vec<u64>, BusError> {
-        unimplemented!()
+    async fn publish(&self, messages: &[Message]) -> Result<Vec<u64>, BusError> {
+        self.log.publish(messages)
     }
 
-    async fn read(&self, _from: u64, _messages_max: usize, _wait: Duration) -> Result<Vec<Stored>, BusError> {
-        unimplemented!()
+    async fn read(&self, from: u64, messages_max: usize, wait: Duration) -> Result<Vec<Stored>, BusError> {
+        self.log.read(from, messages_max, wait).await
     }
 
     async fn state(&self) -> Result<LogState, BusError> {
-        unimplemented!()
+        Ok(self.log.state())
     }
 
-    async fn ask(&self, _subject: &str, _question: Bytes, _wait: Duration) -> Result<Bytes, BusError> {
-        unimplemented!()
+    async fn ask(&self, subject: &str, question: Bytes, wait: Duration) -> Result<Bytes, BusError> {
+        self.questions.ask(subject, question, wait).await
     }
 
-    async fn serve(&self, _subject: &str) -> Result<mpsc::Receiver<Question>, BusError> {
-        unimplemented!()
+    async fn serve(&self, subject: &str) -> Result<mpsc::Receiver<Question>, BusError> {
+        Ok(self.questions.serve(subject))
     }
 }
 
 #[async_trait]
 impl Kv for Embedded {
-    async fn get(&self, _bucket: &str, _key: &str) -> Result<Option<Entry>, BusError> {
-        unimplemented!()
+    async fn get(&self, bucket: &str, key: &str) -> Result<Option<Entry>, BusError> {
+        Ok(self.buckets.get(bucket, key))
     }
 
     async fn put(
         &self,
-        _bucket: &str,
-        _key: &str,
-        _value: Bytes,
-        _expected: Expected,
+        bucket: &str,
+        key: &str,
+        value: Bytes,
+        expected: Expected,
     ) -> Result<Revision, BusError> {
-        unimplemented!()
+        self.buckets.write(bucket, key, Some(value), expected).await
     }
 
-    async fn delete(&self, _bucket: &str, _key: &str, _expected: Expected) -> Result<Revision, BusError> {
-        unimplemented!()
+    async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
+        self.buckets.write(bucket, key, None, expected).await
     }
 
-    async fn watch(&self, _bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
-        unimplemented!()
+    async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
+        Ok(self.buckets.watch(bucket))
     }
 }
+
+#[cfg(test)]
+mod tests;

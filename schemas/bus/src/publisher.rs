@@ -136,10 +136,12 @@ impl Publisher {
     }
 
     async fn try_publish(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let readable = self.spool.readable();
         let batch = self.spool.read(self.next, BATCH_EVENTS_MAX)?;
         let Some(last) = batch.last().map(|(sequence, _)| *sequence) else {
-            // A declared hole, or events that were trimmed, end in front of an event that is not readable yet.
-            self.next = self.spool.readable() + 1;
+            // Nothing up to there is left: it was trimmed, or cannot be read any more and is declared lost at
+            // the next start.
+            self.next = readable + 1;
             return Ok(());
         };
         let messages: Vec<Message> = batch.into_iter().map(|(_, message)| message).collect();
@@ -154,6 +156,7 @@ impl Publisher {
     }
 
     async fn farewell(&mut self) {
+        self.next = self.next.max(self.spool.marked() + 1);
         let deadline = Instant::now() + FAREWELL;
         let left = async {
             while self.next <= self.spool.appended() {

@@ -64,6 +64,21 @@ pub fn encode(out: &mut Vec<u8>, kind: u8, payload: &[u8]) -> Result<(), TooLarg
     finish(out, start)
 }
 
+/// Appends a length and a text: at most 65,535 bytes.
+pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) -> Result<(), TooLarge> {
+    let length = u16::try_from(text.len()).map_err(|_| TooLarge { bytes: text.len() })?;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+/// Takes a length and a text off the front; `None` when they are not there.
+pub(crate) fn read_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
 /// The checksum of a record that starts with its header.
 fn checksum(record: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();

@@ -195,7 +195,7 @@ impl Spool {
         clock: Arc<dyn Clock>,
         mint: Arc<Mint>,
     ) -> Result<(Self, Recovered), Error> {
-        recover::open(&options, clock, mint)
+        recover::open(options, clock, mint)
     }
 
     /// Its id, minted with the directory.

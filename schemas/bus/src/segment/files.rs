@@ -57,6 +57,14 @@ pub struct Unsynced {
 }
 
 impl Unsynced {
+    /// One file.
+    pub fn file(file: Arc<File>) -> Self {
+        Self {
+            files: vec![file],
+            directory: None,
+        }
+    }
+
     /// Syncs it. Takes milliseconds: never called with a lock held.
     pub fn sync(&self) -> io::Result<()> {
         for file in &self.files {

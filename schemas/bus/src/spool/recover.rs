@@ -33,14 +33,20 @@ const SEGMENT_BYTES_MIN: u64 = 16 * 1024;
 const SEGMENT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 pub(super) fn open(
-    options: &Options,
+    options: Options,
     clock: Arc<dyn Clock>,
     mint: Arc<Mint>,
 ) -> Result<(Spool, Recovered), Error> {
-    std::fs::create_dir_all(&options.dir)?;
-    let lock = lock(&options.dir)?;
-    let found = files::list(&options.dir, SUFFIX)?;
-    let id = identity(&options.dir, found.is_empty(), &mint)?;
+    let Options {
+        dir,
+        cluster,
+        bytes_max,
+        durability,
+    } = options;
+    std::fs::create_dir_all(&dir)?;
+    let lock = lock(&dir)?;
+    let found = files::list(&dir, SUFFIX)?;
+    let id = identity(&dir, found.is_empty(), &mint)?;
     let mut scan = Scan::new(&id);
     let newest = found.last().map(|(ordinal, ..)| *ordinal);
     for (ordinal, first, path) in &found {
@@ -57,16 +63,16 @@ pub(super) fn open(
     let orphans = scan.orphans();
     let lost = scan.undeclared();
 
-    let segment_bytes = (options.bytes_max / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-    let state = scan.into_state(&options.dir, segment_bytes)?;
+    let segment_bytes = (bytes_max / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    let state = scan.into_state(&dir, segment_bytes)?;
     let synced = state.next - 1;
-    let source = subject::source(&options.cluster, id.as_str());
+    let source = subject::source(&cluster, id.as_str());
     let shared = Arc::new(Shared {
         source_json: serde_json::to_string(&source)?,
         id,
         source,
-        bytes_max: options.bytes_max,
-        durability: options.durability,
+        bytes_max,
+        durability,
         clock,
         mint,
         bytes: AtomicU64::new(state.files.bytes()),

@@ -36,7 +36,7 @@ fn open(dir: &Path) -> (Spool, Recovered) {
 }
 
 fn now() -> Timestamp {
-    Timestamp::from_micros(1_796_000_000_000_000)
+    Timestamp::from_micros(1_700_000_000_000_000)
 }
 
 fn accepted(spool: &Spool) -> RequestAccepted {

@@ -149,7 +149,7 @@ fn a_flipped_bit_costs_its_event_and_the_hole_is_declared_once() {
         to: 4,
         cause: "checksum".to_owned(),
     };
-    assert_eq!(recovered.lost, [hole.clone()]);
+    assert_eq!(recovered.lost, std::slice::from_ref(&hole));
     let read = everything(&again);
     let numbers: Vec<_> = read.iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(numbers, [1, 2, 5, 6, 7]);

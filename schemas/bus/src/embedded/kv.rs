@@ -1,0 +1,262 @@
+//! KV buckets in one process: a map in memory, and on disk one file that begins with a snapshot and goes on
+//! as a journal. When the journal has outgrown what it holds, the file is written anew.
+//!
+//! ```text
+//! entry   revision u64 · bucket length u16 · bucket · key length u16 · key · 1 · value, or 0 for a deletion
+//! bucket  newest revision u64 · bucket length u16 · bucket       (in snapshots, where deletions are left out)
+//! ```
+
+mod journal;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tracing::{error, warn};
+
+use self::journal::{Journal, Record};
+use crate::segment::files::Unsynced;
+use crate::sync::{Flusher, Target};
+use crate::{BusError, Change, Entry, Expected, Revision};
+
+/// Changes that may wait for one watcher. A watcher that falls behind further is ended: it watches anew.
+const WATCH_LAG_MAX: usize = 4_096;
+
+/// All buckets. Dropping them syncs what was written.
+pub(super) struct Buckets {
+    // Before `shared`: the thread ends first.
+    flusher: Flusher,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+}
+
+struct State {
+    buckets: HashMap<String, Bucket>,
+    journal: Journal,
+    /// Writes so far: the position that syncing counts.
+    writes: u64,
+}
+
+/// One bucket.
+#[derive(Default)]
+struct Bucket {
+    /// The newest revision given away.
+    revision: Revision,
+    entries: BTreeMap<String, Slot>,
+    watchers: Vec<mpsc::Sender<Change>>,
+}
+
+/// The newest value of a key; `None` marks a deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Slot {
+    revision: Revision,
+    value: Option<Bytes>,
+}
+
+impl Bucket {
+    fn entry(&self, key: &str) -> Option<Entry> {
+        let slot = self.entries.get(key)?;
+        Some(Entry {
+            key: key.to_owned(),
+            value: slot.value.clone(),
+            revision: slot.revision,
+        })
+    }
+
+    fn is(&self, key: &str, expected: Expected) -> bool {
+        match (expected, self.entries.get(key)) {
+            (Expected::Any, _) | (Expected::Absent, None) => true,
+            (Expected::Absent, Some(slot)) => slot.value.is_none(),
+            (Expected::Revision(revision), slot) => slot.is_some_and(|slot| slot.revision == revision),
+        }
+    }
+
+    fn apply(&mut self, key: &str, slot: Slot) {
+        self.revision = self.revision.max(slot.revision);
+        self.entries.insert(key.to_owned(), slot);
+    }
+
+    fn tell(&mut self, bucket: &str, change: &Change) {
+        self.watchers
+            .retain(|watcher| match watcher.try_send(change.clone()) {
+                Ok(()) => true,
+                Err(mpsc::error::TrySendError::Closed(_)) => false,
+                Err(mpsc::error::TrySendError::Full(_)) => {
+                    error!(bucket, "a watcher fell too far behind and is ended");
+                    false
+                }
+            });
+    }
+}
+
+impl Buckets {
+    pub(super) fn open(dir: &Path) -> io::Result<Self> {
+        let mut buckets: HashMap<String, Bucket> = HashMap::new();
+        let journal = Journal::open(dir, &mut |record| match record {
+            Record::Entry {
+                bucket,
+                key,
+                revision,
+                value,
+            } => {
+                let slot = Slot { revision, value };
+                buckets.entry(bucket.to_owned()).or_default().apply(key, slot);
+            }
+            Record::Bucket { bucket, revision } => {
+                let bucket = buckets.entry(bucket.to_owned()).or_default();
+                bucket.revision = bucket.revision.max(revision);
+            }
+        })?;
+        let mut state = State {
+            buckets,
+            journal,
+            writes: 0,
+        };
+        if state.journal.is_spoiled() {
+            state.rewrite()?;
+        }
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+        });
+        let flusher = Flusher::start("wb-kv-sync", Arc::clone(&shared) as _, 0)?;
+        Ok(Self { flusher, shared })
+    }
+
+    pub(super) fn get(&self, bucket: &str, key: &str) -> Option<Entry> {
+        let state = self.shared.state.lock();
+        state
+            .buckets
+            .get(bucket)?
+            .entry(key)
+            .filter(|entry| entry.value.is_some())
+    }
+
+    /// Writes a value or a deletion, and returns when it survives the machine.
+    pub(super) async fn write(
+        &self,
+        bucket: &str,
+        key: &str,
+        value: Option<Bytes>,
+        expected: Expected,
+    ) -> Result<Revision, BusError> {
+        let (revision, position) = self.shared.state.lock().write(bucket, key, value, expected)?;
+        self.flusher.written();
+        if self.flusher.reach(position).await {
+            Ok(revision)
+        } else {
+            Err(BusError::Disk(io::Error::other("a sync of the buckets failed")))
+        }
+    }
+
+    pub(super) fn watch(&self, bucket: &str) -> mpsc::Receiver<Change> {
+        let mut state = self.shared.state.lock();
+        let bucket = state.buckets.entry(bucket.to_owned()).or_default();
+        let current: Vec<Entry> = bucket
+            .entries
+            .keys()
+            .filter_map(|key| bucket.entry(key))
+            .filter(|entry| entry.value.is_some())
+            .collect();
+        let (watcher, changes) = mpsc::channel(current.len() + 1 + WATCH_LAG_MAX);
+        let told = current.into_iter().map(Change::Entry).chain([Change::Current]);
+        // There is room for all of it.
+        if told.into_iter().all(|change| watcher.try_send(change).is_ok()) {
+            bucket.watchers.retain(|watcher| !watcher.is_closed());
+            bucket.watchers.push(watcher);
+        }
+        changes
+    }
+}
+
+impl State {
+    fn write(
+        &mut self,
+        name: &str,
+        key: &str,
+        value: Option<Bytes>,
+        expected: Expected,
+    ) -> Result<(Revision, u64), BusError> {
+        if !self.buckets.contains_key(name) {
+            self.buckets.insert(name.to_owned(), Bucket::default());
+        }
+        let Some(bucket) = self.buckets.get_mut(name) else {
+            return Err(BusError::Closed);
+        };
+        if !bucket.is(key, expected) {
+            return Err(BusError::Conflict);
+        }
+        let is_absent = bucket.entries.get(key).is_none_or(|slot| slot.value.is_none());
+        if value.is_none() && is_absent {
+            return Ok((bucket.revision, self.writes));
+        }
+        let revision = bucket.revision + 1;
+        let record = Record::Entry {
+            bucket: name,
+            key,
+            revision,
+            value: value.clone(),
+        };
+        self.journal.append(&record).map_err(BusError::Disk)?;
+        bucket.apply(
+            key,
+            Slot {
+                revision,
+                value: value.clone(),
+            },
+        );
+        bucket.tell(
+            name,
+            &Change::Entry(Entry {
+                key: key.to_owned(),
+                value,
+                revision,
+            }),
+        );
+        self.writes += 1;
+        if self.journal.is_outgrown()
+            && let Err(problem) = self.rewrite()
+        {
+            warn!(
+                error = &problem as &dyn std::error::Error,
+                "the journal of the buckets could not be written anew"
+            );
+        }
+        Ok((revision, self.writes))
+    }
+
+    /// Writes the file anew: one record per entry that has a value.
+    fn rewrite(&mut self) -> io::Result<()> {
+        for bucket in self.buckets.values_mut() {
+            bucket.entries.retain(|_, slot| slot.value.is_some());
+        }
+        let buckets = self.buckets.iter();
+        let records = buckets.flat_map(|(name, bucket)| {
+            let entries = bucket.entries.iter().map(|(key, slot)| Record::Entry {
+                bucket: name.as_str(),
+                key,
+                revision: slot.revision,
+                value: slot.value.clone(),
+            });
+            std::iter::once(Record::Bucket {
+                bucket: name.as_str(),
+                revision: bucket.revision,
+            })
+            .chain(entries)
+        });
+        self.journal.rewrite(records)
+    }
+}
+
+impl Target for Shared {
+    fn begin(&self) -> (Unsynced, u64) {
+        let state = self.state.lock();
+        (state.journal.unsynced(), state.writes)
+    }
+}
