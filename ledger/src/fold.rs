@@ -235,4 +235,4 @@ impl SubAssign for Sums {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

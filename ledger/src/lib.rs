@@ -19,6 +19,9 @@ mod state;
 pub mod store;
 pub mod usage;
 
+#[cfg(test)]
+mod fixture;
+
 use std::sync::Arc;
 
 use apply::Applier;

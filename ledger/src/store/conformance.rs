@@ -1,1 +1,519 @@
-//! Tests.
+//! What every adapter must do, one function per promise. Each takes a store without content.
+
+use std::collections::BTreeSet;
+
+use schemas::event::limit::LimitRefused;
+use schemas::event::request::RequestSettled;
+use schemas::event::spool::SpoolLost;
+use schemas::failure::FailureCode;
+use schemas::id::{KeyId, RequestId, SpoolId};
+use schemas::outcome::Outcome;
+use schemas::query::{GroupBy, Interval, LogFilter, LogQuery, LogsQuery, UsageQuery};
+use schemas::time::Timestamp;
+
+use super::{Cursor, Store, StoreError};
+use crate::book::book;
+use crate::coverage::Coverage;
+use crate::fixture::{
+    self, CREATED, NOON, SOURCE, apply, books, by_everything, full, lost, record, settled, sums_of,
+};
+use crate::record::Record;
+
+/// Applying a batch twice, or its events one by one, leaves the same books.
+pub(crate) async fn applying_twice_changes_nothing(store: &dyn Store) {
+    let records = [record(1, settled(1)), record(2, lost(2)), record(3, full(3))];
+    let first = apply(store, &records).await.expect("apply");
+    let before = books(store).await;
+
+    let second = apply(store, &records).await.expect("apply again");
+    for one in &records {
+        apply(store, std::slice::from_ref(one)).await.expect("apply one");
+    }
+
+    assert_eq!((first.events, second.events), (3, 0));
+    assert_eq!(books(store).await, before);
+    assert_eq!(before.0.len(), 3);
+}
+
+/// The admitting node's word supersedes `request.lost`, whichever comes first, and takes its sums with it.
+pub(crate) async fn settled_supersedes_lost(store: &dyn Store) {
+    apply(store, &[record(1, lost(1)), record(2, settled(2))])
+        .await
+        .expect("apply");
+    apply(store, &[record(3, settled(1)), record(4, lost(2))])
+        .await
+        .expect("apply");
+
+    let (rows, sums) = books(store).await;
+    assert!(
+        rows.iter().all(|row| row.settled.outcome == Outcome::Ok),
+        "{rows:?}"
+    );
+    assert_eq!(sums, sums_of(&rows));
+    assert_eq!(sums.len(), 1, "nothing is left of the sums of the lost row");
+}
+
+/// A row comes back as it was written, whatever its fields hold.
+pub(crate) async fn rows_come_back_as_written(store: &dyn Store) {
+    let written = [full(1), settled(2)];
+    apply(
+        store,
+        &[record(1, written[0].clone()), record(2, written[1].clone())],
+    )
+    .await
+    .expect("apply");
+
+    let (rows, _) = books(store).await;
+    let read: Vec<&RequestSettled> = rows.iter().map(|row| &row.settled).collect();
+    assert_eq!(read, [&written[1], &written[0]]);
+    assert_eq!((rows[0].source.as_str(), rows[0].source_sequence), (SOURCE, 2));
+}
+
+/// Sums are the sums of the rows.
+pub(crate) async fn sums_equal_the_rows(store: &dyn Store) {
+    let varied = |n: u64| {
+        let mut row = if n.is_multiple_of(3) { full(n) } else { settled(n) };
+        row.started_at = row
+            .started_at
+            .plus_micros(i64::try_from(n).expect("small") * 600_000_000);
+        row.key_id = KeyId::new(format!("key-{}", n % 5));
+        row.output_tokens = n;
+        row
+    };
+    let records: Vec<Record> = (1..=100).map(|n| record(n, varied(n))).collect();
+    for batch in records.chunks(30) {
+        apply(store, batch).await.expect("apply");
+    }
+
+    let (rows, sums) = books(store).await;
+    assert_eq!(rows.len(), 100);
+    assert_eq!(sums, sums_of(&rows));
+}
+
+/// The cursor moves by compare-and-set; who was overtaken changes nothing.
+pub(crate) async fn the_cursor_moves_by_compare_and_set(store: &dyn Store) {
+    let at = |sequence| Cursor {
+        stream_created: CREATED,
+        sequence,
+    };
+    let coverage = Coverage::default();
+    assert_eq!(store.cursor().await.expect("cursor"), None);
+
+    book(store, &[record(1, settled(1))], &coverage, (None, at(1)))
+        .await
+        .expect("the first");
+    for expected in [
+        None,
+        Some(at(7)),
+        Some(Cursor {
+            stream_created: 1,
+            sequence: 1,
+        }),
+    ] {
+        let overtaken = book(store, &[record(2, settled(2))], &coverage, (expected, at(2))).await;
+        assert!(matches!(overtaken, Err(StoreError::Superseded)), "{overtaken:?}");
+    }
+
+    assert_eq!(store.cursor().await.expect("cursor"), Some(at(1)));
+    assert_eq!(books(store).await.0.len(), 1);
+    book(store, &[], &coverage, (Some(at(1)), at(5)))
+        .await
+        .expect("the next");
+    let anew = Cursor {
+        stream_created: CREATED + 1,
+        sequence: 2,
+    };
+    book(store, &[], &coverage, (Some(at(5)), anew))
+        .await
+        .expect("another stream, a lower place");
+    assert_eq!(store.cursor().await.expect("cursor"), Some(anew));
+}
+
+/// Marks stop before a hole and go on when it is filled, by the event itself or by a declared loss.
+pub(crate) async fn marks_stop_before_holes(store: &dyn Store) {
+    let refused = LimitRefused {
+        tenant: "acme".into(),
+        key_id: "key-1".into(),
+        code: FailureCode::QpsExceeded,
+        minute: NOON,
+        count: 3,
+        node: "node-1".into(),
+    };
+    apply(
+        store,
+        &[record(1, settled(1)), record(2, refused), record(5, settled(5))],
+    )
+    .await
+    .expect("apply");
+    let coverage = store.coverage().await.expect("coverage");
+    assert_eq!((coverage.mark(SOURCE), coverage.missing()), (2, 2));
+
+    apply(store, &[record(3, settled(3))]).await.expect("apply");
+    assert_eq!(store.coverage().await.expect("coverage").mark(SOURCE), 3);
+
+    let gone = SpoolLost {
+        spool: SpoolId::from("spool-a"),
+        from: 4,
+        to: 4,
+        cause: "checksum".to_owned(),
+    };
+    apply(store, &[record(7, gone)]).await.expect("apply");
+    let coverage = store.coverage().await.expect("coverage");
+    assert_eq!((coverage.mark(SOURCE), coverage.missing()), (5, 1));
+}
+
+/// Following `next` walks every row once, newest first, also while rows are added.
+pub(crate) async fn pages_walk_every_row_once(store: &dyn Store) {
+    let records: Vec<Record> = (1..=20).map(|n| record(n, settled(n))).collect();
+    apply(store, &records).await.expect("apply");
+
+    let mut walked = Vec::new();
+    let mut after = None;
+    for round in 0u64.. {
+        let page = store
+            .logs(&LogsQuery {
+                filter: LogFilter::default(),
+                limit: 3,
+                after,
+            })
+            .await
+            .expect("a page");
+        walked.extend(page.data.iter().map(|row| row.settled.request_id));
+        apply(store, &[record(100 + round, settled(100 + round))])
+            .await
+            .expect("apply");
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+
+    let expected: Vec<RequestId> = (1..=20).rev().map(fixture::request_id).collect();
+    assert_eq!(walked, expected);
+}
+
+/// A page that holds the last row has no next, also when it is full.
+pub(crate) async fn a_full_last_page_has_no_next(store: &dyn Store) {
+    apply(store, &[record(1, settled(1)), record(2, settled(2))])
+        .await
+        .expect("apply");
+
+    let page = store
+        .logs(&LogsQuery {
+            filter: LogFilter::default(),
+            limit: 2,
+            after: None,
+        })
+        .await
+        .expect("a page");
+
+    assert_eq!((page.data.len(), page.next), (2, None));
+}
+
+/// Every field of a filter selects, and all given must hold.
+pub(crate) async fn filters_select_rows(store: &dyn Store) {
+    let mut other = full(2);
+    other.tenant = "zeta".into();
+    other.key_id = "key-2".into();
+    other.model = "other".into();
+    other.endpoint_id = Some("other:remote".into());
+    other.started_at = NOON.plus_micros(3_600_000_000);
+    apply(
+        store,
+        &[
+            record(1, settled(1)),
+            record(2, other.clone()),
+            record(3, lost(3)),
+        ],
+    )
+    .await
+    .expect("apply");
+
+    let none = LogFilter::default;
+    let cases = [
+        (none(), vec![3, 2, 1]),
+        (
+            LogFilter {
+                tenant: Some("zeta".into()),
+                ..none()
+            },
+            vec![2],
+        ),
+        (
+            LogFilter {
+                user: other.user.clone(),
+                ..none()
+            },
+            vec![2],
+        ),
+        (
+            LogFilter {
+                key: Some("key-1".into()),
+                ..none()
+            },
+            vec![3, 1],
+        ),
+        (
+            LogFilter {
+                model: Some("other".into()),
+                ..none()
+            },
+            vec![2],
+        ),
+        (
+            LogFilter {
+                endpoint: Some("org/model:local".into()),
+                ..none()
+            },
+            vec![1],
+        ),
+        (
+            LogFilter {
+                outcome: Some(Outcome::Ok),
+                ..none()
+            },
+            vec![1],
+        ),
+        (
+            LogFilter {
+                outcome: Some(Outcome::Lost),
+                ..none()
+            },
+            vec![3],
+        ),
+        (
+            LogFilter {
+                status: Some(499),
+                ..none()
+            },
+            vec![2],
+        ),
+        (
+            LogFilter {
+                request_id: Some(fixture::request_id(3)),
+                ..none()
+            },
+            vec![3],
+        ),
+        (
+            LogFilter {
+                from: Some(other.started_at),
+                ..none()
+            },
+            vec![2],
+        ),
+        (
+            LogFilter {
+                to: Some(other.started_at),
+                ..none()
+            },
+            vec![3, 1],
+        ),
+        (
+            LogFilter {
+                from: Some(NOON.plus_micros(2_000)),
+                to: Some(other.started_at),
+                ..none()
+            },
+            vec![3],
+        ),
+        (
+            LogFilter {
+                tenant: Some("zeta".into()),
+                status: Some(200),
+                ..none()
+            },
+            vec![],
+        ),
+        (
+            LogFilter {
+                tenant: Some("' OR 1=1 --".into()),
+                ..none()
+            },
+            vec![],
+        ),
+    ];
+    for (filter, expected) in cases {
+        let page = store
+            .logs(&LogsQuery {
+                filter: filter.clone(),
+                limit: 10,
+                after: None,
+            })
+            .await
+            .expect("a page");
+        let ids: Vec<RequestId> = page.data.iter().map(|row| row.settled.request_id).collect();
+        let expected: Vec<RequestId> = expected.into_iter().map(fixture::request_id).collect();
+        assert_eq!(ids, expected, "{filter:?}");
+    }
+}
+
+/// One request comes with the envelope of the event that stands, and only to whom it belongs.
+pub(crate) async fn a_request_comes_with_its_event(store: &dyn Store) {
+    apply(store, &[record(1, lost(1)), record(2, settled(1))])
+        .await
+        .expect("apply");
+    let query = LogQuery {
+        request_id: fixture::request_id(1),
+        tenant: Some("acme".into()),
+        key: None,
+    };
+
+    let answer = store.log(&query).await.expect("an answer");
+
+    let event = answer.event.expect("the event");
+    assert_eq!(event.get().as_bytes(), fixture::envelope(SOURCE, 2, settled(1)));
+    assert_eq!(answer.row.expect("the row").settled, settled(1));
+    for foreign in [
+        LogQuery {
+            tenant: Some("zeta".into()),
+            ..query.clone()
+        },
+        LogQuery {
+            key: Some("key-9".into()),
+            ..query.clone()
+        },
+        LogQuery {
+            request_id: fixture::request_id(9),
+            ..query
+        },
+    ] {
+        let answer = store.log(&foreign).await.expect("an answer");
+        assert!(answer.row.is_none() && answer.event.is_none());
+    }
+}
+
+/// Usage is grouped by what is asked, within whole 15 minutes, in the days of the time zone.
+pub(crate) async fn usage_is_grouped_and_bounded(store: &dyn Store) {
+    let at = |n: u64, text: &str, tenant: &str| {
+        let mut row = settled(n);
+        row.started_at = Timestamp::parse(text).expect("a time");
+        row.tenant = tenant.into();
+        record(n, row)
+    };
+    let records = [
+        at(1, "2026-03-01T18:29:59Z", "acme"),
+        at(2, "2026-03-01T18:30:00Z", "acme"),
+        at(3, "2026-03-02T18:29:59Z", "zeta"),
+        at(4, "2026-03-02T18:30:00Z", "acme"),
+    ];
+    apply(store, &records).await.expect("apply");
+    let usage = async |query: UsageQuery| -> Vec<(String, String, u64)> {
+        let sums = store.usage(&query).await.expect("usage");
+        let text = |value: Option<String>| value.unwrap_or_default();
+        sums.into_iter()
+            .map(|sum| (text(sum.from), text(sum.tenant), sum.requests))
+            .collect()
+    };
+    let row = |from: &str, tenant: &str, requests| (from.to_owned(), tenant.to_owned(), requests);
+    let query = UsageQuery {
+        filter: LogFilter::default(),
+        group_by: vec![GroupBy::Tenant],
+        interval: Some(Interval::Day),
+        tz: "Asia/Kolkata".to_owned(),
+    };
+
+    assert_eq!(
+        usage(query.clone()).await,
+        [
+            row("2026-03-01T00:00:00+05:30", "acme", 1),
+            row("2026-03-02T00:00:00+05:30", "acme", 1),
+            row("2026-03-02T00:00:00+05:30", "zeta", 1),
+            row("2026-03-03T00:00:00+05:30", "acme", 1),
+        ]
+    );
+    let whole = UsageQuery {
+        interval: None,
+        group_by: vec![],
+        ..query.clone()
+    };
+    assert_eq!(usage(whole.clone()).await, [row("", "", 4)]);
+    let bounded = LogFilter {
+        from: Timestamp::parse("2026-03-01T18:31:00Z"),
+        to: Timestamp::parse("2026-03-02T18:30:00Z"),
+        ..LogFilter::default()
+    };
+    assert_eq!(
+        usage(UsageQuery {
+            filter: bounded,
+            ..whole.clone()
+        })
+        .await,
+        [row("", "", 2)]
+    );
+    let zeta = LogFilter {
+        tenant: Some("zeta".into()),
+        ..LogFilter::default()
+    };
+    assert_eq!(
+        usage(UsageQuery {
+            filter: zeta,
+            ..whole.clone()
+        })
+        .await,
+        [row("", "", 1)]
+    );
+    let nobody = LogFilter {
+        model: Some("none".into()),
+        ..LogFilter::default()
+    };
+    assert!(
+        usage(UsageQuery {
+            filter: nobody,
+            ..whole
+        })
+        .await
+        .is_empty()
+    );
+    let twice = UsageQuery {
+        group_by: vec![GroupBy::Tenant, GroupBy::Tenant],
+        interval: None,
+        ..query
+    };
+    assert_eq!(usage(twice).await, [row("", "acme", 3), row("", "zeta", 1)]);
+}
+
+/// What cannot be understood is kept once and changes nothing else.
+pub(crate) async fn what_is_not_understood_is_kept(store: &dyn Store) {
+    let payloads = ["not json", "{\"specversion\":\"1.0\"}", ""].map(bytes::Bytes::from);
+    let mut records: Vec<Record> = payloads
+        .into_iter()
+        .zip(1..)
+        .map(|(payload, n)| Record::read(&fixture::stored(n, payload)))
+        .collect();
+    let binary = bytes::Bytes::from_static(&[0xff, 0x00, 0xfe]);
+    records.push(Record::read(&fixture::stored(4, binary)));
+    let broken = String::from_utf8(fixture::envelope(SOURCE, 1, settled(1)).to_vec()).expect("text");
+    let broken = broken.replace("\"outcome\":\"ok\"", "\"outcome\":\"splendid\"");
+    records.push(Record::read(&fixture::stored(5, broken.into())));
+
+    assert_eq!(apply(store, &records).await.expect("apply").events, 5);
+    assert_eq!(apply(store, &records).await.expect("apply again").events, 0);
+
+    assert_eq!(store.coverage().await.expect("coverage").mark(SOURCE), 1);
+    assert_eq!(store.rebuild().await.expect("rebuild").events, 5);
+    assert!(books(store).await.0.is_empty());
+}
+
+/// A rebuild gives the books that there were.
+pub(crate) async fn a_rebuild_gives_the_same_books(store: &dyn Store) {
+    let mut records: Vec<Record> = (1..=1_200).map(|n| record(n, settled(n % 700))).collect();
+    records.extend((2_000..2_050).map(|n| record(n, lost(n - 1_400))));
+    records.push(record(3_000, full(5_000)));
+    for batch in records.rchunks(400) {
+        apply(store, batch).await.expect("apply");
+    }
+    let before = books(store).await;
+
+    let answer = store.rebuild().await.expect("rebuild");
+
+    assert_eq!(answer.events, 1_251);
+    assert_eq!(answer.rows, before.0.len() as u64);
+    assert_eq!(books(store).await, before);
+    let ids: BTreeSet<RequestId> = before.0.iter().map(|row| row.settled.request_id).collect();
+    assert_eq!(ids.len(), before.0.len());
+    assert_eq!(
+        store.usage(&by_everything()).await.expect("usage"),
+        sums_of(&before.0)
+    );
+}
