@@ -444,6 +444,7 @@ impl Context<'_> {
 
     /// Legs that would share a name and are not the same endpoint each get their host and port as suffix.
     fn tell_apart(&self, legs: &mut [Ready], problems: &mut Vec<Problem>) {
+        let mut given: Vec<String> = Vec::new();
         let names: Vec<EndpointId> = legs.iter().map(|leg| leg.endpoint.id.clone()).collect();
         for (n, leg) in legs.iter_mut().enumerate() {
             let shared = names
@@ -458,11 +459,14 @@ impl Context<'_> {
                 .backends
                 .first()
                 .map_or("", |backend| backend.base_url.as_str());
-            let twin = names[..n].iter().filter(|name| **name == names[n]).count();
-            let mut id = format!("{}{}", names[n], endpoint_id::suffix(url));
-            if twin > 0 {
-                id = format!("{id}.{twin}");
-            }
+            let suffixed = format!("{}{}", names[n], endpoint_id::suffix(url));
+            let twin = given.iter().filter(|name| **name == suffixed).count();
+            let id = if twin > 0 {
+                format!("{suffixed}.{twin}")
+            } else {
+                suffixed.clone()
+            };
+            given.push(suffixed);
             let message = format!("two legs would be named \"{}\"; this one is \"{id}\"", names[n]);
             problems.push(self.problem(
                 &format!("route[{n}]"),
