@@ -1,0 +1,354 @@
+//! Circuits: opened by what speaks against an upstream, never by what speaks against a caller; half-open
+//! for exactly one probe.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use harness::{
+    Answer, Behaviour, Model, NodeBuilder, OPERATOR_KEY, OTHER_KEY, Scene, Then, Upstream, chat,
+    chat_streamed,
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::rows::{assert_free, assert_row, endpoint, tried_endpoints};
+
+/// The cooldown of these tests, and a time after which it has surely passed.
+const COOLDOWN: &str = "0.6";
+const PAST_COOLDOWN: Duration = Duration::from_millis(700);
+
+#[tokio::test]
+async fn three_failures_in_a_row_open_a_circuit_until_its_cooldown_has_passed() {
+    let scene = one_leg_scene(COOLDOWN).await;
+    scene.o1.default(Behaviour::error(500, "boom"));
+    for _ in 0..3 {
+        assert_eq!(scene.client.post_chat(&chat("m")).await.status, 502);
+    }
+
+    let refused = scene.client.post_chat(&chat("m")).await;
+
+    assert_eq!(
+        (refused.status, refused.error_code().as_str()),
+        (503, "all_circuits_open")
+    );
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(scene.o1.calls(), 3);
+    let row = scene.row(refused.request_id()).await;
+    assert_eq!(row["attempts"], json!([]));
+    assert_row(
+        &row,
+        &json!({"status": 503, "error_code": "all_circuits_open", "cost_nano_usd": 0}),
+    );
+    assert_eq!(circuit_level(&scene, &scene.o1).await, 2);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn one_of_eight_probes_a_half_open_circuit_and_its_success_closes_it_for_all() {
+    let scene = one_leg_scene(COOLDOWN).await;
+    open(&scene).await;
+    scene
+        .o1
+        .default(Behaviour::chat("again").first_byte_delay(Duration::from_millis(200)));
+    sleep(PAST_COOLDOWN).await;
+
+    let answers = eight(&scene).await;
+
+    assert_eq!(scene.o1.calls(), 4, "one probe");
+    let statuses = sorted_statuses(&answers);
+    assert_eq!(statuses, [200, 503, 503, 503, 503, 503, 503, 503]);
+    assert_eq!(sorted_statuses(&eight(&scene).await), [200; 8]);
+    assert_eq!(circuit_level(&scene, &scene.o1).await, 0);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_failed_probe_opens_the_circuit_for_another_cooldown() {
+    let scene = one_leg_scene(COOLDOWN).await;
+    open(&scene).await;
+    sleep(PAST_COOLDOWN).await;
+
+    let statuses = sorted_statuses(&eight(&scene).await);
+    let still = scene.client.post_chat(&chat("m")).await;
+
+    assert_eq!(statuses, [502, 503, 503, 503, 503, 503, 503, 503]);
+    assert_eq!((scene.o1.calls(), still.status), (4, 503));
+    scene.o1.default(Behaviour::chat("again"));
+    sleep(PAST_COOLDOWN).await;
+    assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_late_refusal_of_another_request_does_not_free_the_probes_slot() {
+    let scene = one_leg_scene(COOLDOWN).await;
+    let late = Behaviour::error(400, "late").first_byte_delay(Duration::from_millis(950));
+    let probe = Behaviour::chat("probe").first_byte_delay(Duration::from_millis(500));
+    let boom = || Behaviour::error(500, "boom");
+    scene.o1.script([late, boom(), boom(), boom(), probe]);
+    let straggler = async { scene.client.post_chat(&chat("m")).await.status };
+    let rest = async {
+        scene.o1.wait_calls(1).await;
+        for _ in 0..3 {
+            assert_eq!(scene.client.post_chat(&chat("m")).await.status, 502);
+        }
+        sleep(PAST_COOLDOWN).await;
+        let probing = async { scene.client.post_chat(&chat("m")).await.status };
+        let other = async {
+            scene.o1.wait_calls(5).await;
+            // The straggler has ended by now, the probe has not.
+            sleep(Duration::from_millis(350)).await;
+            scene.client.post_chat(&chat("m")).await.status
+        };
+        tokio::join!(probing, other)
+    };
+
+    let (straggler, (probe, other)) = tokio::join!(straggler, rest);
+
+    assert_eq!((straggler, probe, other), (400, 200, 503));
+    assert_eq!(scene.o1.calls(), 5);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_probe_that_never_reports_gives_way_after_a_cooldown() {
+    let scene = one_leg_scene(COOLDOWN).await;
+    open(&scene).await;
+    scene
+        .o1
+        .script([Behaviour::chat("late").first_byte_delay(Duration::from_millis(1_500))]);
+    scene.o1.default(Behaviour::chat("again"));
+    sleep(PAST_COOLDOWN).await;
+    let silent = async { scene.client.post_chat(&chat("m")).await.status };
+    let next = async {
+        scene.o1.wait_calls(4).await;
+        let during = scene.client.post_chat(&chat("m")).await.status;
+        sleep(PAST_COOLDOWN).await;
+        (during, scene.client.post_chat(&chat("m")).await.status)
+    };
+
+    let (silent, next) = tokio::join!(silent, next);
+
+    assert_eq!((silent, next), (200, (503, 200)));
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_cooldown_of_nothing_never_gates() {
+    let scene = one_leg_scene("0").await;
+    scene.o1.default(Behaviour::error(500, "boom"));
+
+    for _ in 0..6 {
+        assert_eq!(scene.client.post_chat(&chat("m")).await.status, 502);
+    }
+
+    assert_eq!(scene.o1.calls(), 6);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_caller_of_bad_requests_takes_nothing_from_a_caller_of_good_ones() {
+    let scene = Scene::start().await;
+    scene.o1.on(|request| match request.json()["seed"].as_u64() {
+        Some(status) => Behaviour::error(
+            u16::try_from(status).expect("a status"),
+            "the prompt is not right",
+        ),
+        None => Behaviour::chat("good {call}"),
+    });
+    let good = scene.client.with_key(OTHER_KEY);
+
+    for status in [400, 403, 404, 413, 422].repeat(8) {
+        let mut body = chat("m");
+        body["seed"] = json!(status);
+        let (bad, good_body) = (scene.client.post_chat(&body), chat("m"));
+        let (bad, good) = tokio::join!(bad, good.post_chat(&good_body));
+
+        assert_eq!(good.status, 200);
+        if matches!(status, 400 | 413 | 422) {
+            assert_eq!(
+                (bad.status, bad.error_code().as_str()),
+                (status, "upstream_rejected_request")
+            );
+        }
+        let row = scene.row(good.request_id()).await;
+        assert_row(
+            &row,
+            &json!({"endpoint_id": endpoint("m", &scene.o1), "outcome": "ok"}),
+        );
+    }
+    assert_eq!(circuit_level(&scene, &scene.o1).await, 0);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn streams_that_die_open_the_circuit_and_new_calls_go_elsewhere() {
+    let scene = Scene::start().await;
+    let (first, second) = (endpoint("m", &scene.o1), endpoint("m", &scene.o2));
+    scene.o1.default(
+        Behaviour::chat("")
+            .chunks(60, Duration::ZERO)
+            .stop_after(3, Then::Cut),
+    );
+
+    let mut texts = Vec::new();
+    for _ in 0..20 {
+        let streamed = scene
+            .client
+            .stream_chat(&chat_streamed("m"))
+            .await
+            .collect()
+            .await;
+        let row = scene.row(streamed.request_id()).await;
+        texts.push((streamed.text(), tried_endpoints(&row)));
+    }
+
+    let (broken, served) = texts.split_at(3);
+    assert!(
+        broken
+            .iter()
+            .all(|(text, tried)| text == "t1 t2 t3 " && *tried == [first.clone()]),
+        "{broken:?}"
+    );
+    assert!(
+        served
+            .iter()
+            .all(|(text, tried)| text.starts_with("ok ") && *tried == [second.clone()]),
+        "{served:?}"
+    );
+    assert_eq!((scene.o1.calls(), scene.o2.calls()), (3, 17));
+    assert_eq!(circuit_level(&scene, &scene.o1).await, 2);
+    assert_eq!(circuit_level(&scene, &scene.o2).await, 0);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_credential_that_the_upstream_rejects_is_told_at_once_and_opens_the_circuit() {
+    for status in [401, 407] {
+        let scene = Scene::start().await;
+        scene.o1.default(Behaviour::error(status, "who are you"));
+
+        assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+        let first = health_of(&scene, &scene.o1).await;
+        for _ in 0..3 {
+            assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+        }
+        let last = health_of(&scene, &scene.o1).await;
+
+        assert_eq!(first["status"], "degraded", "from the first on: {first:#}");
+        let backend = &first["backend"];
+        assert_eq!(
+            (&backend["circuit_state"], &backend["last_error_status"]),
+            (&json!("closed"), &json!(status))
+        );
+        assert_eq!(backend["consecutive_failures"], 1);
+        assert_eq!(last["backend"]["circuit_state"], "open");
+        assert_eq!((scene.o1.calls(), scene.o2.calls()), (3, 4));
+        scene.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn an_error_inside_a_stream_counts_by_its_numeric_code() {
+    let limit = json!({"error": {"message": "concurrent request limit", "code": 403}});
+    let word = json!({"error": {"message": "oops", "code": "engine_failed"}});
+    for (error, level, calls) in [(limit, 0, 6), (word, 2, 3)] {
+        let scene = Scene::start().await;
+        scene.o1.default(Behaviour::error_in_200(error));
+
+        for _ in 0..6 {
+            scene
+                .client
+                .stream_chat(&chat_streamed("m"))
+                .await
+                .collect()
+                .await
+                .whole();
+        }
+
+        assert_eq!(circuit_level(&scene, &scene.o1).await, level);
+        assert_eq!((scene.o1.calls(), scene.o2.calls()), (calls, 6));
+        scene.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_says_nothing_about_the_upstream() {
+    let scene = one_leg_scene(COOLDOWN).await;
+    scene
+        .o1
+        .default(Behaviour::chat("").chunks(600, Duration::from_millis(10)));
+
+    for _ in 0..4 {
+        let mut stream = scene.client.stream_chat(&chat_streamed("m")).await;
+        stream.read_content(2).await;
+        stream.close();
+    }
+    scene.o1.wait_quiet().await;
+
+    assert_eq!(circuit_level(&scene, &scene.o1).await, 0);
+    scene.o1.default(Behaviour::chat("still here"));
+    assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+    scene.finish().await;
+}
+
+/// A scene without a fallback and with this cooldown.
+async fn one_leg_scene(cooldown_seconds: &str) -> Scene {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = Model::new("m").leg(&o1, 0);
+    let bend = |node: NodeBuilder| {
+        node.models(&[model])
+            .env("CIRCUIT_COOLDOWN_SECONDS", cooldown_seconds)
+    };
+    Scene::start_on(o1, o2, bend).await
+}
+
+/// Opens the circuit of the first upstream, which fails from then on.
+async fn open(scene: &Scene) {
+    scene.o1.default(Behaviour::error(500, "boom"));
+    for _ in 0..3 {
+        let answer = scene.client.post_chat(&chat("m")).await;
+        assert_eq!(answer.status, 502);
+        assert_free(
+            &scene.row(answer.request_id()).await,
+            "upstream_error",
+            502,
+            "upstream_error",
+        );
+    }
+}
+
+/// Eight calls at once.
+async fn eight(scene: &Scene) -> Vec<Answer> {
+    let body = chat("m");
+    join_all((0..8).map(|_| scene.client.post_chat(&body))).await
+}
+
+fn sorted_statuses(answers: &[Answer]) -> Vec<u16> {
+    let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    statuses
+}
+
+/// What the metrics page says of an upstream's circuit: 0 closed, 1 half-open, 2 open.
+async fn circuit_level(scene: &Scene, upstream: &Upstream) -> u32 {
+    let series = format!(
+        "waybill_circuit_state{{backend=\"{}\"}} ",
+        endpoint("m", upstream)
+    );
+    let page = scene.node.metrics().await;
+    let value = page.lines().find_map(|line| line.strip_prefix(&series));
+    value
+        .unwrap_or_else(|| panic!("no {series} in {page}"))
+        .parse()
+        .expect("a level")
+}
+
+/// What `/health/deep` says: the verdict and the upstream's only backend.
+async fn health_of(scene: &Scene, upstream: &Upstream) -> Value {
+    let answer = scene.node.client(OPERATOR_KEY).get("/health/deep").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let health = answer.json();
+    let id = endpoint("m", upstream);
+    json!({"status": health["status"], "backend": health["endpoints"][&id]["backends"][&id]})
+}
