@@ -83,7 +83,7 @@ fn a_write_cut_at_any_byte_costs_only_itself() {
 
     for cut in
         (ends[0]..=ends[2])
-            .step_by(19)
+            .step_by(41)
             .chain([ends[1] - 1, ends[1], ends[1] + 1, ends[2] - 1, ends[2]])
     {
         for zeros in [0, 4_096] {

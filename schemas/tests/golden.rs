@@ -1,0 +1,93 @@
+//! The golden files hold each event as its first version wrote it. Whatever is added later, they are read and
+//! written again without a difference: what is in somebody's log today can be read for ever.
+
+#![expect(clippy::expect_used, reason = "a test that cannot read its file has failed")]
+
+use std::path::Path;
+
+use schemas::envelope::Envelope;
+use schemas::event::health::CircuitChanged;
+use schemas::event::limit::LimitRefused;
+use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
+use schemas::event::spool::SpoolLost;
+use schemas::event::{Event, Fact};
+use schemas::subject;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+fn golden(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden/v1")
+        .join(name);
+    std::fs::read_to_string(path).expect("golden file")
+}
+
+/// Reads the file as an envelope around `F`, and asserts that writing it gives the same.
+fn keeps<F: Fact>(name: &str) -> F {
+    let text = golden(name);
+    let envelope: Envelope<F> = serde_json::from_str(&text).expect("the file is of today's form");
+    let written = serde_json::to_value(&envelope).expect("serialize");
+    let golden: Value = serde_json::from_str(&text).expect("the file is JSON");
+    assert_eq!(written, golden, "{name}");
+    assert_eq!(envelope.kind, F::KIND, "{name}");
+    envelope.data
+}
+
+#[test]
+fn an_accepted_request_keeps_its_form() {
+    keeps::<RequestAccepted>("request.accepted.json");
+}
+
+#[test]
+fn a_waybill_keeps_its_form() {
+    let settled = keeps::<RequestSettled>("request.settled.json");
+    assert_eq!(settled.cost_usd, settled.cost_nano_usd.usd());
+    assert_eq!(settled.attempts.len(), 2);
+}
+
+#[test]
+fn a_lost_request_keeps_its_form() {
+    let lost = keeps::<RequestLost>("request.lost.json");
+    assert_eq!(lost.accepted, keeps::<RequestAccepted>("request.accepted.json"));
+}
+
+#[test]
+fn counted_refusals_keep_their_form() {
+    assert_eq!(keeps::<LimitRefused>("limit.refused.json").count, 117);
+}
+
+#[test]
+fn a_changed_circuit_keeps_its_form() {
+    keeps::<CircuitChanged>("health.circuit.json");
+}
+
+#[test]
+fn a_hole_in_a_spool_keeps_its_form() {
+    let lost = keeps::<SpoolLost>("spool.lost.json");
+    assert_eq!((lost.from, lost.to), (31, 33));
+}
+
+#[test]
+fn every_golden_file_is_understood_by_its_type_name() {
+    let mut kinds = Vec::new();
+    for entry in
+        std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")).expect("list")
+    {
+        let name = entry.expect("entry").file_name();
+        let text = golden(name.to_str().expect("a plain name"));
+        let envelope: Envelope<Box<RawValue>> = serde_json::from_str(&text).expect("an envelope");
+        let event = Event::read(&envelope.kind, envelope.data.get()).expect("a fact");
+        assert_ne!(event, Event::Unknown, "{name:?}");
+        kinds.push(envelope.kind);
+    }
+    kinds.sort();
+    let known = [
+        subject::HEALTH_CIRCUIT,
+        subject::LIMIT_REFUSED,
+        subject::REQUEST_ACCEPTED,
+        subject::REQUEST_LOST,
+        subject::REQUEST_SETTLED,
+        subject::SPOOL_LOST,
+    ];
+    assert_eq!(kinds, known);
+}
