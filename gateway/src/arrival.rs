@@ -5,16 +5,17 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
-use axum::extract::Request;
-use http::Extensions;
-use http::HeaderMap;
+use axum::extract::{FromRequestParts, Request};
+use axum::response::Response;
 use http::request::Parts;
+use http::{Extensions, HeaderMap};
+use schemas::failure::Failure;
 use schemas::id::RequestId;
 use schemas::time::Timestamp;
 use uuid::Uuid;
 
 use crate::connection::Connection;
+use crate::error;
 use crate::state::State;
 
 /// Longest id, session or name of a caller's own that is kept, in bytes.
@@ -44,6 +45,14 @@ impl Arrival {
             peer: connection.as_ref().map(|connection| connection.peer),
             connection,
         }
+    }
+
+    /// Answers a request whose body is not read: the connection lingers a moment, then closes.
+    pub(crate) fn refuse_unread(&self, failure: &Failure) -> Response {
+        if let Some(connection) = &self.connection {
+            connection.linger();
+        }
+        error::closing_response(failure, self.request_id)
     }
 
     /// What the layers put beside the request; a nameless arrival where they did not run.

@@ -19,7 +19,6 @@ use schemas::time::Timestamp;
 use sha2::Sha256;
 
 use crate::arrival::Arrival;
-use crate::error;
 use crate::state::Shared;
 
 pub(crate) mod flood;
@@ -210,7 +209,7 @@ where
         let arrival = Arrival::of(&parts.extensions);
         identify(&state, &arrival, &parts.headers).map_err(|failure| {
             state.metrics.refused(failure.code, None);
-            error::closing_response(&failure, arrival.request_id)
+            arrival.refuse_unread(&failure)
         })
     }
 }

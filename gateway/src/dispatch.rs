@@ -59,7 +59,7 @@ async fn admit(
     arrival: &Arrival,
     caller: &Caller,
     request: Request,
-) -> Result<Running, Refused> {
+) -> Result<Running, Box<Refused>> {
     if state.phase() == Phase::Closed {
         return Err(closing(busy(FailureCode::Draining, "the node is shutting down")));
     }
@@ -103,7 +103,7 @@ fn dispatch(
     caller: &Caller,
     (catalog, model): (&Catalog, Arc<Model>),
     asked: Asked,
-) -> Result<Running, Refused> {
+) -> Result<Running, Box<Refused>> {
     let full = || busy(FailureCode::SpoolFull, "the node cannot record further requests");
     let spool = &state.ports.spool;
     let reservation = spool.reserve().map_err(|spool::Full| full())?;
@@ -186,27 +186,23 @@ fn busy(code: FailureCode, text: &'static str) -> Failure {
 }
 
 /// Refused before the body is read to its end.
-fn closing(failure: Failure) -> Refused {
-    Refused {
-        closing: true,
-        ..failure.into()
-    }
+fn closing(failure: Failure) -> Box<Refused> {
+    let mut refused: Box<Refused> = failure.into();
+    refused.closing = true;
+    refused
 }
 
-fn refused(failure: Failure, model: &str, wishes: &Wishes) -> Refused {
-    Refused {
-        model: model.to_owned(),
-        wishes: wishes.clone(),
-        ..failure.into()
-    }
+fn refused(failure: Failure, model: &str, wishes: &Wishes) -> Box<Refused> {
+    let mut refused: Box<Refused> = failure.into();
+    model.clone_into(&mut refused.model);
+    refused.wishes.clone_from(wishes);
+    refused
 }
 
 fn refuse(arrival: &Arrival, refused: &Refused) -> Response {
-    if !refused.closing {
-        return answer::response(&refused.failure, arrival.request_id);
+    if refused.closing {
+        arrival.refuse_unread(&refused.failure)
+    } else {
+        answer::response(&refused.failure, arrival.request_id)
     }
-    if let Some(connection) = &arrival.connection {
-        connection.linger();
-    }
-    answer::closing_response(&refused.failure, arrival.request_id)
 }

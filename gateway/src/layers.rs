@@ -20,7 +20,6 @@ use schemas::id::RequestId;
 use tracing::error;
 
 use crate::arrival::Arrival;
-use crate::connection::Connection;
 use crate::error as answer;
 use crate::state::{Phase, Shared, State};
 
@@ -56,8 +55,7 @@ async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next)
     let origin = allowed_origin(&state, request.headers());
     let mut response = if let Err(failure) = bounded(&state, request.headers()) {
         state.metrics.refused(failure.code, None);
-        arrival.connection.as_deref().map(Connection::linger);
-        answer::closing_response(&failure, request_id)
+        arrival.refuse_unread(&failure)
     } else if preflight(&request) {
         preflight_response(origin.is_some())
     } else {
@@ -70,7 +68,10 @@ async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next)
         })
     };
     finish(&state, response.headers_mut(), request_id, origin);
-    if state.phase() != Phase::Serving && version < Version::HTTP_2 {
+    if version >= Version::HTTP_2 {
+        // A stream's own end says it there.
+        response.headers_mut().remove(CONNECTION);
+    } else if state.phase() != Phase::Serving {
         response
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));

@@ -38,14 +38,14 @@ pub(crate) struct Refused {
     pub(crate) closing: bool,
 }
 
-impl From<Failure> for Refused {
+impl From<Failure> for Box<Refused> {
     fn from(failure: Failure) -> Self {
-        Self {
+        Self::new(Refused {
             failure,
             model: String::new(),
             wishes: Wishes::default(),
             closing: false,
-        }
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::response::Response;
-use bus::dispatch::{End, Frame, Session};
+use bus::dispatch::{Frame, Session};
 use bus::spool::Spool;
 use futures_util::FutureExt as _;
 use schemas::event::request::RequestAccepted;
@@ -189,7 +189,7 @@ impl Running {
 }
 
 impl Live {
-    fn settle(self: Box<Self>, report: Report, gone: bool) -> Settled {
+    fn settle(&self, report: Report, gone: bool) -> Settled {
         let told = (report.outcome != Outcome::Ok).then(|| report.failure.clone().unwrap_or_else(broken));
         let ending = Ending {
             report,
@@ -232,13 +232,11 @@ impl Live {
                 }
             }
         });
-        let mut report = match timeout(FAREWELL, farewell.catch_unwind()).await {
-            Ok(Ok(End { report, .. })) => report,
-            Ok(Err(_)) | Err(_) => {
-                warn!(request.id = %self.slot.accepted.request_id, "a canceled session did not report");
-                unheard()
-            }
-        };
+        let heard = timeout(FAREWELL, farewell.catch_unwind()).await;
+        let mut report = heard
+            .ok()
+            .and_then(Result::ok)
+            .map_or_else(unheard, |end| end.report);
         report.delivered.content &= self.progress.handed;
         self.settle(report, true);
     }
@@ -261,6 +259,7 @@ impl Drop for Running {
 
 /// The report of a session that said nothing after its cancel.
 fn unheard() -> Report {
+    warn!("a canceled session did not report");
     Report {
         outcome: Outcome::ClientGone,
         failure: None,

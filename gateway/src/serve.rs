@@ -53,8 +53,10 @@ const HTTP2_PING: Duration = Duration::from_secs(20);
 const INTERRUPTED_WITHIN: Duration = Duration::from_millis(900);
 /// How long connections may take to send what they hold.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
+/// How long the tasks of aborted connections may take to notice.
+const ABORTED_WITHIN: Duration = Duration::from_millis(100);
 /// How long requests of callers that left may take to settle, at the very end.
-const LEAVING_WITHIN: Duration = Duration::from_millis(500);
+const LEAVING_WITHIN: Duration = Duration::from_millis(400);
 
 /// A gateway whose sockets are bound and not yet served.
 pub struct Gateway {
@@ -78,10 +80,6 @@ impl Gateway {
 }
 
 /// Binds the sockets and checks the settings: whatever can fail at start fails here.
-#[expect(
-    clippy::unused_async,
-    reason = "sockets are registered with the runtime that calls this"
-)]
 pub async fn bind(config: Config, ports: Ports, metrics: Metrics) -> Result<Gateway, Error> {
     let (main, addr) = listen(config.listen)?;
     let admin = config.admin_listen.map(listen).transpose()?;
@@ -168,7 +166,8 @@ async fn drain(state: &Shared, stop: &CancellationToken, connections: &TaskTrack
     connections.close();
     if timeout(FLUSH_WITHIN, connections.wait()).await.is_err() {
         state.connections.abort();
-        sleep(Duration::from_millis(1)).await;
+        // An aborted connection hands its requests over as soon as its task runs.
+        let _ = timeout(ABORTED_WITHIN, connections.wait()).await;
     }
     state.leaving.close();
     if timeout(LEAVING_WITHIN, state.leaving.wait()).await.is_err() {
@@ -233,7 +232,7 @@ async fn serve(server: Server, stream: TcpStream, peer: SocketAddr) {
     {
         let mut http = pin!(builder.serve_connection(TokioIo::new(socket), service));
         let mut finishing = false;
-        let served = std::future::poll_fn(|context| {
+        let ended = std::future::poll_fn(|context| {
             match connection.wish(context) {
                 Wish::Abort => return Poll::Ready(()),
                 Wish::Finish if !finishing => {
@@ -245,7 +244,7 @@ async fn serve(server: Server, stream: TcpStream, peer: SocketAddr) {
             // A caller's faults are his own: nothing is logged for a connection that breaks.
             http.as_mut().poll(context).map(drop)
         });
-        served.await;
+        ended.await;
     }
     state.connections.close(&connection);
 }

@@ -188,19 +188,16 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
         prices,
         ..Bill::default()
     };
-    let cost = match prices {
-        Some(prices) => money::cost(&prices, &usage, 0).unwrap_or_else(|| {
-            bill.flags.push(UsageFlag::CostOverflow);
-            NanoUsd::ZERO
-        }),
-        None => {
-            bill.flags.push(UsageFlag::Unpriced);
-            NanoUsd::ZERO
-        }
-    };
+    let whole = prices.map(|prices| money::cost(&prices, &usage, 0));
+    match whole {
+        None => bill.flags.push(UsageFlag::Unpriced),
+        Some(None) => bill.flags.push(UsageFlag::CostOverflow),
+        Some(Some(_)) => {}
+    }
+    let cost = whole.flatten();
     match charge {
-        Charge::Usage => bill.cost = cost,
-        Charge::Nothing => bill.upstream_cost = prices.map(|_| cost),
+        Charge::Usage => bill.cost = cost.unwrap_or_default(),
+        Charge::Nothing => bill.upstream_cost = cost,
     }
     bill
 }

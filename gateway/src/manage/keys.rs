@@ -170,7 +170,7 @@ pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Resul
     }
     let tenant = wanted
         .tenant
-        .map_or_else(|| caller.tenant().clone(), |tenant| TenantId::new(tenant));
+        .map_or_else(|| caller.tenant().clone(), TenantId::new);
     if !reaches(caller, &tenant) {
         return Err(scope("the key may not administer other tenants").param("tenant"));
     }

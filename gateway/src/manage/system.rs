@@ -14,7 +14,7 @@ use crate::error;
 use crate::state::Shared;
 
 /// How long a rebuild may take.
-const REBUILD_WITHIN: Duration = Duration::from_secs(600);
+const REBUILD_WITHIN: Duration = Duration::from_mins(10);
 
 /// Rebuilds the projections and tells how many events and rows there are.
 pub(crate) async fn rebuild(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {

@@ -1,1 +1,209 @@
-//! Tests of parameters and grants.
+//! Tests of parameters, scopes and grants.
+
+use std::sync::Arc;
+
+use schemas::catalog::{Catalog, Key, Origin, tenant_key};
+use schemas::id::{KeyId, TenantId};
+use schemas::outcome::Outcome;
+use schemas::query::{GroupBy, Interval};
+use schemas::time::Timestamp;
+
+use super::*;
+
+fn caller(role: Role) -> Caller {
+    let key = Key {
+        id: KeyId::from("k1"),
+        name: "k1".into(),
+        tenant: TenantId::from("acme"),
+        user: None,
+        role,
+        models: None,
+        expires_at: None,
+        revoked: false,
+        created_at: Timestamp::default(),
+        origin: Origin::File,
+        prefix: "".into(),
+    };
+    Caller { key: Arc::new(key) }
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_page_of_the_log_is_asked_for_by_its_parameters() {
+    let given = pairs(&[
+        ("limit", "10"),
+        ("outcome", "client_gone"),
+        ("status", "499"),
+        ("from", "2026-11-30T00:00:00Z"),
+        ("tenant", "umbrella"),
+    ]);
+
+    let query = logs::query(&given, &caller(Role::Operator)).expect("a query");
+
+    assert_eq!(query.limit, 10);
+    assert_eq!(query.filter.outcome, Some(Outcome::ClientGone));
+    assert_eq!(query.filter.status, Some(499));
+    assert_eq!(query.filter.from, Timestamp::parse("2026-11-30T00:00:00Z"));
+    assert_eq!(query.filter.tenant, Some(TenantId::from("umbrella")));
+}
+
+#[test]
+fn a_parameter_that_is_unknown_or_out_of_range_is_named() {
+    for (name, value) in [
+        ("limit", "0"),
+        ("limit", "1001"),
+        ("after", "x"),
+        ("outcome", "fine"),
+        ("from", "yesterday"),
+        ("color", "red"),
+    ] {
+        let failure = logs::query(&pairs(&[(name, value)]), &caller(Role::Operator)).expect_err("refused");
+        assert_eq!(
+            (failure.status, failure.param.as_deref()),
+            (400, Some(name)),
+            "{name}={value}"
+        );
+    }
+}
+
+#[test]
+fn members_read_their_key_administrators_their_tenant_and_operators_all() {
+    let filter = |role| logs::query(&[], &caller(role)).expect("a query").filter;
+
+    assert_eq!(filter(Role::Operator), LogFilter::default());
+    assert_eq!(filter(Role::Admin).tenant, Some(TenantId::from("acme")));
+    assert_eq!(filter(Role::Admin).key, None);
+    assert_eq!(filter(Role::Pro).key, Some(KeyId::from("k1")));
+}
+
+#[test]
+fn nobody_reads_what_is_not_his() {
+    let other_tenant = pairs(&[("tenant", "umbrella")]);
+    let other_key = pairs(&[("key", "k2")]);
+
+    let failure = logs::query(&other_tenant, &caller(Role::Admin)).expect_err("refused");
+    assert_eq!(
+        (failure.status, failure.code),
+        (403, FailureCode::InsufficientScope)
+    );
+    assert_eq!(
+        logs::query(&other_key, &caller(Role::Free))
+            .expect_err("refused")
+            .status,
+        403
+    );
+    assert!(logs::query(&other_key, &caller(Role::Admin)).is_ok());
+}
+
+#[test]
+fn sums_are_asked_for_by_groups_buckets_and_zone() {
+    let given = pairs(&[
+        ("group_by", "tenant, model"),
+        ("interval", "day"),
+        ("tz", "Asia/Seoul"),
+    ]);
+
+    let query = usage::query(&given, &caller(Role::Operator), chrono_tz::UTC).expect("a query");
+
+    assert_eq!(query.group_by, [GroupBy::Tenant, GroupBy::Model]);
+    assert_eq!((query.interval, &*query.tz), (Some(Interval::Day), "Asia/Seoul"));
+    let plain = usage::query(&[], &caller(Role::Operator), chrono_tz::America::New_York).expect("a query");
+    assert_eq!((plain.interval, &*plain.tz), (None, "America/New_York"));
+}
+
+#[test]
+fn sums_refuse_filters_of_single_rows_and_unknown_words() {
+    for (name, value) in [
+        ("status", "200"),
+        ("request_id", "00000000-0000-0000-0000-000000000000"),
+        ("group_by", "tenant,color"),
+        ("group_by", "tenant,tenant"),
+        ("interval", "week"),
+        ("tz", "Mars/Olympus"),
+    ] {
+        let refused = usage::query(&pairs(&[(name, value)]), &caller(Role::Operator), chrono_tz::UTC);
+        let failure = refused.expect_err("refused");
+        assert_eq!(
+            (failure.status, failure.param.as_deref()),
+            (400, Some(name)),
+            "{name}={value}"
+        );
+    }
+}
+
+fn catalog() -> Catalog {
+    let mut catalog = Catalog::default();
+    for name in ["acme", "umbrella"] {
+        let value = format!(r#"{{"id":"{name}","origin":"file"}}"#);
+        catalog
+            .apply(1, &tenant_key(&TenantId::from(name)), Some(value.as_bytes()))
+            .expect("apply");
+    }
+    catalog
+}
+
+fn grant(role: Role, body: &str) -> Result<crate::key::Grant, Failure> {
+    keys::grant(&caller(role), &catalog(), keys::wanted(body.as_bytes())?)
+}
+
+#[test]
+fn an_administrator_mints_keys_of_his_tenant() {
+    let granted = grant(Role::Admin, r#"{"name":"ci","user":"alice","role":"pro"}"#).expect("granted");
+
+    assert_eq!(granted.tenant, TenantId::from("acme"));
+    assert_eq!(granted.role, Role::Pro);
+    assert_eq!(&*granted.name, "ci");
+}
+
+#[test]
+fn nobody_grants_more_than_he_has() {
+    let refused = |role, body| {
+        let failure = grant(role, body).expect_err("refused");
+        (failure.status, failure.param)
+    };
+
+    assert_eq!(refused(Role::Pro, r#"{"name":"ci"}"#), (403, None));
+    assert_eq!(
+        refused(Role::Admin, r#"{"name":"ci","role":"operator"}"#),
+        (403, Some("role".into()))
+    );
+    assert_eq!(
+        refused(Role::Admin, r#"{"name":"ci","tenant":"umbrella"}"#),
+        (403, Some("tenant".into()))
+    );
+    assert_eq!(
+        refused(Role::Operator, r#"{"name":"ci","tenant":"nowhere"}"#),
+        (400, Some("tenant".into()))
+    );
+    assert_eq!(
+        refused(Role::Operator, r#"{"name":"ci","models":["m"]}"#),
+        (400, Some("models".into()))
+    );
+    assert!(grant(Role::Operator, r#"{"name":"ci","tenant":"umbrella"}"#).is_ok());
+}
+
+#[test]
+fn limits_and_unknown_fields_are_refused_by_name_rather_than_ignored() {
+    let refused = |body| {
+        let failure = grant(Role::Admin, body).expect_err("refused");
+        (failure.status, failure.param)
+    };
+
+    assert_eq!(
+        refused(r#"{"name":"ci","limits":{"qps":1}}"#),
+        (400, Some("limits".into()))
+    );
+    assert_eq!(
+        refused(r#"{"name":"ci","budget":1}"#),
+        (400, Some("budget".into()))
+    );
+    assert_eq!(refused(r#"{"role":"free"}"#), (400, Some("name".into())));
+    assert_eq!(refused("{"), (400, Some("body".into())));
+    assert!(grant(Role::Admin, r#"{"name":"ci","limits":{}}"#).is_ok());
+}
