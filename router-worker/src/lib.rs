@@ -19,6 +19,8 @@ mod relay;
 mod retry;
 mod session;
 mod state;
+#[cfg(test)]
+mod testing;
 mod upstream;
 
 use std::sync::Arc;
@@ -83,34 +85,54 @@ pub struct Router {
 impl Router {
     /// Sets up the upstream clients; connects to nothing.
     pub fn new(config: Config, ports: Ports<'_>) -> Result<Self, Error> {
-        let metrics = Metrics::register(ports.registry);
         let (spool, clock) = (ports.spool, Arc::clone(&ports.clock));
-        let witness: Witness = Box::new(move |changed| spool_change(&spool, clock.as_ref(), changed));
+        let parts = Parts {
+            catalog: ports.catalog,
+            credentials: ports.credentials,
+            clock: ports.clock,
+            mint: ports.mint,
+            metrics: Metrics::register(ports.registry),
+            witness: Box::new(move |changed| spool_change(&spool, clock.as_ref(), changed)),
+        };
+        Self::assemble(config, parts)
+    }
+
+    fn assemble(config: Config, parts: Parts) -> Result<Self, Error> {
         let circuits = Circuits::new(
             config.circuit,
             Surroundings {
                 node: config.node.clone(),
-                clock: Arc::clone(&ports.clock),
-                metrics: metrics.clone(),
-                witness,
+                clock: Arc::clone(&parts.clock),
+                metrics: parts.metrics.clone(),
+                witness: parts.witness,
             },
         );
         let shared = Shared {
             upstream: Upstream::new(&config)?,
             budget: Budget::new(config.retry_ratio, config.retry_floor_per_second),
             targets: Targets::default(),
-            catalog: ports.catalog,
-            credentials: ports.credentials,
-            clock: ports.clock,
-            mint: ports.mint,
+            catalog: parts.catalog,
+            credentials: parts.credentials,
+            clock: parts.clock,
+            mint: parts.mint,
             circuits,
-            metrics,
+            metrics: parts.metrics,
             config,
         };
         Ok(Self {
             shared: Arc::new(shared),
         })
     }
+}
+
+/// What a router is made of, wherever it comes from.
+struct Parts {
+    catalog: CatalogView,
+    credentials: Arc<Credentials>,
+    clock: Arc<dyn Clock>,
+    mint: Arc<Mint>,
+    metrics: Metrics,
+    witness: Witness,
 }
 
 impl Dispatcher for Router {

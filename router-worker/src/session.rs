@@ -336,6 +336,3 @@ fn stopped(stop: Stop) -> (Outcome, Failure) {
         ),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,1 +1,121 @@
-//! Tests.
+//! Bodies and targets, and the demo provider.
+
+use schemas::outcome::Outcome;
+
+use crate::testing::{MODEL, PLAIN, STREAM, Scene, config, endpoint, model, route};
+
+use super::*;
+
+fn echo() -> Endpoint {
+    Endpoint {
+        kind: ProviderKind::Echo,
+        backends: Vec::new(),
+        ..endpoint("echo", &[])
+    }
+}
+
+async fn scene() -> Scene {
+    Scene::new(config(), &[echo()], &model(vec![route("echo", 0)])).await
+}
+
+#[tokio::test]
+async fn the_demo_provider_answers_with_the_last_user_message() {
+    let scene = scene().await;
+
+    let played = scene.call(PLAIN).await;
+
+    let body: serde_json::Value = serde_json::from_str(&played.text()).expect("JSON");
+    assert_eq!(body["model"], MODEL);
+    assert_eq!(body["object"], "chat.completion");
+    assert_eq!(body["choices"][0]["message"]["content"], "hello there");
+    let report = &played.end().report;
+    assert_eq!(report.outcome, Outcome::Ok);
+    assert_eq!(report.usage.map(|usage| usage.output_tokens), Some(4));
+    assert_eq!(report.attempts[0].backend.as_str(), "echo");
+}
+
+#[tokio::test]
+async fn the_demo_provider_streams_word_by_word() {
+    let scene = scene().await;
+    let asking = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"first"},{"role":"assistant","content":"x"},{"role":"user","content":[{"type":"text","text":"öne \"two\" "},{"type":"image_url","image_url":{"url":"data:"}},{"type":"text","text":"three"}]}]}"#;
+
+    let played = scene.call(asking).await;
+
+    let text = played.text();
+    let mut words = Vec::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        if let Ok(event) = serde_json::from_str::<serde_json::Value>(line)
+            && let Some(word) = event["choices"][0]["delta"]["content"].as_str()
+        {
+            words.push(word.to_owned());
+        }
+    }
+    assert_eq!(words, ["öne ", "\"two\" ", "three"]);
+    assert!(text.ends_with("data: [DONE]\n\n"));
+    assert!(!text.contains("prompt_tokens"), "nobody asked for usage");
+    assert!(played.end().report.usage.is_some());
+}
+
+#[tokio::test]
+async fn the_demo_provider_survives_messages_without_text() {
+    let scene = scene().await;
+    for body in [PLAIN, STREAM] {
+        let empty = body.replace("\"hello there\"", "null");
+
+        assert_eq!(scene.call(&empty).await.end().report.outcome, Outcome::Ok);
+    }
+}
+
+#[test]
+fn members_are_added_only_where_the_body_has_none() {
+    let body = br#"{"model":"m","top_k":1}"#;
+
+    assert_eq!(openai::missing_members(body, &["", ""]), "");
+    assert_eq!(
+        openai::missing_members(
+            body,
+            &[r#""top_k":9,"seed":{"a":[1]}"#, r#""usage":{"include":true}"#]
+        ),
+        r#""seed":{"a":[1]},"usage":{"include":true},"#
+    );
+    assert_eq!(openai::missing_members(b"[]", &[r#""a":1"#]), "");
+    assert_eq!(openai::missing_members(body, &["not JSON"]), "");
+}
+
+#[test]
+fn an_endpoint_that_cannot_be_called_is_an_error_and_no_panic() {
+    let candidate = |endpoint: Endpoint| Candidate {
+        backend: (!endpoint.backends.is_empty()).then_some(0),
+        endpoint: Arc::new(endpoint),
+        upstream_model: "x".into(),
+        context_length: 1,
+        bypass: false,
+    };
+    let targets = Targets::default();
+    let secret = Secret::new("line\nbreak".to_owned());
+
+    let no_url = targets.target(&candidate(endpoint("a", &["http://a b"])), None);
+    let no_backend = targets.target(&candidate(endpoint("b", &[])), None);
+    let no_header = targets.target(&candidate(endpoint("c", &["http://c"])), Some(&secret));
+
+    assert!(matches!(no_url, Err(Error::Url(_))));
+    assert!(matches!(no_backend, Err(Error::NoBackend)));
+    assert!(matches!(no_header, Err(Error::HeaderValue(_))));
+}
+
+#[test]
+fn a_changed_endpoint_is_called_at_its_new_address() {
+    let candidate = |url: &str| Candidate {
+        backend: Some(0),
+        endpoint: Arc::new(endpoint("a", &[url])),
+        upstream_model: "x".into(),
+        context_length: 1,
+        bypass: false,
+    };
+    let targets = Targets::default();
+
+    targets.target(&candidate("http://old/"), None).expect("a target");
+    let target = targets.target(&candidate("http://new"), None).expect("a target");
+
+    assert_eq!(target.uri.to_string(), "http://new/v1/chat/completions");
+}

@@ -1,1 +1,158 @@
-//! Tests.
+//! Streams cut anywhere give the caller the same bytes.
+
+use dialects::chat::usage::UsageFacts;
+
+use super::*;
+
+const MODEL_JSON: &[u8] = b"\"m\"";
+
+fn reading() -> Reading<'static> {
+    Reading::new(Manner {
+        model_json: MODEL_JSON,
+        include_usage: false,
+        event_bytes_max: 64 * 1024,
+    })
+}
+
+/// Reads the pieces and gives all that the caller gets, with its bytes of generated text.
+fn read(pieces: &[&[u8]]) -> (String, u64, Option<UsageFacts>, bool) {
+    let mut reading = reading();
+    let (mut sent, mut output_bytes) = (Vec::new(), 0);
+    let mut gather = |reading: &mut Reading<'_>| {
+        if let Some((bytes, count)) = reading.take() {
+            sent.extend_from_slice(&bytes);
+            output_bytes += count;
+        }
+    };
+    for piece in pieces {
+        reading.push(Bytes::copy_from_slice(piece)).expect("readable");
+        gather(&mut reading);
+    }
+    reading.finish().expect("readable");
+    gather(&mut reading);
+    (
+        String::from_utf8(sent).expect("text"),
+        output_bytes,
+        reading.usage(),
+        reading.done(),
+    )
+}
+
+fn transcript(line_end: &str) -> String {
+    [
+        ": waiting",
+        "",
+        r#"data: {"id":"1","model":"org/m","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}"#,
+        "",
+        r#"data:{"id":"1","model":"org/m","choices":[{"index":0,"delta":{"content":"你好 🙂"},"finish_reason":null}]}"#,
+        "",
+        r#"data: {"id":"1","model":"m","choices":[{"index":0,"#,
+        r#"data: "delta":{"content":"!"},"finish_reason":null}]}"#,
+        "",
+        r#"data: {"id":"1","model":"org/m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#,
+        "",
+        r#"data: {"id":"1","model":"org/m","choices":[],"usage":{"prompt_tokens":700,"completion_tokens":30,"total_tokens":730}}"#,
+        "",
+        "data: [DONE]",
+        "",
+        "",
+    ]
+    .join(line_end)
+}
+
+const EXPECTED: &str = concat!(
+    r#"data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}"#,
+    "\n\n",
+    r#"data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"你好 🙂"},"finish_reason":null}]}"#,
+    "\n\n",
+    r#"data: {"id":"1","model":"m","choices":[{"index":0, "delta":{"content":"!"},"finish_reason":null}]}"#,
+    "\n\n",
+    r#"data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#,
+    "\n\n",
+);
+
+#[test]
+fn a_stream_cut_at_any_byte_gives_the_same() {
+    for line_end in ["\n", "\r\n", "\r"] {
+        let text = transcript(line_end);
+        let bytes = text.as_bytes();
+        for cut in 0..=bytes.len() {
+            let (sent, output_bytes, usage, done) = read(&[&bytes[..cut], &bytes[cut..]]);
+
+            assert_eq!(sent, EXPECTED, "cut at {cut} of {line_end:?}");
+            assert_eq!(output_bytes, 14);
+            assert_eq!(usage.and_then(|usage| usage.prompt_tokens), Some(700));
+            assert!(done);
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_single_bytes_behind_a_byte_order_mark_gives_the_same() {
+    let text = format!("\u{feff}{}", transcript("\n"));
+    let pieces: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+
+    let (sent, _, _, done) = read(&pieces);
+
+    assert_eq!(sent, EXPECTED);
+    assert!(done);
+}
+
+#[test]
+fn an_end_mark_without_a_blank_line_counts() {
+    let text = transcript("\n");
+    let (_, _, _, done) = read(&[text.trim_end().as_bytes()]);
+
+    assert!(done);
+}
+
+#[test]
+fn an_event_that_needs_no_change_is_passed_without_a_copy() {
+    let mut reading = reading();
+    let event = Bytes::from_static(
+        b"data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
+    );
+
+    reading.push(event.clone()).expect("readable");
+
+    let (sent, _) = reading.take().expect("content");
+    assert_eq!(sent.as_ptr(), event.as_ptr());
+}
+
+#[test]
+fn nothing_is_sent_before_content_and_what_is_held_is_bounded() {
+    let mut reading = reading();
+    let role = Bytes::from_static(
+        b"data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n",
+    );
+
+    let overflow = (0..20_000).find_map(|_| {
+        let pushed = reading.push(role.clone());
+        assert!(reading.take().is_none());
+        pushed.err()
+    });
+
+    assert_eq!(overflow, Some(Fault::Unusable(Unusable::TooLarge)));
+}
+
+#[test]
+fn a_line_without_an_end_is_bounded() {
+    let mut reading = reading();
+    let piece = Bytes::from(vec![b'x'; 8 * 1024]);
+
+    let overflow = (0..20).find_map(|_| reading.push(piece.clone()).err());
+
+    assert_eq!(overflow, Some(Fault::Unusable(Unusable::TooLarge)));
+}
+
+#[test]
+fn an_error_that_is_null_is_none() {
+    let mut reading = reading();
+
+    let pushed = reading.push(Bytes::from_static(
+        b"data: {\"error\":null,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
+    ));
+
+    assert_eq!(pushed, Ok(()));
+    assert!(reading.take().is_some());
+}
