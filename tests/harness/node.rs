@@ -121,6 +121,24 @@ impl NodeBuilder {
         (code, process.lines())
     }
 
+    /// Runs a command of the binary on these files without a node; gives its exit code and output.
+    pub async fn run(self, args: &[&str]) -> (Option<i32>, String) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        self.write_files(dir.path());
+        let mut command = Command::new(binary());
+        command.env_clear().current_dir(dir.path()).args(args);
+        for (name, file) in [
+            ("WAYBILL_CONFIG", "waybill.yaml"),
+            ("MODELS_CONFIG_PATH", "models.yaml"),
+        ] {
+            if dir.path().join(file).exists() {
+                command.env(name, file);
+            }
+        }
+        command.envs(&self.env).stdin(Stdio::null());
+        output_of(command).await
+    }
+
     fn write_files(&self, dir: &Path) {
         std::fs::create_dir_all(dir.join("data")).expect("a directory");
         let settings = self
@@ -307,13 +325,18 @@ impl Node {
             .envs(&self.builder.env)
             .current_dir(self.dir.path())
             .stdin(Stdio::null());
-        let output = timeout(END_MAX, command.output())
-            .await
-            .expect("the command ends")
-            .expect("the command starts");
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        (output.status.code(), text.concat())
+        output_of(command).await
     }
+}
+
+/// Runs a command to its end; gives its exit code and what it printed, stdout first.
+async fn output_of(mut command: Command) -> (Option<i32>, String) {
+    let output = timeout(END_MAX, command.kill_on_drop(true).output())
+        .await
+        .expect("the command ends")
+        .expect("the command starts");
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status.code(), text.concat())
 }
 
 /// The built binary: `WAYBILL_BIN`, else beside the test executable.

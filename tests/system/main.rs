@@ -1,12 +1,28 @@
 //! Black-box tests: the real binary between a strict client and scripted upstreams, one module a topic.
+#![expect(clippy::expect_used, reason = "a test suite")]
 
+mod books;
 mod breaker;
+mod caller;
 mod chat;
+mod client_gone;
 mod clocks;
+mod compression;
+mod config;
+mod connections;
+mod crash;
+mod drain;
+mod engine;
 mod failover;
+mod first_run;
 mod framing;
+mod health;
+mod keys;
+mod limits;
+mod models;
 mod retries;
 mod rows;
+mod sdk;
 mod smoke;
 mod streaming;
 mod usage;

@@ -1,0 +1,373 @@
+//! The books as their readers see them: pages, filters, who may see what, sums, and the same tables from the log.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use harness::{
+    ADMIN_KEY, Behaviour, CALLER_KEY, Client, Node, OPERATOR_KEY, OTHER_KEY, Scene, chat, chat_streamed,
+};
+use serde_json::{Value, json};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, Row};
+
+/// Tables that the log alone makes.
+const TABLES: [&str; 4] = ["api_logs", "event_log", "usage_rollup", "adjustments"];
+
+/// Every line of the tables as text, in a fixed order: two dumps are equal when the books are.
+pub(crate) async fn dump(node: &Node) -> BTreeMap<String, Vec<String>> {
+    let mut connection = open(node).await;
+    let mut tables = BTreeMap::new();
+    for table in TABLES {
+        let columns = format!(
+            "SELECT name FROM pragma_table_info('{table}') WHERE name NOT IN ('position') ORDER BY cid"
+        );
+        let columns = sqlx::query(AssertSqlSafe(columns))
+            .fetch_all(&mut connection)
+            .await
+            .expect("columns");
+        let quoted: Vec<String> = columns
+            .iter()
+            .map(|row| format!("quote(\"{}\")", row.get::<String, _>(0)))
+            .collect();
+        let query = format!(
+            "SELECT {} AS line FROM {table} ORDER BY line",
+            quoted.join(" || '|' || ")
+        );
+        let lines = sqlx::query(AssertSqlSafe(query))
+            .fetch_all(&mut connection)
+            .await
+            .expect("rows");
+        tables.insert(table.to_owned(), lines.iter().map(|row| row.get(0)).collect());
+    }
+    connection.close().await.expect("the file closes");
+    tables
+}
+
+async fn open(node: &Node) -> SqliteConnection {
+    let file = node.data_dir().join("ledger.db");
+    let options = SqliteConnectOptions::new()
+        .filename(file)
+        .busy_timeout(Duration::from_secs(5));
+    SqliteConnection::connect_with(&options)
+        .await
+        .expect("the ledger's file opens")
+}
+
+async fn change(node: &Node, statement: &str) {
+    let mut connection = open(node).await;
+    let done = sqlx::query(AssertSqlSafe(statement))
+        .execute(&mut connection)
+        .await
+        .expect("a statement");
+    assert!(done.rows_affected() > 0, "{statement} changed nothing");
+    connection.close().await.expect("the file closes");
+}
+
+/// Calls of every kind and tenant: the ids of the answers, oldest first.
+async fn calls(scene: &Scene) -> Vec<String> {
+    scene.o1.default(Behaviour::chat("hello {call}").usage(9, 20));
+    let other = scene.client.with_key(OTHER_KEY);
+    let mut ids = Vec::new();
+    for client in [&scene.client, &other, &scene.client] {
+        ids.push(client.post_chat(&chat("m")).await.request_id().to_owned());
+        ids.push(
+            client
+                .stream_chat(&chat_streamed("m"))
+                .await
+                .collect()
+                .await
+                .request_id()
+                .to_owned(),
+        );
+    }
+    ids.push(other.post_chat(&chat("nothing")).await.request_id().to_owned());
+    scene.o1.script([Behaviour::chat("a b c").cut_after_chunks(2)]);
+    ids.push(
+        scene
+            .client
+            .stream_chat(&chat_streamed("m"))
+            .await
+            .collect()
+            .await
+            .request_id()
+            .to_owned(),
+    );
+    for id in &ids {
+        scene.row(id).await;
+    }
+    ids
+}
+
+fn ids_of(rows: &[Value]) -> Vec<String> {
+    rows.iter()
+        .map(|row| row["request_id"].as_str().expect("an id").to_owned())
+        .collect()
+}
+
+async fn page(client: &Client, query: &str) -> (Vec<String>, Option<String>) {
+    let answer = client.get(&format!("/api/v1/logs?{query}")).await;
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text());
+    let body = answer.json();
+    (
+        ids_of(body["data"].as_array().expect("a list")),
+        body["next"].as_str().map(str::to_owned),
+    )
+}
+
+#[tokio::test]
+async fn the_log_is_read_newest_first_in_pages_without_a_gap() {
+    let scene = Scene::start().await;
+    let mut newest_first = calls(&scene).await;
+    newest_first.reverse();
+    let operator = scene.client.with_key(OPERATOR_KEY);
+
+    for size in [1, 3, 8, 50] {
+        let (mut read, mut after, mut pages) = (Vec::new(), String::new(), 0);
+        loop {
+            let (ids, next) = page(&operator, &format!("limit={size}{after}")).await;
+            assert!(ids.len() <= size);
+            read.extend(ids);
+            pages += 1;
+            match next {
+                Some(cursor) => after = format!("&after={cursor}"),
+                None => break,
+            }
+            assert!(pages <= 10, "no last page");
+        }
+        assert_eq!(read, newest_first, "pages of {size}");
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn every_filter_selects_its_rows_and_unknown_ones_are_refused_by_name() {
+    let scene = Scene::start().await;
+    let ids = calls(&scene).await;
+    let operator = scene.client.with_key(OPERATOR_KEY);
+    let row = scene.row(&ids[0]).await;
+    let text = |field: &str| row[field].as_str().unwrap_or_default().to_owned();
+    let second = scene.row(&ids[1]).await["started_at"]
+        .as_str()
+        .expect("a time")
+        .to_owned();
+    let of = |places: &[usize]| {
+        places
+            .iter()
+            .rev()
+            .map(|place| ids[*place].clone())
+            .collect::<Vec<_>>()
+    };
+
+    for (query, expected) in [
+        ("tenant=acme".to_owned(), of(&[0, 1, 4, 5, 7])),
+        ("tenant=zenith".to_owned(), of(&[2, 3, 6])),
+        ("user=alice".to_owned(), of(&[0, 1, 4, 5, 7])),
+        (format!("key={}", text("key_id")), of(&[0, 1, 4, 5, 7])),
+        ("model=m".to_owned(), of(&[0, 1, 2, 3, 4, 5, 7])),
+        (
+            format!("endpoint={}", text("endpoint_id")),
+            of(&[0, 1, 2, 3, 4, 5, 7]),
+        ),
+        ("outcome=rejected".to_owned(), of(&[6])),
+        ("outcome=upstream_cut".to_owned(), of(&[7])),
+        ("status=404".to_owned(), of(&[6])),
+        (format!("request_id={}", ids[3]), of(&[3])),
+        (format!("to={second}"), of(&[0])),
+        (format!("from={second}&tenant=acme&outcome=ok"), of(&[1, 4, 5])),
+        ("tenant=nobody".to_owned(), Vec::new()),
+    ] {
+        assert_eq!(page(&operator, &query).await.0, expected, "{query}");
+    }
+    for (query, param) in [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=x", "limit"),
+        ("colour=red", "colour"),
+        ("outcome=fine", "outcome"),
+        ("from=yesterday", "from"),
+        ("status=abc", "status"),
+        ("after=x", "after"),
+        ("request_id=x", "request_id"),
+    ] {
+        let refused = operator.get(&format!("/api/v1/logs?{query}")).await;
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["param"]),
+            (400, &json!(param)),
+            "{query}: {}",
+            refused.text()
+        );
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn readers_see_their_own_rows_and_no_others() {
+    let scene = Scene::start().await;
+    let ids = calls(&scene).await;
+    let seen = |key: &str| {
+        let client = scene.client.with_key(key);
+        async move { page(&client, "limit=100").await.0.len() }
+    };
+
+    assert_eq!(seen(OPERATOR_KEY).await, 8, "the operator sees all");
+    assert_eq!(seen(ADMIN_KEY).await, 0, "an admin sees his tenant");
+    assert_eq!(seen(CALLER_KEY).await, 5, "a member sees his key");
+    assert_eq!(seen(OTHER_KEY).await, 3);
+    let caller = scene.client.with_key(CALLER_KEY);
+    let own = caller.get(&format!("/api/v1/logs/{}", ids[0])).await;
+    assert_eq!(own.status, 200, "{}", own.text());
+    assert_eq!(
+        own.json()["event"]["type"],
+        "waybill.request.settled.v1",
+        "{}",
+        own.text()
+    );
+    let foreign = caller.get(&format!("/api/v1/logs/{}", ids[2])).await;
+    let nothing = caller
+        .get("/api/v1/logs/01234567-89ab-7cde-8f01-23456789abcd")
+        .await;
+    assert_eq!((foreign.status, nothing.status), (404, 404));
+    let masked = |answer: &harness::Answer| answer.text().replace(answer.request_id(), "ID");
+    assert_eq!(
+        masked(&foreign),
+        masked(&nothing),
+        "another's row is told from none"
+    );
+    assert_eq!(
+        page(&caller, "tenant=zenith").await.0.len(),
+        0,
+        "a filter widens nothing"
+    );
+    for path in ["/api/v1/logs", "/api/v1/usage", "/api/v1/tenant/api-keys"] {
+        assert_eq!(scene.client.with_key("").get(path).await.status, 401, "{path}");
+    }
+    assert_eq!(caller.get("/api/v1/tenant/api-keys").await.status, 403);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn usage_is_the_sum_of_the_rows_in_every_grouping() {
+    let scene = Scene::start().await;
+    calls(&scene).await;
+    let groups = ["tenant", "user", "key", "model", "endpoint", "provider"];
+
+    for group in groups {
+        for interval in ["", "&interval=hour", "&interval=day&tz=Asia/Kolkata"] {
+            let sums = scene.node.usage_api(&format!("group_by={group}{interval}")).await;
+            let total = |field: &str| sums.iter().filter_map(|sum| sum[field].as_i64()).sum::<i64>();
+            let figures = (
+                total("requests"),
+                total("ok"),
+                total("errors"),
+                total("input_tokens"),
+                total("output_tokens"),
+            );
+            assert_eq!(
+                (figures.0, figures.1, figures.2),
+                (8, 6, 2),
+                "{group}{interval}: {sums:?}"
+            );
+            assert_eq!(total("cost_nano_usd"), 6 * 178_000, "{group}{interval}: {sums:?}");
+            assert!(
+                sums.iter()
+                    .all(|sum| sum.get("from").is_some() != interval.is_empty()),
+                "{sums:?}"
+            );
+        }
+    }
+    let by_tenant = scene.node.usage_api("group_by=tenant").await;
+    let of = |tenant: &str| {
+        by_tenant
+            .iter()
+            .find(|sum| sum["tenant"] == tenant)
+            .expect("its sum")["cost_nano_usd"]
+            .clone()
+    };
+    assert_eq!(
+        (of("acme"), of("zenith")),
+        (json!(4 * 178_000), json!(2 * 178_000))
+    );
+    let own = scene
+        .client
+        .with_key(OTHER_KEY)
+        .get("/api/v1/usage?group_by=tenant")
+        .await
+        .json();
+    assert_eq!(own["data"].as_array().map(Vec::len), Some(1), "{own}");
+    assert_eq!(own["data"][0]["tenant"], "zenith");
+    for (query, param) in [
+        ("group_by=colour", "group_by"),
+        ("interval=week", "interval"),
+        ("tz=Mars", "tz"),
+        ("x=1", "x"),
+    ] {
+        let refused = scene.client.get(&format!("/api/v1/usage?{query}")).await;
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["param"]),
+            (400, &json!(param)),
+            "{query}: {}",
+            refused.text()
+        );
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_rebuild_gives_the_same_tables_with_the_node_running_and_ended() {
+    let mut scene = Scene::start().await;
+    calls(&scene).await;
+    let before = dump(&scene.node).await;
+    assert_eq!(before["api_logs"].len(), 8);
+
+    let (code, output) = scene.node.command(&["replay", "--rebuild"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert_eq!(dump(&scene.node).await, before, "online");
+    let later = scene.client.post_chat(&chat("m")).await;
+    scene.row(later.request_id()).await;
+
+    assert_eq!(scene.node.stop().await, Some(0));
+    let before = dump(&scene.node).await;
+    change(&scene.node, "DELETE FROM api_logs WHERE outcome = 'ok'").await;
+    change(
+        &scene.node,
+        "UPDATE usage_rollup SET cost_nano_usd = cost_nano_usd + 1",
+    )
+    .await;
+    change(&scene.node, "UPDATE api_logs SET status = 299").await;
+    assert_ne!(dump(&scene.node).await, before);
+    let (code, output) = scene.node.command(&["replay", "--rebuild"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("9 rows"), "{output}");
+    assert_eq!(dump(&scene.node).await, before, "offline");
+
+    let (code, output) = scene.node.command(&["replay"]).await;
+    assert_eq!(code, Some(64), "{output}");
+    scene.restart().await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_rebuild_over_the_api_is_for_operators() {
+    let scene = Scene::start().await;
+    calls(&scene).await;
+    let rebuild = |key: &str| {
+        let client = scene.client.with_key(key);
+        async move {
+            client
+                .call("POST", "/api/v1/system/rebuild", bytes::Bytes::new())
+                .await
+                .expect("an answer")
+        }
+    };
+
+    assert_eq!(rebuild(CALLER_KEY).await.status, 403);
+    assert_eq!(rebuild("").await.status, 401);
+    let done = rebuild(OPERATOR_KEY).await;
+    assert_eq!(
+        (done.status, &done.json()["rows"]),
+        (200, &json!(8)),
+        "{}",
+        done.text()
+    );
+    scene.finish().await;
+}

@@ -1,0 +1,391 @@
+//! Configuration: what is good is explained, what is bad stops the start with its file, key, line and a remedy.
+
+use std::path::PathBuf;
+
+use harness::{CALLER_KEY, Node, OPERATOR_KEY, PROVIDER_KEY, Scene};
+
+/// Bad usage or configuration.
+const USAGE: Option<i32> = Some(64);
+/// A needed service is not there.
+const UNAVAILABLE: Option<i32> = Some(69);
+/// Understood and refused for safety.
+const REFUSED: Option<i32> = Some(78);
+
+/// Runs `check-config` on these files.
+async fn check(settings: &str, models: &str) -> (Option<i32>, String) {
+    let builder = Node::builder().waybill_yaml(settings).models_yaml(models);
+    builder.run(&["check-config"]).await
+}
+
+/// Panics unless the report has a line that begins with `place` and goes on with a message and a remedy.
+fn assert_told(output: &str, place: &str) {
+    let line = output.lines().find_map(|line| line.split_once(place));
+    let (_, rest) = line.unwrap_or_else(|| panic!("{place:?} is not in {output:?}"));
+    let told = rest.trim_start_matches(": ").split_once("; ");
+    let (message, remedy) = told.unwrap_or_else(|| panic!("no remedy in {output:?}"));
+    assert!(message.len() > 5 && remedy.len() > 3, "{output:?}");
+}
+
+const KEY: &str = "keys:\n  - name: a\n    key: sk-0123456789abcdef\n";
+
+#[tokio::test]
+async fn every_mistake_in_waybill_yaml_stops_the_check_with_its_place_and_a_remedy() {
+    let cases = [
+        (
+            "listen: 127.0.0.1:0\nlsiten: x\n".to_owned(),
+            USAGE,
+            "waybill.yaml:2: lsiten",
+        ),
+        ("listen: nowhere\n".to_owned(), USAGE, "waybill.yaml:1: listen"),
+        (
+            "keys:\n  - name: a\n    key: short\n".to_owned(),
+            USAGE,
+            "waybill.yaml:3: keys[0].key",
+        ),
+        (
+            "keys:\n  - key: sk-0123456789abcdef\n".to_owned(),
+            USAGE,
+            "waybill.yaml:2: keys[0]",
+        ),
+        (
+            format!("{KEY}    tenant: nobody\n"),
+            USAGE,
+            "waybill.yaml:4: keys[0].tenant",
+        ),
+        (
+            format!("{KEY}    role: wizard\n"),
+            USAGE,
+            "waybill.yaml:4: keys[0].role",
+        ),
+        (
+            format!("{KEY}    expires_at: tomorrow\n"),
+            USAGE,
+            "waybill.yaml:4: keys[0].expires_at",
+        ),
+        (
+            format!("{KEY}    budget: 3\n"),
+            USAGE,
+            "waybill.yaml:4: keys[0].budget",
+        ),
+        (
+            format!("{KEY}  - name: b\n    key: sk-0123456789abcdef\n"),
+            USAGE,
+            "waybill.yaml:5: keys[1].key",
+        ),
+        (
+            format!("{KEY}    limits: {{ daily_usd: \"-1\" }}\n"),
+            USAGE,
+            "waybill.yaml:4: keys[0].limits.daily_usd",
+        ),
+        (
+            format!("{KEY}    limits:\n      budgets: 3\n"),
+            USAGE,
+            "waybill.yaml:5: keys[0].limits.budgets",
+        ),
+        (
+            format!("{KEY}    limits: {{ daily_calls: many }}\n"),
+            USAGE,
+            "waybill.yaml:4: keys[0].limits.daily_calls",
+        ),
+        (
+            format!("{KEY}    limits: {{ daily_usd: \"1.00\" }}\n"),
+            REFUSED,
+            "waybill.yaml:4: keys[0].limits.daily_usd",
+        ),
+        (
+            "tenants:\n  - id: acme\n    limits: { qps: 5 }\n".to_owned(),
+            REFUSED,
+            "waybill.yaml:3: tenants[0].limits.qps",
+        ),
+        (
+            "role_limits:\n  free: { concurrency: 3 }\n".to_owned(),
+            REFUSED,
+            "waybill.yaml:2: role_limits.free.concurrency",
+        ),
+        (
+            "tenants:\n  - id: Bad Id\n".to_owned(),
+            USAGE,
+            "waybill.yaml:2: tenants[0].id",
+        ),
+        (
+            "bus: { kind: nats, url: \"nats://h\" }\n".to_owned(),
+            REFUSED,
+            "waybill.yaml:1: bus.kind",
+        ),
+        (
+            "store:\n  kind: postgres\n".to_owned(),
+            REFUSED,
+            "waybill.yaml:2: store.kind",
+        ),
+        ("roles: [gateway]\n".to_owned(), REFUSED, "waybill.yaml:1: roles"),
+        ("roles: [wizard]\n".to_owned(), USAGE, "waybill.yaml:1: roles"),
+        (
+            "billing_tz: Mars\n".to_owned(),
+            USAGE,
+            "waybill.yaml:1: billing_tz",
+        ),
+        (
+            "spool:\n  durability: soft\n".to_owned(),
+            USAGE,
+            "waybill.yaml:2: spool.durability",
+        ),
+        (
+            "attempts_max: many\n".to_owned(),
+            USAGE,
+            "waybill.yaml:1: attempts_max",
+        ),
+        (
+            "log_format: xml\n".to_owned(),
+            USAGE,
+            "waybill.yaml:1: log_format",
+        ),
+        (
+            "listen: 127.0.0.1:0\nkeys: [\n".to_owned(),
+            USAGE,
+            "waybill.yaml:",
+        ),
+        ("cluster: a\ncluster: b\n".to_owned(), USAGE, "waybill.yaml:2"),
+    ];
+
+    for (settings, code, place) in cases {
+        let (ended, output) = check(&settings, "models: []\n").await;
+        assert_eq!(ended, code, "{settings}: {output}");
+        assert_told(&output, place);
+        assert!(!output.contains("sk-0123456789abcdef"), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn every_mistake_in_models_yaml_stops_the_check_with_its_place_and_a_remedy() {
+    let leg = "models:\n  - id: m\n    route:\n      - kind: openai_compat\n        base_url: http://h.example/v1\n";
+    let cases = [
+        (
+            format!("{leg}        wieght: 1\n"),
+            "models.yaml:6: models[0].route[0].wieght",
+        ),
+        (
+            format!("{leg}        weight: -1\n"),
+            "models.yaml:6: models[0].route[0].weight",
+        ),
+        (
+            format!("{leg}        weight: much\n"),
+            "models.yaml:6: models[0].route[0].weight",
+        ),
+        (
+            format!("{leg}        pricing: {{ prompt: \"-1\" }}\n"),
+            "models.yaml:6: models[0].route[0].pricing",
+        ),
+        (
+            format!("{leg}        pricing: {{ promt: \"1\" }}\n"),
+            "models.yaml:6: models[0].route[0].pricing",
+        ),
+        (
+            format!("{leg}        input_modalities: [smell]\n"),
+            "models.yaml:4: models[0].route[0]",
+        ),
+        (
+            format!("{leg}        api_key: a\n        api_keys: [b]\n"),
+            "models.yaml:4: models[0].route[0]",
+        ),
+        (
+            format!("{leg}    required_role: wizard\n"),
+            "models.yaml:6: models[0].required_role",
+        ),
+        (
+            format!("{leg}    tenants: [Bad Id]\n"),
+            "models.yaml:6: models[0].tenants",
+        ),
+        (
+            format!("{leg}  - id: m\n    provider: openai_compat\n    base_url: http://h.example/v1\n"),
+            "models.yaml:6: models[1].id",
+        ),
+        (
+            "models:\n  - id: m\n    provider: openai_compat\n    base_url: ftp://h\n".to_owned(),
+            "models.yaml:3: models[0].provider",
+        ),
+        (
+            "models:\n  - id: m\n    provider: openai_compat\n".to_owned(),
+            "models.yaml:3: models[0].provider",
+        ),
+        (
+            "models:\n  - id: m\n    provider: abacus\n    base_url: http://h.example\n".to_owned(),
+            "models.yaml:3: models[0].provider",
+        ),
+        (
+            "models:\n  - id: \"\"\n".to_owned(),
+            "models.yaml:2: models[0].id",
+        ),
+        ("modles: []\n".to_owned(), "models.yaml:1: modles"),
+        ("models: [\n".to_owned(), "models.yaml:"),
+    ];
+
+    for (models, place) in cases {
+        let (ended, output) = check("cluster: a\n", &models).await;
+        assert_eq!(ended, USAGE, "{models}: {output}");
+        assert_told(&output, place);
+    }
+}
+
+#[tokio::test]
+async fn a_bad_configuration_stops_the_start_with_the_same_words() {
+    let bad = "listen: 127.0.0.1:0\nlsiten: x\n";
+
+    let (code, lines) = Node::builder().waybill_yaml(bad).start_refused().await;
+
+    let output = lines.join("\n");
+    assert_eq!(code, USAGE, "{output}");
+    assert_told(&output, "waybill.yaml:2: lsiten");
+    assert!(!output.contains("listening addr="), "{output}");
+    let limited = format!("{KEY}    limits: {{ qps: 1 }}\n");
+    let (code, lines) = Node::builder().waybill_yaml(&limited).start_refused().await;
+    assert_eq!(code, REFUSED, "{}", lines.join("\n"));
+}
+
+#[tokio::test]
+async fn mistakes_in_the_environment_and_on_the_command_line_are_told() {
+    let plain = || {
+        Node::builder()
+            .waybill_yaml("cluster: a\n")
+            .models_yaml("models: []\n")
+    };
+    for (name, value, code) in [
+        ("NATS_URL", "nats://h", REFUSED),
+        ("DATABASE_URL", "postgres://h", REFUSED),
+        ("WAYBILL_ROLES", "router", REFUSED),
+        ("REQUEST_TIMEOUT_SECONDS", "soon", USAGE),
+        ("CIRCUIT_FAILURE_THRESHOLD", "-3", USAGE),
+        ("WAYBILL_LISTEN", "here", USAGE),
+        ("LOG_FORMAT", "xml", USAGE),
+        ("WAYBILL_CONFIG", "nothing.yaml", USAGE),
+        ("MODELS_CONFIG_PATH", "nothing.yaml", USAGE),
+    ] {
+        let (ended, output) = plain().env(name, value).run(&["check-config"]).await;
+        assert_eq!(ended, code, "{name}: {output}");
+    }
+    for args in [
+        &[][..],
+        &["fly"],
+        &["serve", "--lisn", "x"],
+        &["keys"],
+        &["keys", "create"],
+        &["serve", "extra"],
+    ] {
+        let (ended, output) = plain().run(args).await;
+        assert_eq!(ended, USAGE, "{args:?}: {output}");
+        assert!(output.to_lowercase().contains("usage"), "{args:?}: {output}");
+    }
+    let (ended, output) = plain().run(&["version"]).await;
+    assert_eq!(
+        (ended, output.starts_with("waybill ")),
+        (Some(0), true),
+        "{output}"
+    );
+    let (ended, output) = plain().run(&["--help"]).await;
+    assert_eq!(
+        (ended, output.contains("check-config")),
+        (Some(0), true),
+        "{output}"
+    );
+}
+
+#[tokio::test]
+async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
+    let models = format!(
+        "models:\n\
+         - id: plain\n  provider: openai_compat\n  base_url: http://${{HOST}}/v1\n  api_key: {PROVIDER_KEY}\n  pricing: {{ prompt: \"1\", completion: \"2\" }}\n\
+         - id: twins\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://127.0.0.1:1/v1' }}\n  - {{ base_url: 'http://127.0.0.1:2/v1' }}\n\
+         - id: blank\n  provider: openai_compat\n  base_url: \"${{NOWHERE}}\"\n\
+         - id: idle\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://127.0.0.1:1/v1', weight: 0 }}\n\
+         - id: later\n  route:\n  - {{ kind: openai_compat, base_url: 'http://127.0.0.1:1/v1' }}\n  - {{ kind: anthropic, base_url: 'http://127.0.0.1:1', api_key: {PROVIDER_KEY} }}\n"
+    );
+    let settings = format!("tenants:\n- id: acme\nkeys:\n- {{ name: a, tenant: acme, key: {CALLER_KEY} }}\n");
+
+    let builder = Node::builder()
+        .waybill_yaml(&settings)
+        .models_yaml(&models)
+        .env("HOST", "h.example");
+    let (code, output) = builder.run(&["check-config"]).await;
+
+    assert_eq!(code, Some(0), "{output}");
+    assert!(
+        output.contains("tenants 2 keys 1 models 3 endpoints 4"),
+        "{output}"
+    );
+    for line in ["model plain", "model twins", "model later", "unpriced", "priced"] {
+        assert!(output.contains(line), "{line} is not in {output}");
+    }
+    for model in ["model blank", "model idle"] {
+        assert!(!output.contains(model), "{model} is in {output}");
+    }
+    for place in [
+        "models[1].route[0]",
+        "models[1].route[1]",
+        "models[2].provider",
+        "models[3].route",
+        "models[4].route[1]",
+    ] {
+        let line = output
+            .lines()
+            .find(|line| line.starts_with("problem models.yaml:") && line.contains(place));
+        assert!(line.is_some(), "{place} is not in {output}");
+    }
+    for secret in [PROVIDER_KEY, CALLER_KEY] {
+        assert!(!output.contains(secret), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn the_examples_of_the_project_are_good_configurations() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/config");
+    let path = |name: &str| root.join(name).display().to_string();
+    for (settings, models) in [
+        ("", "models.openrouter.yaml"),
+        ("", "models.local-first.yaml"),
+        ("embedded.yaml", "models.local-first.yaml"),
+    ] {
+        let mut builder = Node::builder()
+            .without_config()
+            .env("MODELS_CONFIG_PATH", &path(models));
+        for (name, value) in [
+            ("OPENROUTER_API_KEY", PROVIDER_KEY),
+            ("WB_ADMIN_KEY", OPERATOR_KEY),
+            ("WB_KEY", CALLER_KEY),
+        ] {
+            builder = builder.env(name, value);
+        }
+        if !settings.is_empty() {
+            builder = builder.env("WAYBILL_CONFIG", &path(settings));
+        }
+        let (code, output) = builder.run(&["check-config"]).await;
+        assert_eq!(code, Some(0), "{models}: {output}");
+        assert!(output.contains("no problems"), "{models}: {output}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_process_on_the_same_data_directory_is_refused() {
+    let scene = Scene::start().await;
+
+    let (code, output) = scene.node.command(&["serve", "--listen", "127.0.0.1:0"]).await;
+
+    assert_eq!(code, UNAVAILABLE, "{output}");
+    assert!(output.contains("--data-dir"), "{output}");
+    assert_eq!(scene.client.post_chat(&harness::chat("m")).await.status, 200);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn what_left_the_files_is_gone_after_the_next_start() {
+    let mut scene = Scene::start().await;
+    assert_eq!(scene.client.post_chat(&harness::chat("m")).await.status, 200);
+    let other = harness::Model::new("n").leg(&scene.o1, 0);
+    scene.node.write_models(&[other]);
+
+    assert_eq!(scene.node.stop().await, Some(0));
+    scene.restart().await;
+
+    assert_eq!(scene.client.post_chat(&harness::chat("m")).await.status, 404);
+    let answer = scene.client.post_chat(&harness::chat("n")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    scene.finish().await;
+}

@@ -1,0 +1,196 @@
+//! Nodes that are killed: whoever was answered has his row, whoever was cut has one that says why, and the books are
+//! the same when they are read again from the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::{Behaviour, Client, End, Scene, chat, chat_streamed};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::books::dump;
+
+/// Time between two calls: 50 a second.
+const CALL_EVERY: Duration = Duration::from_millis(20);
+/// How long a node lives under load.
+const LIFE: Duration = Duration::from_millis(700);
+/// Kills without a word from the environment.
+const KILLS: usize = 2;
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how thorough a test is, is told by its environment"
+)]
+fn kills() -> usize {
+    let told = std::env::var("WAYBILL_TEST_KILLS").ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+}
+
+/// Calls at a steady pace, whatever becomes of them, at the address that `client` has at the moment.
+async fn load(client: Arc<Mutex<Client>>, end: CancellationToken) {
+    let mut calls = JoinSet::new();
+    let mut ticks = interval(CALL_EVERY);
+    let mut number = 0_u64;
+    while !end.is_cancelled() {
+        ticks.tick().await;
+        number += 1;
+        let client = client.lock().clone();
+        calls.spawn(async move {
+            // A call that a kill cuts off is the point of the test; the client's log knows of it.
+            if number.is_multiple_of(3) {
+                let _ = client.try_post_chat(&chat("m")).await;
+            } else if let Ok(stream) = client.try_stream_chat(&chat_streamed("m")).await {
+                stream.collect().await;
+            }
+        });
+    }
+    while calls.join_next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn killed_again_and_again_under_load_the_books_hold_every_answer_once() {
+    let mut scene = Scene::start().await;
+    scene.o1.on(|request| {
+        let answer = Behaviour::chat("")
+            .chunks(8, Duration::from_millis(15))
+            .usage(9, 8);
+        if request.streaming() {
+            answer
+        } else {
+            answer.first_byte_delay(Duration::from_millis(30))
+        }
+    });
+    scene.o2.default(Behaviour::chat("other").usage(9, 1));
+    let shared = Arc::new(Mutex::new(scene.client.clone()));
+    let end = CancellationToken::new();
+    let mut caller = JoinSet::new();
+    caller.spawn(load(shared.clone(), end.clone()));
+
+    for _ in 0..kills() {
+        sleep(LIFE).await;
+        scene.kill_and_restart().await;
+        *shared.lock() = scene.client.clone();
+    }
+    sleep(LIFE).await;
+    end.cancel();
+    caller.join_all().await;
+
+    let answered = scene.client.log().answered();
+    let whole = answered
+        .iter()
+        .filter(|answer| matches!(answer.end, End::Whole | End::Done))
+        .count();
+    let cut: Vec<_> = answered
+        .iter()
+        .filter(|answer| matches!(answer.end, End::Broken(_)))
+        .collect();
+    assert!(whole > 20 * kills(), "{whole} whole answers");
+    assert!(!cut.is_empty(), "no kill cut an answer");
+    for answer in cut {
+        let row = scene.row(&answer.request_id).await;
+        let told = (row["outcome"].as_str(), row["error_code"].as_str());
+        assert!(
+            [(Some("lost"), Some("node_lost")), (Some("ok"), None)].contains(&told),
+            "{row}"
+        );
+        if told.0 == Some("lost") {
+            assert_eq!(
+                (&row["status"], &row["cost_nano_usd"]),
+                (&json!(500), &json!(0)),
+                "{row}"
+            );
+        }
+    }
+    let violations = scene.violations().await;
+    assert!(violations.is_empty(), "{violations:?}");
+    rebuild_changes_nothing(&mut scene).await;
+    scene.finish().await;
+}
+
+/// Reads the books again from the log, with the node ended, and compares.
+async fn rebuild_changes_nothing(scene: &mut Scene) {
+    assert_eq!(scene.node.stop().await, Some(0));
+    let before = dump(&scene.node).await;
+    let (code, output) = scene.node.command(&["replay", "--rebuild"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert_eq!(dump(&scene.node).await, before);
+    scene.restart().await;
+}
+
+#[tokio::test]
+async fn requests_that_a_kill_left_open_are_settled_as_lost_at_the_restart() {
+    let mut scene = Scene::start().await;
+    scene
+        .o1
+        .default(Behaviour::chat("").chunks(1_000, Duration::from_millis(20)));
+    let mut streams = Vec::new();
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let mut stream = scene.client.stream_chat(&chat_streamed("m")).await;
+        stream.read_content(2).await;
+        ids.push(stream.request_id().to_owned());
+        streams.push(stream);
+    }
+    // Longer than a second: one of them has been told to the log as accepted by now.
+    sleep(Duration::from_millis(1_300)).await;
+
+    scene.kill_and_restart().await;
+
+    for (id, stream) in ids.iter().zip(streams) {
+        let transcript = stream.collect().await;
+        assert!(matches!(transcript.end, End::Broken(_)), "{:?}", transcript.end);
+        let row = scene.row(id).await;
+        assert_eq!(
+            (&row["outcome"], &row["error_code"]),
+            (&json!("lost"), &json!("node_lost")),
+            "{row}"
+        );
+        assert_eq!(
+            (&row["cost_nano_usd"], &row["output_tokens"]),
+            (&json!(0), &json!(0)),
+            "{row}"
+        );
+        assert_eq!(
+            (&row["tenant"], &row["user"], &row["model"]),
+            (&json!("acme"), &json!("alice"), &json!("m")),
+            "{row}"
+        );
+    }
+    scene.kill_and_restart().await;
+    assert_eq!(
+        scene.node.logs_api("outcome=lost").await.len(),
+        3,
+        "a second restart settles nothing twice"
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_whole_before_the_kill_is_in_the_books_after_it() {
+    let mut scene = Scene::start().await;
+    scene.o1.default(Behaviour::chat("hello").usage(9, 20));
+
+    for _ in 0..3 {
+        let plain = scene.client.post_chat(&chat("m")).await;
+        let streamed = scene
+            .client
+            .stream_chat(&chat_streamed("m"))
+            .await
+            .collect()
+            .await;
+        // At once: nothing but the spool can know of them.
+        scene.kill_and_restart().await;
+        for id in [plain.request_id(), streamed.request_id()] {
+            let row = scene.row(id).await;
+            assert_eq!(
+                (&row["outcome"], &row["cost_nano_usd"]),
+                (&json!("ok"), &json!(178_000)),
+                "{row}"
+            );
+        }
+    }
+    scene.finish().await;
+}

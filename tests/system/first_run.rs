@@ -1,0 +1,146 @@
+//! The first run: nothing configured, one command, and a call is answered and booked.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use harness::{Node, NodeBuilder, Upstream, chat_streamed};
+use serde_json::json;
+use tokio::time::Instant;
+
+/// From the start of the process to the row of its first call.
+const FIRST_ROW_MAX: Duration = Duration::from_secs(10);
+
+fn bare() -> NodeBuilder {
+    // Blank counts as unset: the node makes its own secret.
+    Node::builder().without_config().env("API_KEY_SECRET", "")
+}
+
+#[tokio::test]
+async fn the_first_call_has_its_row_within_ten_seconds_of_the_start() {
+    let started = Instant::now();
+    let mut node = bare().start().await;
+    let key = node.minted_key();
+
+    let answer = node
+        .client(&key)
+        .post_chat(&json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]}))
+        .await;
+    assert_eq!(
+        (answer.status, answer.content().as_str()),
+        (200, "hi"),
+        "{}",
+        answer.text()
+    );
+    let row = node.wait_row_as(&key, answer.request_id()).await;
+
+    assert!(started.elapsed() < FIRST_ROW_MAX, "{:?}", started.elapsed());
+    assert_eq!(
+        (&row["outcome"], &row["cost_nano_usd"], &row["tenant"]),
+        (&json!("ok"), &json!(0), &json!("default"))
+    );
+    assert_eq!(
+        row["usage_flags"],
+        json!([]),
+        "echo has a price, and it is 0: {row}"
+    );
+    let streamed = node
+        .client(&key)
+        .stream_chat(&chat_streamed("echo"))
+        .await
+        .collect()
+        .await;
+    assert!(streamed.whole().contains("say hi"));
+    let list = node.client(&key).get("/v1/models").await.json();
+    assert!(
+        list["data"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|model| model["id"] == "echo"),
+        "{list}"
+    );
+    assert_eq!(node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn the_key_is_printed_once_with_a_ready_command_before_the_listening_line() {
+    let mut node = bare().start().await;
+    let lines = node.logs();
+    let key = node.minted_key();
+    let place = |text: &str| lines.iter().position(|line| line.contains(text));
+    let printed = place(&key).expect("the key");
+
+    assert!(printed < place("listening addr=").expect("the line"), "{lines:?}");
+    let curl = place("curl http://").expect("a command");
+    assert!(
+        lines[curl].contains(&format!("{}/v1/chat/completions", node.addr())),
+        "{lines:?}"
+    );
+    let command = lines[curl..]
+        .iter()
+        .take(4)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert!(
+        command.contains(&key) && command.contains("\"model\": \"echo\""),
+        "{command}"
+    );
+    assert_eq!(node.stop().await, Some(0));
+
+    node.restart().await;
+    let again = node.logs()[lines.len()..].join("\n");
+    assert!(!again.contains("sk-"), "{again}");
+    assert_eq!(
+        node.client(&key)
+            .post_chat(&json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]}))
+            .await
+            .status,
+        200
+    );
+    assert_eq!(node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn generated_secrets_are_for_the_owner_alone() {
+    let node = bare().start().await;
+    let secrets = node.data_dir().join("secrets");
+    let mut files = Vec::new();
+    if secrets.is_dir() {
+        files.extend(
+            std::fs::read_dir(&secrets)
+                .expect("the secrets")
+                .map(|entry| entry.expect("a file").path()),
+        );
+    } else {
+        files.push(secrets);
+    }
+
+    assert!(!files.is_empty());
+    for file in files {
+        let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+}
+
+#[tokio::test]
+async fn a_models_file_leaves_the_demo_model_out_unless_it_is_asked_for() {
+    let upstream = Upstream::start();
+    let models = [harness::Model::new("m").leg(&upstream, 0)];
+    for (demo, expected) in [(false, json!(["m"])), (true, json!(["m", "echo"]))] {
+        let mut builder = Node::builder().models(&models);
+        if demo {
+            builder = builder.setting("demo", true);
+        }
+        let node = builder.start().await;
+        let list = node.client(harness::CALLER_KEY).get("/v1/models").await.json();
+        let ids: Vec<_> = list["data"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|model| model["id"].clone())
+            .collect();
+        assert_eq!(json!(ids), expected, "demo: {demo}");
+        assert!(!node.logs().join("\n").contains("curl"), "the catalogue has keys");
+    }
+}

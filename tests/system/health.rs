@@ -1,0 +1,206 @@
+//! What balancers and operators ask: health, readiness, where calls go, and what is counted.
+
+use harness::{ADMIN_KEY, Answer, Behaviour, CALLER_KEY, Node, OPERATOR_KEY, Scene, chat, refusing_addr};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_node_that_can_serve_is_healthy_and_ready_without_a_key() {
+    let scene = Scene::start().await;
+    let nobody = scene.client.with_key("");
+
+    let health = nobody.get("/health").await;
+
+    assert_eq!(health.status, 200, "{}", health.text());
+    let body = health.json();
+    for (field, value) in [
+        ("status", json!("healthy")),
+        ("database_configured", json!(true)),
+        ("database_connected", json!(true)),
+        ("bus_connected", json!(true)),
+        ("routes_configured", json!(2)),
+    ] {
+        assert_eq!(body[field], value, "{field}: {body}");
+    }
+    assert!(body["version"].is_string() && body["node"].is_string(), "{body}");
+    for path in ["/health/ready", "/health/ready?strict=1"] {
+        let ready = nobody.get(path).await;
+        assert_eq!(
+            (ready.status, &ready.json()["status"]),
+            (200, &json!("ready")),
+            "{path}: {}",
+            ready.text()
+        );
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_node_without_a_route_says_that_it_can_serve_nothing() {
+    let node = Node::builder().start().await;
+    let nobody = node.client("");
+
+    let health = nobody.get("/health").await;
+
+    assert_eq!(
+        (health.status, &health.json()["status"]),
+        (503, &json!("unhealthy")),
+        "{}",
+        health.text()
+    );
+    assert_eq!(health.json()["routes_configured"], 0);
+}
+
+#[tokio::test]
+async fn the_deep_health_shows_circuits_to_those_who_run_the_platform_alone() {
+    let scene = Scene::start_with(|node| node.env("CIRCUIT_FAILURE_THRESHOLD", "3")).await;
+    let deep = |key: &str| {
+        let client = scene.client.with_key(key);
+        async move { client.get("/health/deep").await }
+    };
+    assert_eq!((deep("").await.status, deep(CALLER_KEY).await.status), (401, 403));
+    assert_eq!(
+        (deep(OPERATOR_KEY).await.status, deep(ADMIN_KEY).await.status),
+        (200, 200)
+    );
+    scene.o1.default(Behaviour::error(500, "no"));
+    for _ in 0..3 {
+        assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+    }
+
+    let body = deep(OPERATOR_KEY).await.json();
+
+    let row = scene.node.wait_rows("outcome=ok", 3).await.remove(0);
+    let failed = row["attempts"][0]["endpoint_id"].as_str().expect("an endpoint");
+    let backends = body["endpoints"][failed]["backends"]
+        .as_object()
+        .expect("backends");
+    let (_, backend) = backends.iter().next().expect("one backend");
+    assert_eq!(
+        (&backend["circuit_state"], &backend["last_error_status"]),
+        (&json!("open"), &json!(500)),
+        "{body}"
+    );
+    assert_eq!(body["status"], "degraded", "{body}");
+    assert!(
+        !body.to_string().contains("http://"),
+        "addresses are not shown: {body}"
+    );
+    assert_eq!(
+        scene.client.get("/health").await.json()["status"],
+        "healthy",
+        "an upstream's fault is not the node's"
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn metrics_are_for_this_machine_alone_and_not_through_a_proxy_on_it() {
+    let scene = Scene::start().await;
+    assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+    let nobody = scene.client.with_key("");
+
+    let page = nobody.get("/metrics").await;
+
+    assert_eq!(page.status, 200);
+    for header in ["x-forwarded-for", "forwarded", "x-real-ip", "via"] {
+        let answer = nobody.with_header(header, "for=10.0.0.1").get("/metrics").await;
+        assert_eq!(answer.status, 404, "{header}");
+    }
+    let text = page.text();
+    for name in [
+        "waybill_requests_total",
+        "waybill_request_duration_seconds",
+        "waybill_time_to_first_token_seconds",
+        "waybill_tokens_total",
+        "waybill_cost_nano_usd_total",
+        "waybill_attempts_total",
+        "waybill_circuit_state",
+        "waybill_limit_rejections_total",
+        "waybill_reservations_open",
+        "waybill_spool_bytes",
+        "waybill_spool_oldest_seconds",
+        "waybill_bus_connected",
+        "waybill_config_revision",
+        "waybill_ledger_lag_events",
+        "process_resident_memory_bytes",
+    ] {
+        assert!(text.contains(name), "{name} is not counted");
+    }
+    assert!(
+        text.contains("outcome=\"ok\"") && text.contains("model=\"m\""),
+        "{text}"
+    );
+    for word in ["acme", "alice", "caller"] {
+        assert!(!text.contains(word), "{word} is a label");
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn labels_of_metrics_do_not_grow_with_what_callers_send() {
+    let scene = Scene::start().await;
+    for number in 0..30 {
+        assert_eq!(
+            scene
+                .client
+                .post_chat(&chat(&format!("made-up-{number}")))
+                .await
+                .status,
+            404
+        );
+    }
+
+    assert!(!scene.node.metrics().await.contains("made-up"));
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_admin_listener_takes_management_and_metrics_off_the_main_one() {
+    let admin = refusing_addr();
+    let node = Node::builder()
+        .arg("--admin-listen")
+        .arg(&admin.to_string())
+        .start()
+        .await;
+    let (main, admin) = (node.client(OPERATOR_KEY), node.client(OPERATOR_KEY).at(admin));
+
+    for path in [
+        "/metrics",
+        "/api/v1/logs",
+        "/api/v1/usage",
+        "/api/v1/tenant/api-keys",
+    ] {
+        assert_eq!(
+            (main.get(path).await.status, admin.get(path).await.status),
+            (404, 200),
+            "{path}"
+        );
+    }
+    assert_eq!(admin.get("/v1/models").await.status, 404);
+    assert_eq!(main.get("/v1/models").await.status, 200);
+}
+
+#[tokio::test]
+async fn routing_is_for_those_who_run_the_platform_unless_it_is_public() {
+    let closed = Scene::start().await;
+    let open = Scene::start_with(|node| node.setting("public_routing", true)).await;
+    let routing = |scene: &Scene, key: &str| {
+        let client = scene.client.with_key(key);
+        async move { client.get("/routing").await }
+    };
+    let status = |answer: Answer| answer.status;
+
+    assert_eq!(status(routing(&closed, "").await), 401);
+    assert_eq!(status(routing(&closed, CALLER_KEY).await), 403);
+    assert_eq!(status(routing(&closed, OPERATOR_KEY).await), 200);
+    let public = routing(&open, "").await;
+    assert_eq!(public.status, 200);
+    assert_eq!(
+        public.json()["routes"]["m"].as_array().map(Vec::len),
+        Some(2),
+        "{}",
+        public.text()
+    );
+    closed.finish().await;
+    open.finish().await;
+}
