@@ -285,3 +285,60 @@ fn create(path: &Path) -> io::Result<File> {
 fn path(dir: &Path, suffix: &str, ordinal: u64, first: u64) -> PathBuf {
     dir.join(format!("{ordinal:010}-{first:020}{suffix}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(dir: &Path) -> Files<()> {
+        Files::open(dir, ".seg", 1_000, (VecDeque::new(), true), 1).expect("open")
+    }
+
+    #[test]
+    fn after_a_write_that_failed_nothing_of_it_is_there_and_the_next_one_succeeds() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut files = files(dir.path());
+        files.append(b"one", 1).expect("append");
+        // A handle that can neither write nor cut off, as on a disk that has gone bad.
+        let path = path(dir.path(), ".seg", 1, 1);
+        files.newest = Arc::new(File::open(&path).expect("open"));
+
+        assert!(files.append(b"two", 2).is_err());
+        let place = files.append(b"three", 2).expect("another file");
+
+        assert_eq!(
+            place,
+            Place {
+                ordinal: 2,
+                offset: 0
+            }
+        );
+        assert_eq!((files.bytes(), files.row().len()), (8, 2));
+        assert_eq!(std::fs::read(path).expect("read"), b"one");
+    }
+
+    #[test]
+    fn a_file_is_closed_at_its_size_and_the_oldest_is_dropped_but_never_the_newest() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut files = files(dir.path());
+        for sequence in 1..=4 {
+            files.append(&[b'x'; 600], sequence).expect("append");
+        }
+        let listed = list(dir.path(), ".seg").expect("list");
+        let numbers: Vec<_> = listed
+            .iter()
+            .map(|(ordinal, first, _)| (*ordinal, *first))
+            .collect();
+        assert_eq!(numbers, [(1, 1), (2, 3)]);
+        assert_eq!(files.holding(2).map(|(ordinal, ..)| ordinal), Some(1));
+        assert_eq!(files.holding(9).map(|(ordinal, ..)| ordinal), Some(2));
+
+        files.drop_oldest();
+        files.drop_oldest();
+
+        assert_eq!(
+            (files.bytes(), list(dir.path(), ".seg").expect("list").len()),
+            (1_200, 1)
+        );
+    }
+}

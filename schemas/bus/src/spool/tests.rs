@@ -279,3 +279,31 @@ async fn the_reader_is_woken_when_there_is_more() {
     }
     assert_eq!(spool.read(1, 10).expect("read").len(), 1);
 }
+
+#[test]
+fn a_reader_beside_the_writer_misses_nothing_where_files_change() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (spool, _) = open_with(Options {
+        bytes_max: 64 << 10,
+        ..options(dir.path())
+    });
+    let mut read: Vec<u64> = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..500 {
+                serve(&spool);
+            }
+        });
+        while read.len() < 500 {
+            let from = read.last().map_or(1, |last| last + 1);
+            let more = spool.read(from, 50).expect("read");
+            if more.is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            read.extend(more.into_iter().map(|(sequence, _)| sequence));
+            spool.trim(read.last().map_or(0, |last| last.saturating_sub(10)));
+        }
+    });
+    assert!(read.into_iter().eq(1..=500));
+    assert!(spool.gauges().bytes <= 64 << 10);
+}
