@@ -26,7 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for the log to take what is left.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Publishes until `shutdown`, then what is left within [`FAREWELL`]. Failures of the bus are retried without
+/// Publishes until `shutdown`, then what is left within two seconds. Failures of the bus are retried without
 /// end; what a shutdown leaves behind is published at the next start.
 pub async fn run(
     spool: Spool,
