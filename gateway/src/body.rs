@@ -197,7 +197,7 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         bytes_max: 10,
-        pause_max: Duration::from_secs(60),
+        pause_max: Duration::from_mins(1),
     };
 
     fn pieces(pieces: &'static [&'static str]) -> Body {

@@ -225,11 +225,11 @@ mod tests {
         let slot = open.open(accepted(), None);
         let context = Context::from_waker(futures_util::task::noop_waker_ref());
         slot.handed(Instant::now());
-        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::advance(Duration::from_mins(1)).await;
 
         assert!(slot.stalled(Instant::now(), 60_000));
         assert!(!slot.waiting(&context));
-        tokio::time::advance(Duration::from_secs(600)).await;
+        tokio::time::advance(Duration::from_mins(10)).await;
 
         assert!(!slot.stalled(Instant::now(), 60_000));
     }

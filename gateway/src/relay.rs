@@ -233,12 +233,17 @@ impl Live {
             }
         });
         let heard = timeout(FAREWELL, farewell.catch_unwind()).await;
-        let mut report = heard
-            .ok()
-            .and_then(Result::ok)
-            .map_or_else(unheard, |end| end.report);
+        let mut report = match heard {
+            Ok(Ok(end)) => end.report,
+            Ok(Err(_)) | Err(_) => unheard(Outcome::ClientGone),
+        };
         report.delivered.content &= self.progress.handed;
         self.settle(report, true);
+    }
+
+    /// Ends a request that panicked: its session is not touched again.
+    fn give_up(&self) {
+        self.settle(unheard(Outcome::UpstreamError), false);
     }
 }
 
@@ -248,20 +253,24 @@ impl Drop for Running {
             return;
         };
         let leaving = live.state.leaving.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            leaving.spawn_on(live.leave(), &runtime);
-        } else {
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if std::thread::panicking() => {
+                drop(leaving.spawn_on(async move { live.give_up() }, &runtime))
+            }
+            Ok(runtime) => drop(leaving.spawn_on(live.leave(), &runtime)),
             // No runtime, no session: the process ends, and the next start finds the intent.
-            warn!(request.id = %live.slot.accepted.request_id, "a request is left to the next start");
+            Err(_) => {
+                warn!(request.id = %live.slot.accepted.request_id, "a request is left to the next start");
+            }
         }
     }
 }
 
-/// The report of a session that said nothing after its cancel.
-fn unheard() -> Report {
-    warn!("a canceled session did not report");
+/// The report of a session that gave none.
+fn unheard(outcome: Outcome) -> Report {
+    warn!(outcome = outcome.as_str(), "a session ended without a report");
     Report {
-        outcome: Outcome::ClientGone,
+        outcome,
         failure: None,
         attempts: Vec::new(),
         served: None,

@@ -1,0 +1,12 @@
+//! The whole gateway over real sockets, the embedded bus and a scripted router: what callers see, and what the spool
+//! holds afterwards.
+
+#![expect(clippy::expect_used, reason = "a test suite")]
+
+mod answers;
+mod ends;
+mod leaving;
+mod manage;
+mod refusals;
+mod scene;
+mod script;

@@ -1,0 +1,311 @@
+//! A running gateway on a free port with model `m`, tenant `acme` and a few keys, and a caller that speaks HTTP by hand.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::clock::{Clock as _, SystemClock};
+use bus::embedded::{Embedded, Options as BusOptions};
+use bus::follow::{self, CatalogView};
+use bus::mint::Mint;
+use bus::spool::{Durability, Options, Spool};
+use bus::{Expected, Kv as _};
+use gateway::key::{Grant, record};
+use gateway::{Config, Ports, caller, metrics};
+use prometheus_client::registry::Registry;
+use schemas::catalog::{Modalities, Model, Origin, Role, Route, Tenant, key_key, model_key, tenant_key};
+use schemas::event::request::RequestSettled;
+use schemas::id::{EndpointId, ModelName, NodeId, PoolName, TenantId};
+use schemas::money::Price;
+use schemas::secret::Secret;
+use schemas::subject;
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::script::Script;
+
+pub(crate) const CALLER: &str = "sk-caller-of-acme-0001";
+pub(crate) const ADMIN: &str = "sk-admin-of-acme-00001";
+pub(crate) const OPERATOR: &str = "sk-operator-of-all-001";
+const SECRET: &[u8] = b"a secret of the deployment";
+
+/// A body for model `m`.
+pub(crate) const PLAIN: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
+/// The same, streamed.
+pub(crate) const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+
+/// A running gateway.
+pub(crate) struct Scene {
+    pub(crate) addr: SocketAddr,
+    pub(crate) script: Arc<Script>,
+    pub(crate) spool: Spool,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) tasks: JoinSet<()>,
+    _dir: TempDir,
+}
+
+impl Scene {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let clock = Arc::new(SystemClock::new());
+        let mint = Arc::new(Mint::new().expect("randomness"));
+        let options = Options {
+            dir: dir.path().join("spool"),
+            cluster: "test".to_owned(),
+            bytes_max: 1 << 30,
+            durability: Durability::Process,
+        };
+        let (spool, _) = Spool::open(options, clock.clone(), mint.clone()).expect("a spool");
+        let bus =
+            Embedded::open(&dir.path().join("bus"), BusOptions::default(), clock.clone()).expect("a bus");
+        seed(&bus, &mint).await;
+        let shutdown = CancellationToken::new();
+        let catalog = CatalogView::default();
+        let ready = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let following = follow::run(
+            bus.clone(),
+            catalog.clone(),
+            ready.clone(),
+            CancellationToken::new(),
+        );
+        tasks.spawn(async move { following.await.expect("a watch") });
+        ready.cancelled().await;
+        let script = Arc::new(Script::default());
+        let mut registry = Registry::default();
+        let metrics = metrics::Metrics::register(&mut registry);
+        let ports = Ports {
+            bus: bus.clone(),
+            kv: bus,
+            dispatcher: script.clone(),
+            catalog,
+            spool: spool.clone(),
+            clock,
+            mint,
+            registry: Arc::new(registry),
+        };
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut config = Config::new(listen, NodeId::from("n1"), Secret::new(SECRET.to_vec()));
+        change(&mut config);
+        let gateway = gateway::bind(config, ports, metrics).await.expect("a gateway");
+        let addr = gateway.local_addr();
+        let stop = shutdown.clone();
+        tasks.spawn(async move {
+            gateway::run(gateway, stop, CancellationToken::new())
+                .await
+                .expect("a run");
+        });
+        Self {
+            addr,
+            script,
+            spool,
+            shutdown,
+            tasks,
+            _dir: dir,
+        }
+    }
+
+    /// Sends a request by hand and reads the answer to the end of the connection.
+    pub(crate) async fn raw(&self, request: &[u8]) -> Answer {
+        let mut socket = self.connect().await;
+        socket.write_all(request).await.expect("write");
+        let mut bytes = Vec::new();
+        let read = socket.read_to_end(&mut bytes);
+        let _ = timeout(Duration::from_secs(10), read)
+            .await
+            .expect("an end in time");
+        Answer::parse(&bytes)
+    }
+
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.addr).await.expect("connect")
+    }
+
+    /// Calls with a key, closing afterwards.
+    pub(crate) async fn call(&self, line: &str, key: &str, body: &str) -> Answer {
+        self.raw(&request(line, key, "connection: close\r\n", body)).await
+    }
+
+    pub(crate) async fn chat(&self, body: &str) -> Answer {
+        self.call("POST /v1/chat/completions", CALLER, body).await
+    }
+
+    /// The waybills in the spool, once there are `count`.
+    pub(crate) async fn rows(&self, count: usize) -> Vec<RequestSettled> {
+        for _ in 0..400 {
+            let rows = self.events(subject::REQUEST_SETTLED);
+            if rows.len() >= count {
+                return rows;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{count} rows did not come");
+    }
+
+    /// The facts of a kind in the spool.
+    pub(crate) fn events<T: for<'de> Deserialize<'de>>(&self, kind: &str) -> Vec<T> {
+        let messages = self.spool.read(1, 512).expect("read");
+        let envelopes = messages
+            .iter()
+            .map(|(_, message)| serde_json::from_slice::<Value>(&message.payload).expect("an envelope"));
+        let of_kind = envelopes.filter(|envelope| envelope["type"] == kind);
+        of_kind
+            .map(|envelope| serde_json::from_value(envelope["data"].clone()).expect("a fact"))
+            .collect()
+    }
+}
+
+/// A request by hand.
+pub(crate) fn request(line: &str, key: &str, headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "{line} HTTP/1.1\r\nhost: waybill\r\nauthorization: Bearer {key}\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+    /// The framing of a chunked body came to its end.
+    pub(crate) complete: bool,
+}
+
+impl Answer {
+    fn parse(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let (head, rest) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0);
+        let head = head.to_ascii_lowercase();
+        let (body, complete) = if head.contains("transfer-encoding: chunked") {
+            dechunk(rest)
+        } else {
+            (rest.to_owned(), true)
+        };
+        Self {
+            status,
+            head,
+            body,
+            complete,
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines
+            .filter(|(own, _)| *own == name)
+            .map(|(_, value)| value)
+            .next()
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().expect("a code").to_owned()
+    }
+}
+
+fn dechunk(mut rest: &str) -> (String, bool) {
+    let mut body = String::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a chunk's size");
+        if size == 0 {
+            return (body, true);
+        }
+        body.push_str(&after[..size.min(after.len())]);
+        rest = after.get(size + 2..).unwrap_or("");
+    }
+    (body, false)
+}
+
+async fn seed(bus: &Embedded, mint: &Mint) {
+    let put = |key: String, value: Vec<u8>| async move {
+        bus.put(subject::CATALOG_BUCKET, &key, value.into(), Expected::Any)
+            .await
+            .expect("put");
+    };
+    for name in ["acme", "default"] {
+        let tenant = Tenant {
+            id: TenantId::from(name),
+            origin: Origin::File,
+        };
+        put(tenant_key(&tenant.id), serde_json::to_vec(&tenant).expect("json")).await;
+    }
+    for (text, name, tenant, role) in [
+        (CALLER, "caller", "acme", Role::Free),
+        (ADMIN, "admin", "acme", Role::Admin),
+        (OPERATOR, "operator", "default", Role::Operator),
+    ] {
+        let grant = Grant {
+            name: name.into(),
+            tenant: TenantId::from(tenant),
+            user: None,
+            role,
+            models: None,
+            expires_at: None,
+        };
+        let key = record(mint, text, grant, Origin::File, SystemClock::new().now());
+        let place = key_key(&caller::digest(SECRET, text));
+        put(place, serde_json::to_vec(&key).expect("json")).await;
+    }
+    for (name, required_role) in [("m", Role::Free), ("org/staff", Role::Internal)] {
+        let model = model(name, required_role);
+        put(model_key(&model.id), serde_json::to_vec(&model).expect("json")).await;
+    }
+}
+
+fn model(name: &str, required_role: Role) -> Model {
+    let route = Route {
+        endpoint_id: EndpointId::new(format!("{name}:o1")),
+        upstream_model: "up".into(),
+        priority: 0,
+        weight_micro: 1_000_000,
+        pool: PoolName::from("default"),
+        context_length: 8_192,
+        input_modalities: Modalities::TEXT,
+        price: Some(Price {
+            input: 2_000_000_000,
+            output: 8_000_000_000,
+            ..Price::default()
+        }),
+    };
+    Model {
+        id: ModelName::from(name),
+        name: name.into(),
+        aliases: vec![ModelName::new(format!("{name}-latest"))],
+        position: 0,
+        input_modalities: Modalities::TEXT,
+        output_modalities: Modalities::TEXT,
+        quantization: "fp8".into(),
+        context_length: 8_192,
+        max_output_length: 4_096,
+        supports_tools: true,
+        supports_structured_output: false,
+        supported_params: vec!["temperature".to_owned()],
+        required_role,
+        tenants: None,
+        pricing: vec![("prompt".to_owned(), "2".to_owned())],
+        created_at: SystemClock::new().now(),
+        routes: vec![route],
+        origin: Origin::File,
+    }
+}
