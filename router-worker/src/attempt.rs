@@ -109,7 +109,9 @@ impl Call<'_> {
         } else {
             deadline(started, clocks.completion)
         };
-        timer.set(earlier(deadline(started, clocks.request), whole));
+        let first_byte = clocks.first_byte.filter(|_| self.streams());
+        let head = earlier(deadline(started, clocks.request), deadline(started, first_byte));
+        timer.set(earlier(head, whole));
         let answer = match self.send(credential, &mut timer).await {
             Ok(answer) => answer,
             Err(broken) => return broken.into(),
