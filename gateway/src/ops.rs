@@ -8,8 +8,9 @@ use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use schemas::catalog::{Catalog, Model};
+use schemas::circuit::CircuitState;
 use schemas::failure::{Failure, FailureCode};
-use schemas::query::{EndpointHealth, HealthAnswer};
+use schemas::query::{BackendHealth, EndpointHealth, HealthAnswer};
 use schemas::subject::QUERY_HEALTH;
 use serde::Serialize;
 
@@ -96,15 +97,9 @@ pub(crate) async fn deep(State(state): State<Shared>, arrival: Arrival, caller: 
     }
     let mut health = shallow(&state);
     let answer: Result<HealthAnswer, Failure> = ask(&state, QUERY_HEALTH, &(), HEALTH_WITHIN).await;
+    let told = answer.is_ok();
     let endpoints = answer.unwrap_or_default().endpoints;
-    let ill = |endpoint: &EndpointHealth| {
-        endpoint.availability < 0.9
-            || endpoint
-                .backends
-                .values()
-                .any(|backend| backend.circuit_state != schemas::circuit::CircuitState::Closed)
-    };
-    if health.status == "healthy" && endpoints.values().any(ill) {
+    if health.status == "healthy" && (!told || endpoints.values().any(is_ill)) {
         health.status = "degraded";
     }
     let named = endpoints
@@ -113,6 +108,15 @@ pub(crate) async fn deep(State(state): State<Shared>, arrival: Arrival, caller: 
     let endpoints = named.collect();
     let up = health.status != "unhealthy";
     with_status(json(&Deep { health, endpoints }), up)
+}
+
+/// Worn, cut off, or refusing our credential, which speaks for itself from the first time on.
+fn is_ill(endpoint: &EndpointHealth) -> bool {
+    let ill = |backend: &BackendHealth| {
+        let refused = matches!(backend.last_error_status, Some(401 | 407)) && backend.consecutive_failures > 0;
+        refused || backend.circuit_state != CircuitState::Closed
+    };
+    endpoint.availability < 0.9 || endpoint.backends.values().any(ill)
 }
 
 /// `GET /metrics` on the administrators' listener.
