@@ -26,7 +26,7 @@ pub(crate) fn check(files: &[File]) -> Vec<Finding> {
     let built = |line: &&str| constant(line).is_some_and(|name| events.contains(&format!("subject::{name}")));
     let present: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     for (fact, version) in read(SUBJECTS).lines().filter(built).flat_map(event_types) {
-        let path = format!("{GOLDEN}/{version}/{}.json", fact.replace('.', "_"));
+        let path = format!("{GOLDEN}/{version}/{fact}.json");
         if !present.contains(path.as_str()) {
             findings.push(Finding {
                 place: path,

@@ -209,7 +209,7 @@ fn an_event_without_golden_file_is_reported() {
         "schemas/src/event.rs",
         "//! Doc.\nKIND = subject::SETTLED; KIND = subject::AUDIT;\n",
     );
-    let example = file("schemas/tests/golden/v1/request_settled.json", "{}");
+    let example = file("schemas/tests/golden/v1/request.settled.json", "{}");
 
     let findings = golden::check(&[subjects, events, example]);
 
