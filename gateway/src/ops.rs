@@ -113,7 +113,8 @@ pub(crate) async fn deep(State(state): State<Shared>, arrival: Arrival, caller: 
 /// Worn, cut off, or refusing our credential, which speaks for itself from the first time on.
 fn is_ill(endpoint: &EndpointHealth) -> bool {
     let ill = |backend: &BackendHealth| {
-        let refused = matches!(backend.last_error_status, Some(401 | 407)) && backend.consecutive_failures > 0;
+        let refused =
+            matches!(backend.last_error_status, Some(401 | 407)) && backend.consecutive_failures > 0;
         refused || backend.circuit_state != CircuitState::Closed
     };
     endpoint.availability < 0.9 || endpoint.backends.values().any(ill)

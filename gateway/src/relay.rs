@@ -254,9 +254,12 @@ impl Drop for Running {
         };
         let leaving = live.state.leaving.clone();
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) if std::thread::panicking() => {
-                drop(leaving.spawn_on(async move { live.give_up() }, &runtime))
-            }
+            Ok(runtime) if std::thread::panicking() => drop(leaving.spawn_on(
+                async move {
+                    live.give_up();
+                },
+                &runtime,
+            )),
             Ok(runtime) => drop(leaving.spawn_on(live.leave(), &runtime)),
             // No runtime, no session: the process ends, and the next start finds the intent.
             Err(_) => {

@@ -136,7 +136,15 @@ async fn what_a_dead_process_left_open_is_settled_as_lost_by_the_next() {
         gateway::recover(&spool, recovered.orphans, chrono_tz::UTC, intent.started_at).expect("recovered");
 
     assert_eq!(count, 1);
-    let (_, message) = spool.read(1, 10).expect("read").remove(0);
+    // Readers see a record once it survives the machine.
+    let messages = loop {
+        let messages = spool.read(1, 10).expect("read");
+        if !messages.is_empty() {
+            break messages;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let (_, message) = &messages[0];
     let envelope: serde_json::Value = serde_json::from_slice(&message.payload).expect("an envelope");
     let row: RequestSettled = serde_json::from_value(envelope["data"].clone()).expect("a waybill");
     assert_eq!((row.request_id, row.outcome), (intent.request_id, Outcome::Lost));
