@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bus::dispatch::{Dispatch, End};
 use bytes::Bytes;
 use dialects::chat::usage::UsageFacts;
+use dialects::estimate;
 use schemas::circuit::Verdict;
 use schemas::command::Offer;
 use schemas::event::request::Attempt;
@@ -278,7 +279,7 @@ impl Request {
     fn end(&mut self, outcome: Outcome, failure: Option<Failure>, settled: Settled) -> Box<End> {
         let (usage, usage_flags) = settled
             .usage
-            .map(UsageFacts::normalize)
+            .map(|facts| self.completed(facts, settled.delivered).normalize())
             .map_or((None, Vec::new()), |(usage, flags)| (Some(usage), flags));
         Box::new(End {
             report: Report {
@@ -293,6 +294,20 @@ impl Request {
             tail: settled.tail,
             head: settled.head,
         })
+    }
+}
+
+impl Request {
+    /// Where an upstream told only a part of the usage, the rest is estimated and the figures are marked.
+    fn completed(&self, mut facts: UsageFacts, delivered: Delivered) -> UsageFacts {
+        facts.malformed |= facts.prompt_tokens.is_none() || facts.completion_tokens.is_none();
+        facts
+            .prompt_tokens
+            .get_or_insert(self.offer.requirements.prompt_tokens);
+        facts
+            .completion_tokens
+            .get_or_insert(estimate::bytes_tokens(delivered.output_bytes));
+        facts
     }
 }
 
