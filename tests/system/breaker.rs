@@ -134,6 +134,36 @@ async fn a_probe_that_never_reports_gives_way_after_a_cooldown() {
 }
 
 #[tokio::test]
+async fn plans_that_pass_a_recovering_upstream_by_leave_its_probe_to_others() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = Model::new("m").leg(&o1, 1).leg(&o2, 0);
+    let bend = |node: NodeBuilder| node.models(&[model]).env("CIRCUIT_COOLDOWN_SECONDS", COOLDOWN);
+    let scene = Scene::start_on(o1, o2, bend).await;
+    let at = endpoint("m", &scene.o1);
+    let operator = scene
+        .client
+        .with_key(OPERATOR_KEY)
+        .with_header("x-route-pin", &at);
+    scene.o1.default(Behaviour::error(500, "boom"));
+    for _ in 0..3 {
+        assert_eq!(operator.post_chat(&chat("m")).await.status, 502);
+    }
+    assert_eq!(circuit_level(&scene, &scene.o1).await, 2);
+    sleep(PAST_COOLDOWN).await;
+
+    let body = chat("m");
+    let passing = join_all((0..50).map(|_| scene.client.post_chat(&body))).await;
+    scene.o1.default(Behaviour::chat("again"));
+    scene.o2.script([Behaviour::error(500, "boom")]);
+    let probed = scene.client.post_chat(&body).await;
+
+    assert!(passing.iter().all(|answer| answer.status == 200));
+    assert_eq!((probed.status, probed.content()), (200, "again".to_owned()));
+    assert_eq!(circuit_level(&scene, &scene.o1).await, 0);
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn a_cooldown_of_nothing_never_gates() {
     let scene = one_leg_scene("0").await;
     scene.o1.default(Behaviour::error(500, "boom"));

@@ -8,7 +8,7 @@ use harness::{
 use serde_json::{Value, json};
 
 use crate::retries::tireless;
-use crate::rows::{assert_billed, assert_free, assert_row, chunk, endpoint, events, tried, tried_endpoints};
+use crate::rows::{assert_billed, assert_free, assert_row, endpoint, events, tried, tried_endpoints};
 
 #[tokio::test]
 async fn a_failure_before_content_is_hidden_by_the_fallback() {
@@ -347,20 +347,6 @@ async fn an_unknown_pin_is_refused_and_a_callers_pin_is_not_heard() {
     );
     assert_eq!(ignored.status, 200);
     assert_eq!((scene.o1.calls(), scene.o2.calls()), (1, 0));
-    scene.finish().await;
-}
-
-#[tokio::test]
-async fn an_error_of_null_beside_content_is_no_error() {
-    let scene = Scene::start().await;
-    let finished = crate::rows::finish(r#","error":null"#);
-    scene
-        .o1
-        .script([events(&[&chunk("fine", r#","error":null"#), &finished, "[DONE]"])]);
-
-    assert_eq!(stream(&scene).await.whole(), "fine");
-
-    assert_eq!(scene.o2.calls(), 0);
     scene.finish().await;
 }
 

@@ -77,7 +77,8 @@ pub(crate) fn text_estimate(text: &str) -> u64 {
 
 /// A streamed answer of exactly these events, each a `data:` line; the body ends with the connection.
 pub(crate) fn events(events: &[&str]) -> Behaviour {
-    let lines: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let lines = events.iter().map(|event| format!("data: {event}\n\n"));
+    let lines = lines.collect::<Vec<_>>().concat();
     Behaviour::raw(format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{lines}"
     ))

@@ -6,7 +6,8 @@ use harness::{Behaviour, End, Model, Scene, Then, Transcript, Upstream, chat_str
 use serde_json::json;
 
 use crate::rows::{
-    assert_billed, assert_free, assert_row, chunk, endpoint, events, prompt_estimate, text_estimate, tried,
+    assert_billed, assert_free, assert_row, chunk, endpoint, events, finish, prompt_estimate, text_estimate,
+    tried,
 };
 
 #[tokio::test]
@@ -126,7 +127,10 @@ async fn a_call_that_delivered_nothing_is_an_http_error_and_free() {
         Behaviour::chat("never").stop_after(0, Then::Cut),
         Behaviour::closed(),
     ] {
-        scene.o1.script([behaviour, Behaviour::chat("good")]);
+        // A request on a connection that served before may be sent twice; these are to be the first.
+        scene
+            .o1
+            .script([behaviour, Behaviour::chat("good").close_after_response()]);
         let streamed = stream(&scene).await;
         stream(&scene).await.whole();
 
@@ -276,6 +280,20 @@ async fn a_caller_over_http2_gets_the_same_streams() {
     assert_eq!(whole.whole(), "one two");
     assert_billed(&scene.row(whole.request_id()).await, 9, 20, 178_000);
     assert_interrupted(&broken, "over HTTP/2");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_error_of_null_beside_content_is_no_error() {
+    let scene = Scene::start().await;
+    let finished = finish(r#","error":null"#);
+    scene
+        .o1
+        .script([events(&[&chunk("fine", r#","error":null"#), &finished, "[DONE]"])]);
+
+    assert_eq!(stream(&scene).await.whole(), "fine");
+
+    assert_eq!(scene.o2.calls(), 0);
     scene.finish().await;
 }
 

@@ -194,7 +194,7 @@ async fn a_usage_of_null_after_a_figure_does_not_take_it_back() {
 }
 
 #[tokio::test]
-async fn odd_numbers_are_brought_into_range_and_marked() {
+async fn odd_numbers_are_brought_into_range_or_estimated_and_marked() {
     let scene = Scene::start().await;
     let cases = [
         (
@@ -231,6 +231,16 @@ async fn odd_numbers_are_brought_into_range_and_marked() {
             r#"{"prompt_tokens":9,"completion_tokens":20,"total_tokens":31}"#,
             [9, 0, 0, 20, 0],
             json!(["total_mismatch"]),
+        ),
+        (
+            r#"{"prompt_tokens":null,"completion_tokens":20}"#,
+            [prompt_estimate(), 0, 0, 20, 0],
+            json!(["malformed"]),
+        ),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":"many"}"#,
+            [9, 0, 0, text_estimate("a"), 0],
+            json!(["malformed"]),
         ),
     ];
     for (usage, counts, flags) in cases {
