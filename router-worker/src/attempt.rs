@@ -166,7 +166,7 @@ impl Call<'_> {
         loop {
             match wait(self.relay, timer, |context| body.poll_next(context)).await {
                 Ok(Ok(Some(piece))) if told.len() + piece.len() <= ERROR_BYTES_MAX => {
-                    told.extend_from_slice(&piece)
+                    told.extend_from_slice(&piece);
                 }
                 Err(Interruption::Stopped(stop)) => return Ending::Stopped(stop),
                 _ => break,
@@ -179,7 +179,7 @@ impl Call<'_> {
             status,
             "an upstream refused a request"
         );
-        Ending::Failed(Fault::Refused(refusal))
+        Ending::Failed(Fault::from(refusal))
     }
 
     /// Reads a body to its end. `on_bytes` is called with the timer for each piece.

@@ -74,7 +74,7 @@ impl Circuits {
         let pass = if bypass {
             Pass::Plain
         } else {
-            self.change(&entry, |circuit, now_ms| circuit.begin(now_ms))?
+            self.change(&entry, Circuit::begin)?
         };
         Some(Claim {
             circuits: self,

@@ -76,11 +76,11 @@ pub struct Clocks {
 impl Default for Clocks {
     fn default() -> Self {
         Self {
-            request: Some(Duration::from_secs(120)),
-            completion: Some(Duration::from_secs(600)),
+            request: Some(Duration::from_mins(2)),
+            completion: Some(Duration::from_mins(10)),
             first_byte: None,
-            stream_idle: Some(Duration::from_secs(180)),
-            stream_request: Some(Duration::from_secs(3_600)),
+            stream_idle: Some(Duration::from_mins(3)),
+            stream_request: Some(Duration::from_hours(1)),
         }
     }
 }

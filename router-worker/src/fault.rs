@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     /// One of our clocks ended it.
     TimedOut,
     /// The upstream said no.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// The upstream pointed elsewhere, where no credential of ours goes.
     Redirected,
     /// The answer ended before its end.
@@ -102,6 +102,12 @@ impl Refusal {
             retry_after_seconds: None,
             told: Some(told),
         }
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
     }
 }
 

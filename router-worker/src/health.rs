@@ -81,9 +81,9 @@ fn of_endpoint(catalog: &Catalog, endpoint: &Endpoint, circuits: &Circuits) -> E
             .iter()
             .filter(|route| route.endpoint_id == endpoint.id)
             .peekable();
-        let routed = routes.peek().is_some();
-        let weightless = routed && routes.all(|route| route.weight_micro == 0);
-        if weightless || (routed && endpoint.disabled) {
+        let any = routes.peek().is_some();
+        let weightless = any && routes.all(|route| route.weight_micro == 0);
+        if weightless || (any && endpoint.disabled) {
             excluded_from_models.push(model.id.clone());
         }
         if weightless && !exclusion_reasons.iter().any(|reason| reason == CONFIGURED_ZERO) {
@@ -107,5 +107,47 @@ const fn never_attempted() -> BackendHealth {
         consecutive_failures: 0,
         last_error_status: None,
         engine: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::id::{BackendId, EndpointId};
+
+    use crate::testing::{Act, PLAIN, Scene, Server, config, endpoint, model, response, route};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn health_tells_circuits_availability_and_why_routes_are_left_out() {
+        let failing = response("503 Service Unavailable", "application/json", b"{}");
+        let server = Server::always(vec![Act::Send(failing)]).await;
+        let mut off = endpoint("off", &["http://u"]);
+        off.disabled = true;
+        let endpoints = [
+            endpoint("bad", &[&server.url(), "http://127.0.0.1:9"]),
+            off,
+            endpoint("zero", &["http://u"]),
+        ];
+        let mut routes = vec![route("bad", 0), route("off", 0), route("zero", 0)];
+        routes[2].weight_micro = 0;
+        let scene = Scene::new(config(), &endpoints, &model(routes)).await;
+        scene.call(PLAIN).await;
+
+        let shared = &scene.router.shared;
+        let answer = health(&shared.catalog.load(), &shared.circuits);
+
+        let of = |id: &str| &answer.endpoints[&EndpointId::from(id)];
+        let first = &of("bad").backends[&BackendId::from("bad#0")];
+        assert_eq!(
+            (first.consecutive_failures, first.last_error_status),
+            (1, Some(503))
+        );
+        assert_eq!(first.circuit_state, CircuitState::Closed);
+        assert!((of("bad").availability - 0.9).abs() < 1e-9);
+        assert!(of("bad").excluded_from_models.is_empty());
+        assert_eq!(of("off").exclusion_reasons, [PROVIDER_DISABLED]);
+        assert_eq!(of("zero").exclusion_reasons, [CONFIGURED_ZERO]);
+        assert_eq!(of("zero").excluded_from_models.len(), 1);
     }
 }

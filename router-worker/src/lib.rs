@@ -86,15 +86,16 @@ impl Router {
     /// Sets up the upstream clients; connects to nothing.
     pub fn new(config: Config, ports: Ports<'_>) -> Result<Self, Error> {
         let (spool, clock) = (ports.spool, Arc::clone(&ports.clock));
-        let parts = Parts {
+        let witness: Witness = Box::new(move |changed| spool_change(&spool, clock.as_ref(), changed));
+        let given = Parts {
             catalog: ports.catalog,
             credentials: ports.credentials,
             clock: ports.clock,
             mint: ports.mint,
             metrics: Metrics::register(ports.registry),
-            witness: Box::new(move |changed| spool_change(&spool, clock.as_ref(), changed)),
+            witness,
         };
-        Self::assemble(config, parts)
+        Self::assemble(config, given)
     }
 
     fn assemble(config: Config, parts: Parts) -> Result<Self, Error> {

@@ -159,7 +159,7 @@ impl Request {
             let fault = match ending {
                 Ending::Failed(fault) if !meter.committed => fault,
                 ending => {
-                    return Left::Ended(self.conclude(candidate, claim, ending, meter));
+                    return Left::Ended(self.conclude(candidate, claim, ending, &meter));
                 }
             };
             let rotates = place < last && self.trail.rotates(&fault) && self.may_go_on(shared);
@@ -235,7 +235,7 @@ impl Request {
         candidate: &Candidate,
         claim: Claim<'_>,
         ending: Ending,
-        meter: Meter,
+        meter: &Meter,
     ) -> Box<End> {
         let served = Served {
             endpoint_id: candidate.endpoint.id.clone(),

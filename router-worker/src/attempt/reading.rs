@@ -30,10 +30,7 @@ pub(super) struct Reading<'a> {
     manner: Manner<'a>,
     framer: Framer,
     output: Output,
-    /// Something generated, or an end, was read.
-    begun: bool,
-    /// Something generated was read.
-    content: bool,
+    stage: Stage,
     /// A data event came with the last piece.
     progressed: bool,
     /// The end mark was read.
@@ -43,6 +40,17 @@ pub(super) struct Reading<'a> {
     /// Bytes of generated text in the output not yet taken.
     output_bytes: u64,
     dropped: u64,
+}
+
+/// How far a stream has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Stage {
+    /// Nothing was generated: all is held.
+    Held,
+    /// A choice ended without anything generated.
+    Ended,
+    /// Something was generated.
+    Content,
 }
 
 /// What is to be sent, gathered without a copy where one event is all.
@@ -86,8 +94,7 @@ impl<'a> Reading<'a> {
             framer: Framer::new(manner.event_bytes_max),
             manner,
             output: Output::default(),
-            begun: false,
-            content: false,
+            stage: Stage::Held,
             progressed: false,
             done: false,
             finished_choices: 0,
@@ -117,7 +124,7 @@ impl<'a> Reading<'a> {
 
     /// What the caller is to get now, and the bytes of generated text in it; `None` while all is held.
     pub(super) fn take(&mut self) -> Option<(Bytes, u64)> {
-        if !self.begun || self.output.len() == 0 {
+        if !self.begun() || self.output.len() == 0 {
             return None;
         }
         Some((self.output.take(), std::mem::take(&mut self.output_bytes)))
@@ -129,13 +136,13 @@ impl<'a> Reading<'a> {
     }
 
     /// Something generated, or the end of a choice, was read.
-    pub(super) const fn begun(&self) -> bool {
-        self.begun
+    pub(super) fn begun(&self) -> bool {
+        self.stage > Stage::Held
     }
 
     /// Something generated was read.
-    pub(super) const fn content(&self) -> bool {
-        self.content
+    pub(super) fn content(&self) -> bool {
+        self.stage == Stage::Content
     }
 
     /// Choices that have ended.
@@ -176,14 +183,17 @@ impl<'a> Reading<'a> {
             self.usage = Some(usage);
         }
         if let Some(error) = chunk.error.take() {
-            return Err(Fault::Refused(Refusal::inside(error)));
+            return Err(Fault::from(Refusal::inside(error)));
         }
         if chunk.finish.is_some_and(chunk::Finish::failed) {
             return Err(Fault::Unusable(Unusable::Aborted));
         }
         self.finished_choices += chunk.finished_choices;
-        self.content |= chunk.content;
-        self.begun |= chunk.content || chunk.finish.is_some();
+        if chunk.content {
+            self.stage = Stage::Content;
+        } else if chunk.finish.is_some() && self.stage == Stage::Held {
+            self.stage = Stage::Ended;
+        }
         self.output_bytes += u64::try_from(chunk.output_bytes).unwrap_or(u64::MAX);
         if self.manner.include_usage || !chunk::usage_only(&chunk) {
             self.pass(event, &chunk);
@@ -229,7 +239,7 @@ impl<'a> Reading<'a> {
     }
 
     fn check_held(&self) -> Result<(), Fault> {
-        if !self.begun && self.output.len() > HELD_BYTES_MAX {
+        if !self.begun() && self.output.len() > HELD_BYTES_MAX {
             return Err(Fault::Unusable(Unusable::TooLarge));
         }
         Ok(())

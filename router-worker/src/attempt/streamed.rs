@@ -1,17 +1,18 @@
 //! A streamed answer: held until its first content, then relayed piece by piece under its clocks. After
 //! content it ends whole, with the end mark, or it is broken and never made to look whole.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use bus::dispatch::Frame;
 use bytes::Bytes;
 use dialects::skim::{Limits, skim_chat};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::config::Clocks;
 use crate::fault::{Fault, Unusable};
 use crate::metrics::Dropped;
-use crate::upstream::Answer;
+use crate::upstream::{Answer, Body};
 
 use super::clocks::{Interruption, Timer, deadline, earlier, wait};
 use super::reading::{Manner, Reading};
@@ -21,6 +22,9 @@ use super::{Call, Ending, Meter, head, is_json, unstreamed};
 const END_MARK: &[u8] = b"data: [DONE]\n\n";
 /// How long usage and the end mark are awaited once every choice has ended.
 const USAGE_WAIT: Duration = Duration::from_secs(1);
+/// How long they are awaited for the books alone, after the caller has left: less than his departure may
+/// keep the upstream busy.
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(800);
 
 /// Relays the answer until its end.
 pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, started: Instant) -> Ending {
@@ -49,7 +53,12 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
             }
             Ok(Ok(None)) => (reading.finish().and_then(|()| ended(call, &reading)), false),
             Ok(Err(error)) => (Err(call.body_fault(&error)), false),
-            Err(Interruption::Stopped(stop)) => break Ending::Stopped(stop),
+            Err(Interruption::Stopped(stop)) => {
+                if ended(call, &reading).is_ok() {
+                    last_words(&mut body, &mut reading).await;
+                }
+                break Ending::Stopped(stop);
+            }
             Err(Interruption::TimedOut) => match ended(call, &reading) {
                 Err(_) if patience.other_choices_run() => (Ok(()), true),
                 ended => (ended.map_err(|_| Fault::TimedOut), false),
@@ -70,6 +79,22 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         .metrics
         .dropped(Dropped::Malformed, reading.take_dropped());
     ending
+}
+
+/// Reads the usage of an answer that is complete but for it, when nobody is left to hear the rest.
+async fn last_words(body: &mut Body, reading: &mut Reading<'_>) {
+    let heard = async {
+        while reading.usage().is_none() && !reading.done() {
+            let Ok(Some(piece)) = poll_fn(|context| body.poll_next(context)).await else {
+                break;
+            };
+            if reading.push(piece).is_err() {
+                break;
+            }
+        }
+    };
+    // Without them the books hold an estimate.
+    let _ = timeout(LAST_WORDS_WAIT, heard).await;
 }
 
 /// Whether the answer may end here: at the end mark, or when every choice that was asked for has ended.

@@ -62,7 +62,7 @@ fn judge(call: &Call<'_>, body: &Bytes, meter: &mut Meter) -> Ending {
 /// Why a readable body is no answer.
 pub(super) fn fault(skim: &Skim) -> Option<Fault> {
     if let Some(error) = &skim.error {
-        return Some(Fault::Refused(Refusal::inside(error.clone())));
+        return Some(Fault::from(Refusal::inside(error.clone())));
     }
     if skim.choices == 0 {
         return Some(Fault::Unusable(Unusable::Empty));

@@ -3,7 +3,7 @@
 use super::*;
 
 fn refused(status: u16) -> Fault {
-    Fault::Refused(Refusal::of_answer(status, &HeaderMap::new(), b"{}"))
+    Fault::from(Refusal::of_answer(status, &HeaderMap::new(), b"{}"))
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_credential_that_is_refused_is_rotated_and_never_shown_as_the_callers_fault(
 #[test]
 fn a_prompt_that_is_too_long_goes_to_wider_endpoints_only() {
     let body = br#"{"error":{"message":"This model's maximum context length is 10 tokens","code":400}}"#;
-    let fault = Fault::Refused(Refusal::of_answer(400, &HeaderMap::new(), body));
+    let fault = Fault::from(Refusal::of_answer(400, &HeaderMap::new(), body));
 
     assert_eq!(fault.remedy(), Remedy::WiderEndpoint);
     assert_eq!(fault.failure().code, FailureCode::ContextLengthExceeded);
@@ -46,7 +46,7 @@ fn a_prompt_that_is_too_long_goes_to_wider_endpoints_only() {
 fn an_overload_keeps_its_status_and_its_wait() {
     let mut headers = HeaderMap::new();
     headers.insert(RETRY_AFTER, http::HeaderValue::from_static("7"));
-    let limited = Fault::Refused(Refusal::of_answer(429, &headers, b""));
+    let limited = Fault::from(Refusal::of_answer(429, &headers, b""));
 
     assert_eq!(limited.failure().status, 429);
     assert_eq!(limited.failure().retry_after_seconds, Some(7));
@@ -66,9 +66,9 @@ fn an_error_inside_a_200_counts_by_its_number_and_without_one_as_502() {
     });
     let unnumbered = Refusal::inside(UpstreamError::default());
 
-    assert_eq!(Fault::Refused(numbered).verdict(), Verdict::Neutral);
-    assert_eq!(Fault::Refused(unnumbered.clone()).verdict(), Verdict::Faulty);
-    assert_eq!(Fault::Refused(unnumbered).remedy(), Remedy::NextEndpoint);
+    assert_eq!(Fault::from(numbered).verdict(), Verdict::Neutral);
+    assert_eq!(Fault::from(unnumbered.clone()).verdict(), Verdict::Faulty);
+    assert_eq!(Fault::from(unnumbered).remedy(), Remedy::NextEndpoint);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_model_that_the_upstream_lost_is_the_operators_fault() {
 fn what_an_upstream_says_about_its_credential_reaches_nobody() {
     let body = br#"{"error":{"message":"Incorrect API key provided: sk-canary","code":"invalid_api_key"}}"#;
     for status in [400, 401, 403, 429, 500] {
-        let failure = Fault::Refused(Refusal::of_answer(status, &HeaderMap::new(), body)).failure();
+        let failure = Fault::from(Refusal::of_answer(status, &HeaderMap::new(), body)).failure();
 
         assert!(!failure.message.contains("canary"), "{status}");
     }

@@ -103,12 +103,12 @@ mod tests {
     use super::*;
 
     fn refused(status: u16) -> Fault {
-        Fault::Refused(Refusal::of_answer(status, &HeaderMap::new(), b"{}"))
+        Fault::from(Refusal::of_answer(status, &HeaderMap::new(), b"{}"))
     }
 
     fn too_long() -> Fault {
         let body = b"{\"error\":{\"message\":\"prompt is too long\"}}";
-        Fault::Refused(Refusal::of_answer(400, &HeaderMap::new(), body))
+        Fault::from(Refusal::of_answer(400, &HeaderMap::new(), body))
     }
 
     fn surfaced(faults: Vec<Fault>) -> Fault {

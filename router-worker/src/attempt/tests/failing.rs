@@ -177,8 +177,8 @@ async fn after_the_cooldown_exactly_one_of_eight_probes_and_its_success_closes_t
 
     let played: Vec<Played> = futures_util::future::join_all((0..8).map(|_| scene.call(PLAIN))).await;
 
-    let served = played.iter().filter(|played| played.code().is_none()).count();
-    assert_eq!((served, server.calls()), (1, 4));
+    let answered = played.iter().filter(|played| played.code().is_none()).count();
+    assert_eq!((answered, server.calls()), (1, 4));
     assert_eq!(scene.call(PLAIN).await.code(), None);
     let states: Vec<CircuitState> = scene.changes.lock().iter().map(|changed| changed.to).collect();
     assert_eq!(

@@ -310,6 +310,31 @@ async fn events_of_a_compressed_stream_are_passed_on_as_they_come() {
 }
 
 #[tokio::test]
+async fn usage_that_follows_a_finished_answer_is_read_though_the_caller_has_left() {
+    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\n";
+    let server = Server::always(vec![
+        Act::Send(events(&(first_words() + &chunk("{}", r#""stop""#)))),
+        Act::Wait(Duration::from_millis(100)),
+        Act::Send(usage.as_bytes().to_vec()),
+        Act::Hang,
+    ])
+    .await;
+    let scene = Scene::over(&[&server]).await;
+    let mut session = bus::dispatch::Dispatcher::dispatch(&scene.router, scene.offer(STREAM));
+    let mut played = crate::testing::Played::default();
+    while !String::from_utf8_lossy(&played.chunks).contains("stop") {
+        played.take(crate::testing::frame(session.as_mut()).await);
+    }
+
+    session.cancel();
+    played.take(crate::testing::frame(session.as_mut()).await);
+
+    let report = &played.end().report;
+    assert_eq!(report.outcome, Outcome::ClientGone);
+    assert_eq!(report.usage.map(|usage| usage.output_tokens), Some(4));
+}
+
+#[tokio::test]
 async fn a_second_choice_is_awaited_though_the_first_has_ended() {
     let second = |delta: &str, finish: &str| chunk(delta, finish).replace("\"index\":0", "\"index\":1");
     let first = first_words() + &chunk("{}", r#""stop""#);
