@@ -26,7 +26,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for the log to take what is left.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Publishes until `shutdown`, then what is left within two seconds. Failures of the bus are retried without
+/// Publishes until `shutdown`, then what is left within two seconds: when it returns, readers of the log see
+/// what was published. Failures of the bus are retried without
 /// end; what a shutdown leaves behind is published at the next start.
 pub async fn run(
     spool: Spool,
@@ -36,6 +37,7 @@ pub async fn run(
 ) -> Result<(), BusError> {
     let mut publisher = Publisher {
         next: 1,
+        stored: None,
         pause: PAUSE_MIN,
         spool,
         bus,
@@ -54,6 +56,8 @@ struct Publisher {
     kv: Arc<dyn Kv>,
     /// The next sequence to publish.
     next: u64,
+    /// Where the log put the last of what was published.
+    stored: Option<u64>,
     pause: Duration,
 }
 
@@ -145,7 +149,8 @@ impl Publisher {
             return Ok(());
         };
         let messages: Vec<Message> = batch.into_iter().map(|(_, message)| message).collect();
-        self.bus.publish(&messages).await?;
+        let stored = self.bus.publish(&messages).await?;
+        self.stored = stored.last().copied().max(self.stored);
         self.next = last + 1;
         Ok(())
     }
@@ -165,6 +170,10 @@ impl Publisher {
                 } else {
                     self.spool.changed().await;
                 }
+            }
+            if let Some(stored) = self.stored {
+                // A log shows its readers only what it will not lose: whoever reads after this misses nothing.
+                let _ = self.bus.read(stored, 1, FAREWELL).await;
             }
         };
         if timeout_at(deadline, left).await.is_err() {

@@ -196,6 +196,8 @@ async fn a_shutdown_publishes_what_is_there() {
     .await
     .expect("run");
 
+    let seen = bus.state().await.expect("state").last;
+    assert_eq!(seen, 300, "a reader that looks now must see it");
     assert_eq!(log(&*bus, 300).await, ids);
 }
 
