@@ -147,32 +147,33 @@ fn head(more: &str) -> String {
 }
 
 #[tokio::test]
-async fn both_lengths_at_once_are_not_served_as_two_requests_and_close_the_connection() {
+async fn both_lengths_at_once_are_refused_or_read_as_chunks_and_close_the_connection() {
     let mut scene = Scene::start().await;
     scene.foreign_calls();
     let body = chat("m").to_string();
     let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     let smuggled = "GET /health HTTP/1.1\r\nHost: waybill\r\n\r\n";
+    let length = body.len();
 
-    for lengths in [
-        format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", body.len()),
-        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n".to_owned(),
-        format!("Content-Length: {}\r\nContent-Length: 7\r\n", body.len()),
-        "Transfer-Encoding: gzip, chunked\r\nContent-Length: 4\r\n".to_owned(),
-        "Transfer-Encoding: identity\r\n".to_owned(),
+    for (lengths, legible) in [
+        (format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n"), true),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n".to_owned(), true),
+        (format!("Content-Length: {length}\r\nContent-Length: 7\r\n"), false),
+        (format!("Content-Length: {length}, 7\r\n"), false),
+        ("Transfer-Encoding: chunked, identity\r\nContent-Length: 4\r\n".to_owned(), false),
+        ("Transfer-Encoding: identity\r\n".to_owned(), false),
     ] {
         let sent = format!("{}{chunks}{smuggled}", head(&lengths));
         let answer = raw(scene.client.addr(), sent.as_bytes()).await;
-        assert_eq!(answer.status(), 400, "{lengths}: {}", answer.text());
+        let refused = answer.status() == 400;
+        assert!(refused || (legible && answer.status() == 200), "{lengths}: {}", answer.text());
         assert!(answer.closed, "{lengths}");
-        assert_eq!(
-            answer.text().matches("HTTP/1.1 ").count(),
-            1,
-            "{lengths}: {}",
-            answer.text()
-        );
+        assert_eq!(answer.text().matches("HTTP/1.1 ").count(), 1, "{lengths}: {}", answer.text());
     }
-    assert_eq!(scene.o1.calls(), 0);
+    for call in scene.o1.recorded() {
+        assert_eq!(call.request.body.as_ref(), body.as_bytes());
+        assert_eq!(call.request.header("transfer-encoding"), None);
+    }
     scene.finish().await;
 }
 
