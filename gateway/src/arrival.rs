@@ -77,7 +77,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Arrival {
 
 /// A label of the caller's own, kept only when it is short and printable.
 pub(crate) fn label(headers: &HeaderMap, name: &'static str) -> Option<Arc<str>> {
-    let value = headers.get(name)?.to_str().ok()?.trim();
+    kept(headers.get(name)?.to_str().ok()?)
+}
+
+/// The same, from elsewhere.
+pub(crate) fn kept(text: &str) -> Option<Arc<str>> {
+    let value = text.trim();
     let printable = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
     (!value.is_empty() && value.len() <= LABEL_BYTES_MAX && printable).then(|| value.into())
 }
@@ -86,7 +91,7 @@ pub(crate) fn label(headers: &HeaderMap, name: &'static str) -> Option<Arc<str>>
 mod tests {
     use super::*;
 
-    fn kept(value: &'static str) -> Option<Arc<str>> {
+    fn of_header(value: &'static str) -> Option<Arc<str>> {
         let mut headers = HeaderMap::new();
         headers.insert("x-request-id", http::HeaderValue::from_static(value));
         label(&headers, "x-request-id")
@@ -94,10 +99,10 @@ mod tests {
 
     #[test]
     fn labels_are_kept_only_when_short_and_printable() {
-        assert_eq!(kept("run 7").as_deref(), Some("run 7"));
-        assert_eq!(kept("  "), None);
-        assert_eq!(kept("tab\tbed"), None);
+        assert_eq!(of_header("run 7").as_deref(), Some("run 7"));
+        assert_eq!(of_header("  "), None);
+        assert_eq!(of_header("tab\tbed"), None);
         let long: &'static str = Box::leak("x".repeat(129).into_boxed_str());
-        assert_eq!(kept(long), None);
+        assert_eq!(of_header(long), None);
     }
 }

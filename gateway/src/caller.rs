@@ -7,9 +7,9 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts};
 use axum::response::Response;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role};
 use schemas::event::request::Payer;
 use schemas::failure::{Failure, FailureCode};
@@ -25,6 +25,7 @@ pub(crate) mod flood;
 
 /// The one text for every kind of credential that is not good.
 const REFUSED: &str = "A valid API key is required: Authorization: Bearer <key>, or x-api-key: <key>.";
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Longest credential that is looked at, in bytes.
 const CREDENTIAL_BYTES_MAX: usize = 512;
 
@@ -157,7 +158,7 @@ fn credential(headers: &HeaderMap) -> Option<&str> {
         .iter()
         .map(|value| bearer(value.to_str().ok()?));
     let keys = headers
-        .get_all("x-api-key")
+        .get_all(X_API_KEY)
         .iter()
         .map(|value| value.to_str().ok().map(str::trim));
     for candidate in bearers.chain(keys) {
@@ -191,7 +192,8 @@ fn identify(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Ca
         .doorkeeper
         .identify(headers, &state.ports.catalog.peek(), arrival.at);
     caller.ok_or_else(|| {
-        if let Some(address) = address {
+        let presented = headers.contains_key(AUTHORIZATION) || headers.contains_key(X_API_KEY);
+        if let Some(address) = address.filter(|_| presented) {
             state.floods.count(address, arrival.at);
         }
         refused()

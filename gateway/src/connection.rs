@@ -53,6 +53,13 @@ impl Connection {
         }
     }
 
+    /// Takes no further request on HTTP/2. On HTTP/1 a header of the answer says as much.
+    pub(crate) fn go_away(&self) {
+        if self.http2.load(Ordering::Relaxed) {
+            self.want(Wish::Finish);
+        }
+    }
+
     /// Reads on for a moment before it closes, so that a caller who still sends sees the answer and no reset.
     pub(crate) fn linger(&self) {
         self.lingering.store(true, Ordering::Relaxed);
@@ -130,9 +137,7 @@ impl Connections {
     /// request that is on its way meets a closed connection.
     pub(crate) fn announce_end(&self) {
         for connection in &self.open {
-            if connection.http2.load(Ordering::Relaxed) {
-                connection.want(Wish::Finish);
-            }
+            connection.go_away();
         }
     }
 

@@ -19,7 +19,7 @@ use schemas::failure::{Failure, FailureCode};
 use schemas::money::PriceVersion;
 use tracing::error;
 
-use crate::arrival::Arrival;
+use crate::arrival::{self, Arrival};
 use crate::body::{self, Permit};
 use crate::caller::Caller;
 use crate::error as answer;
@@ -30,6 +30,8 @@ use crate::relay::{self, Live, Progress, Running};
 use crate::settle::{Days, Terms};
 use crate::state::{Phase, Shared};
 
+/// How long a caller may pause while he sends his body.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Seconds after which a caller refused by a full node may try again.
 const RETRY_SECONDS: u64 = 5;
 
@@ -68,10 +70,10 @@ async fn admit(
         .enter()
         .ok_or_else(|| closing(busy(FailureCode::Overloaded, "too many requests are running")))?;
     let (parts, body) = request.into_parts();
-    let wishes = gate::wishes(&parts.headers, caller).map_err(closing)?;
+    let mut wishes = gate::wishes(&parts.headers, caller).map_err(closing)?;
     let limits = body::Limits {
         bytes_max: state.config.body_bytes_max,
-        pause_max: Duration::from_secs(state.config.client_stall_seconds.max(1)),
+        pause_max: PAUSE_MAX,
     };
     let (body, permit) = body::read(&state.bodies, &parts.headers, body, limits)
         .await
@@ -82,6 +84,7 @@ async fn admit(
     };
     let skim =
         skim::skim_chat(&body, &limits).map_err(|problem| refused(gate::malformed(&problem), "", &wishes))?;
+    wishes.end_user = wishes.end_user.or_else(|| arrival::kept(skim.user.as_deref()?));
     let asked = Asked {
         place,
         wishes,
@@ -130,6 +133,7 @@ fn dispatch(
         model,
         stream: asked.skim.stream,
         prompt_tokens: asked.skim.prompt_tokens_estimate,
+        images: asked.skim.images,
         days: Days::new(arrival.request_id, arrival.at, state.config.billing_tz),
         wishes: asked.wishes,
     };

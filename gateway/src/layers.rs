@@ -49,8 +49,12 @@ async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next)
     let arrival = Arrival::new(&state, &request);
     let request_id = arrival.request_id;
     let version = request.version();
+    let leaving = state.phase() != Phase::Serving;
     if let Some(connection) = &arrival.connection {
         connection.speaks(version);
+        if leaving {
+            connection.go_away();
+        }
     }
     let origin = allowed_origin(&state, request.headers());
     let mut response = if let Err(failure) = bounded(&state, request.headers()) {
@@ -71,7 +75,7 @@ async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next)
     if version >= Version::HTTP_2 {
         // A stream's own end says it there.
         response.headers_mut().remove(CONNECTION);
-    } else if state.phase() != Phase::Serving {
+    } else if leaving {
         response
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));

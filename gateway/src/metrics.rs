@@ -2,6 +2,7 @@
 //! model is counted under the empty name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -16,6 +17,11 @@ use schemas::outcome::Outcome;
 /// Upper bounds of durations, in seconds.
 const SECONDS: [f64; 14] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0,
+];
+
+/// Upper bounds of our own share of a duration, in seconds.
+const OVERHEAD_SECONDS: [f64; 9] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.1, 1.0,
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -41,6 +47,7 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     duration: Histogram,
     first_token: Histogram,
+    overhead: Histogram,
     input_tokens: Counter,
     cached_tokens: Counter,
     cache_write_tokens: Counter,
@@ -73,6 +80,7 @@ impl Metrics {
             requests: Family::default(),
             duration: Histogram::new(SECONDS),
             first_token: Histogram::new(SECONDS),
+            overhead: Histogram::new(OVERHEAD_SECONDS),
             input_tokens: class("input"),
             cached_tokens: class("cached"),
             cache_write_tokens: class("cache_write"),
@@ -85,6 +93,7 @@ impl Metrics {
             requests,
             duration,
             first_token,
+            overhead,
             cost_nano_usd,
             rejections,
             ..
@@ -99,6 +108,11 @@ impl Metrics {
             "waybill_time_to_first_token_seconds",
             "From admission to the first content",
             first_token,
+        );
+        registry.register(
+            "waybill_overhead_seconds",
+            "From admission to the first attempt",
+            overhead,
         );
         registry.register("waybill_tokens", "Tokens of settled requests", tokens);
         registry.register(
@@ -120,6 +134,14 @@ impl Metrics {
         };
         self.requests.get_or_create(&labels).inc();
         self.duration.observe(seconds(settled.latency_ms));
+        if let Some(first) = settled.attempts.first() {
+            let micros = first
+                .started_at
+                .micros()
+                .saturating_sub(settled.started_at.micros());
+            let waited = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+            self.overhead.observe(waited.as_secs_f64());
+        }
         if let Some(ttft_ms) = settled.ttft_ms {
             self.first_token.observe(seconds(ttft_ms));
         }
@@ -204,5 +226,5 @@ impl Gauges {
 
 /// Milliseconds as seconds.
 fn seconds(millis: u64) -> f64 {
-    std::time::Duration::from_millis(millis).as_secs_f64()
+    Duration::from_millis(millis).as_secs_f64()
 }

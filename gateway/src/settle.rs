@@ -35,6 +35,8 @@ pub(crate) struct Terms {
     pub(crate) stream: bool,
     /// Estimated tokens of the prompt.
     pub(crate) prompt_tokens: u64,
+    /// Images of the prompt.
+    pub(crate) images: u64,
     /// Where the books put it.
     pub(crate) days: Days,
 }
@@ -150,6 +152,7 @@ pub(crate) fn waybill(
     settled.status = status;
     settled.error_code = error_code;
     settled.stream = terms.stream;
+    settled.images = terms.images;
     settled.ttft_ms = delivered.ttft_ms;
     enter(&mut settled, bill);
     settled
@@ -188,7 +191,7 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
         prices,
         ..Bill::default()
     };
-    let whole = prices.map(|prices| money::cost(&prices, &usage, 0));
+    let whole = prices.map(|prices| money::cost(&prices, &usage, terms.images));
     match whole {
         None => bill.flags.push(UsageFlag::Unpriced),
         Some(None) => bill.flags.push(UsageFlag::CostOverflow),

@@ -104,6 +104,7 @@ fn terms(price: Option<Price>) -> Terms {
         wishes: Wishes::default(),
         stream: true,
         prompt_tokens: 50,
+        images: 2,
         days: Days::new(accepted().request_id, STARTED, chrono_tz::Asia::Seoul),
     }
 }
@@ -222,6 +223,18 @@ fn an_unpriced_answer_is_free_and_says_why() {
 
     assert_eq!((row.cost_nano_usd, row.prices), (NanoUsd::ZERO, None));
     assert_eq!(row.usage_flags, [UsageFlag::Unpriced]);
+}
+
+#[test]
+fn images_cost_what_the_endpoint_charges_for_them() {
+    let price = Price {
+        image: 5,
+        ..Price::default()
+    };
+
+    let row = settle_at(Some(price), report(Outcome::Ok), Some(200), false);
+
+    assert_eq!((row.images, row.cost_nano_usd), (2, NanoUsd(10)));
 }
 
 #[test]

@@ -131,8 +131,12 @@ pub struct ChatSkim {
     pub tools: bool,
     /// A format other than plain text is asked for.
     pub response_format: bool,
+    /// The caller's own customer.
+    pub user: Option<String>,
     /// Kinds of input in the messages.
     pub modalities: Modalities,
+    /// Images in the messages.
+    pub images: u64,
     /// Estimated tokens of messages and tools.
     pub prompt_tokens_estimate: u64,
 }

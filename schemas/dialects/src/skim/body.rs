@@ -29,6 +29,7 @@ enum Field {
     ToolChoice,
     FunctionCall,
     ResponseFormat,
+    User,
     #[serde(other)]
     Other,
 }
@@ -50,6 +51,7 @@ impl Field {
             Self::ToolChoice => "tool_choice",
             Self::FunctionCall => "function_call",
             Self::ResponseFormat => "response_format",
+            Self::User => "user",
             Self::Other => "",
         }
     }
@@ -65,6 +67,7 @@ struct Draft<'a> {
     choices: Option<u64>,
     tools: bool,
     response_format: Option<&'a RawValue>,
+    user: Option<&'a RawValue>,
     prompt: Prompt,
     /// Members seen, a bit each.
     seen: u32,
@@ -114,6 +117,7 @@ impl<'a> Draft<'a> {
                 self.tools |= !matches!(choice.get(), "null" | "\"none\"");
             }
             Field::ResponseFormat => self.response_format = Some(map.next_value()?),
+            Field::User => self.user = Some(map.next_value()?),
             Field::Other => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
@@ -177,7 +181,10 @@ impl<'a> Draft<'a> {
             n,
             tools: self.tools,
             response_format: structured(self.response_format)?,
+            // Whatever is not text is the upstream's to refuse.
+            user: self.user.and_then(|raw| serde_json::from_str(raw.get()).ok()),
             modalities: self.prompt.modalities,
+            images: self.prompt.images,
             prompt_tokens_estimate: self.prompt.tokens,
         })
     }

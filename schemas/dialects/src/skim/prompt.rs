@@ -17,6 +17,8 @@ pub(super) struct Prompt {
     pub(super) messages: Option<u64>,
     /// Estimated tokens.
     pub(super) tokens: u64,
+    /// Images among them.
+    pub(super) images: u64,
     /// Kinds of input.
     pub(super) modalities: Modalities,
 }
@@ -211,6 +213,7 @@ impl Block {
 
     fn weigh(&self, prompt: &mut Prompt) {
         prompt.modalities = prompt.modalities | self.media;
+        prompt.images += u64::from(self.media.contains(Modalities::IMAGE));
         let image = if self.low_detail {
             estimate::IMAGE_TOKENS_MIN
         } else {

@@ -485,3 +485,16 @@ proptest! {
         prop_assert!(matches!(refused, Err(Error::InvalidJson { .. })), "{:?}", refused);
     }
 }
+
+#[test]
+fn images_are_counted_and_the_callers_customer_is_read_where_he_is_text() {
+    let image = r#"{"type":"image_url","image_url":{"url":"data:x"}}"#;
+    let two = format!(r#"{{"model":"m","user":"b\u006fb","messages":[{{"content":[{image},{image}]}}]}}"#);
+    let number = r#"{"model":"m","user":7,"messages":[{"content":"hi"}]}"#;
+
+    let skim = skim_chat(two.as_bytes(), &Limits::default()).expect("a request");
+    let other = skim_chat(number.as_bytes(), &Limits::default()).expect("a request");
+
+    assert_eq!((skim.images, skim.user.as_deref()), (2, Some("bob")));
+    assert_eq!((other.images, other.user), (0, None));
+}
