@@ -15,6 +15,7 @@ use schemas::outcome::Outcome;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout};
 
+use crate::http2::Http2;
 use crate::scene::{CALLER, PLAIN, STREAM, Scene, request};
 use crate::script::{Step, begin, chunk, end, report, whole};
 
@@ -98,6 +99,27 @@ async fn what_still_runs_at_the_limit_ends_with_an_error_event_and_a_row() {
     );
     assert_eq!(scene.script.told().interrupted, 2);
     assert_eq!(scene.spool.gauges().reservations_open, 0);
+}
+
+#[tokio::test]
+async fn an_http2_caller_hears_of_the_drain_and_his_stream_ends_whole() {
+    let scene = Scene::with(|config| config.drain_seconds = 10).await;
+    scene.script.push(vec![
+        begin(),
+        chunk("data: {}\n\n"),
+        Step::Wait(Duration::from_millis(300)),
+        end(report(Outcome::Ok, None), "data: [DONE]\n\n", None),
+    ]);
+    let mut caller = Http2::new(scene.connect().await).await;
+    caller.post(1, CALLER, STREAM).await;
+    let first = caller.data(1).await;
+
+    scene.shutdown.cancel();
+    let last = caller.data(1).await;
+
+    assert_eq!(first.as_deref(), Some("data: {}\n\n"));
+    assert_eq!(last.as_deref(), Some("data: [DONE]\n\n"));
+    assert!(caller.told_to_go);
 }
 
 #[tokio::test]

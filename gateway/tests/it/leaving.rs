@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use schemas::failure::FailureCode;
 use schemas::money::NanoUsd;
 use schemas::outcome::Outcome;
 use schemas::usage::UsageSource;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::task::JoinSet;
 
+use crate::http2::Http2;
 use crate::scene::{CALLER, PLAIN, STREAM, Scene, request};
 use crate::script::{Step, begin, chunk};
 
@@ -75,28 +72,16 @@ async fn a_caller_who_resets_an_http2_stream_is_gone_and_his_other_requests_are_
         .script
         .push(vec![begin(), chunk("data: {}\n\n"), Step::Hang]);
     scene.script.push(crate::script::whole("{\"second\":true}"));
-    let io = TokioIo::new(scene.connect().await);
-    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
-    let (mut sender, connection) = handshake.await.expect("a handshake");
-    let mut tasks = JoinSet::new();
-    tasks.spawn(connection);
-    let call = |body: &'static str| {
-        http::Request::post("http://waybill/v1/chat/completions")
-            .header("x-api-key", CALLER)
-            .body(Full::new(Bytes::from_static(body.as_bytes())))
-            .expect("a request")
-    };
+    let mut caller = Http2::new(scene.connect().await).await;
 
-    let mut first = sender.send_request(call(STREAM)).await.expect("an answer");
-    let piece = first.body_mut().frame().await.expect("a frame").expect("data");
-    assert_eq!(piece.into_data().expect("data"), "data: {}\n\n");
-    drop(first);
+    caller.post(1, CALLER, STREAM).await;
+    assert_eq!(caller.data(1).await.as_deref(), Some("data: {}\n\n"));
+    caller.reset(1).await;
 
     let row = scene.rows(1).await.remove(0);
     assert_eq!(row.outcome, Outcome::ClientGone);
-    let second = sender.send_request(call(PLAIN)).await.expect("an answer");
-    let body = second.into_body().collect().await.expect("a body").to_bytes();
-    assert_eq!(body, "{\"second\":true}");
+    caller.post(3, CALLER, PLAIN).await;
+    assert_eq!(caller.data(3).await.as_deref(), Some("{\"second\":true}"));
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 
 mod answers;
 mod ends;
+mod http2;
 mod leaving;
 mod manage;
 mod refusals;
