@@ -17,6 +17,9 @@ use crate::yaml::{Document, Problem};
 const DEMO: &str = "models: [{ id: echo, name: Echo, provider: echo, supports_tools: true, supports_structured_output: true, \
                     context_length: 131072, max_output_length: 131072 }]";
 
+/// Its place in the listing: after the models of files, before those that are discovered.
+const DEMO_POSITION: u32 = 999_999;
+
 /// Compiles models.yaml, routing.yaml and the demo model.
 pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Error> {
     let mut compiled = Compiled::default();
@@ -39,7 +42,11 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
     }
     if config.demo {
         let document = Document::parse("demo", DEMO, &config.environment)?;
-        compiled.extend(compile::compile(&document.read()?, &document, now)?);
+        let mut demo = compile::compile(&document.read()?, &document, now)?;
+        for model in &mut demo.models {
+            model.position = DEMO_POSITION;
+        }
+        compiled.extend(demo);
     }
     Ok(compiled)
 }

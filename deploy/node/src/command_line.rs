@@ -76,7 +76,8 @@ pub enum KeyAction {
     /// Revoke a key by its id or name.
     Revoke {
         /// Its id or name.
-        key: String,
+        #[arg(value_name = "KEY")]
+        named: String,
         /// Where the node's data is, and how it is reached.
         #[command(flatten)]
         flags: Flags,
@@ -116,4 +117,14 @@ pub struct Flags {
     /// The key that management calls to a running node present [env: WAYBILL_KEY, ADMIN_TOKEN]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_argument_has_a_name_of_its_own() {
+        super::CommandLine::command().debug_assert();
+    }
 }

@@ -62,7 +62,7 @@ impl DataDirectory {
         &self.path
     }
 
-    /// Tells command lines where the running node listens.
+    /// Tells command lines where the running node takes management calls.
     pub fn announce(&self, address: SocketAddr) -> Result<(), Error> {
         let write = std::fs::write(self.path.join("address"), address.to_string());
         write.map_err(|source| Error::Unusable {
@@ -72,7 +72,7 @@ impl DataDirectory {
     }
 }
 
-/// Where the node that holds a directory said it listens.
+/// Where the node that holds a directory said it takes management calls.
 pub fn announced(path: &Path) -> Option<SocketAddr> {
     std::fs::read_to_string(path.join("address"))
         .ok()?

@@ -88,9 +88,16 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             }
             Ok(out)
         }
-        KeyAction::Revoke { key, .. } => {
-            node.call(Method::DELETE, &format!("{PATH}/{key}"), None).await?;
-            Ok(format!("revoked {key}\n"))
+        KeyAction::Revoke { named, .. } => {
+            let listed = node.call(Method::GET, PATH, None).await?;
+            let keys = listed["data"].as_array().into_iter().flatten();
+            let ids = keys.filter(|key| key["id"] == *named || key["name"] == *named);
+            let ids: Vec<&str> = ids.filter_map(|key| key["id"].as_str()).collect();
+            let [id] = ids.as_slice() else {
+                return Err(ambiguous(&named, ids.len()).into());
+            };
+            node.call(Method::DELETE, &format!("{PATH}/{id}"), None).await?;
+            Ok(format!("revoked {id}\n"))
         }
     }
 }
@@ -166,18 +173,14 @@ async fn offline(action: KeyAction, config: &Config, directory: &DataDirectory) 
             }
             Ok(out)
         }
-        KeyAction::Revoke { key: named, .. } => {
+        KeyAction::Revoke { named, .. } => {
             let stored = stored(&*kv).await?;
             let found: Vec<_> = stored
                 .into_iter()
                 .filter(|(_, _, key)| key.id.as_str() == named || *key.name == *named)
                 .collect();
             let [(place, revision, key)] = found.as_slice() else {
-                return Err(UsageError(format!(
-                    "{} keys are called \"{named}\"; name one by its id",
-                    found.len()
-                ))
-                .into());
+                return Err(ambiguous(&named, found.len()).into());
             };
             let revoked = Key {
                 revoked: true,
@@ -203,6 +206,10 @@ async fn stored(kv: &dyn bus::Kv) -> anyhow::Result<Vec<(String, u64, Key)>> {
         }
     }
     Ok(keys)
+}
+
+fn ambiguous(named: &str, found: usize) -> UsageError {
+    UsageError(format!("{found} keys are called \"{named}\"; name one by its id"))
 }
 
 fn created(id: &str, key: &str) -> String {

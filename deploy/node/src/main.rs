@@ -90,7 +90,10 @@ fn code(error: &anyhow::Error) -> u8 {
         if cause.is::<node::yaml::Problem>() || cause.is::<node::UsageError>() {
             return USAGE;
         }
-        if cause.is::<data::Error>() || cause.is::<node::management::Error>() {
+        if let Some(error) = cause.downcast_ref::<node::management::Error>() {
+            return if error.is_usage() { USAGE } else { UNAVAILABLE };
+        }
+        if cause.is::<data::Error>() {
             return UNAVAILABLE;
         }
     }

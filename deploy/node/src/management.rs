@@ -38,6 +38,17 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// True when the command can be given better: the node is there and works.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::NoKey => true,
+            Self::Refused { status, .. } => (400..500).contains(status),
+            Self::NoAddress | Self::Unreachable { .. } => false,
+        }
+    }
+}
+
 /// A running node.
 pub struct RunningNode {
     address: SocketAddr,

@@ -98,7 +98,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     }
     let gateway = gateway::bind(gateway_config(&config, &adapters), ports, metrics).await?;
     let address = gateway.local_addr();
-    adapters.data.announce(address)?;
+    adapters.data.announce(gateway.admin_addr().unwrap_or(address))?;
     if let Some(key) = first_key {
         tell_first_key(&key, address, config.demo);
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use schemas::catalog::Model;
@@ -70,8 +71,10 @@ pub(crate) async fn show(
     State(state): State<Shared>,
     arrival: Arrival,
     visitor: Visitor,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    // A name that is not even text is the name of nothing.
+    let id = id.map(|Path(id)| id).unwrap_or_default();
     let catalog = state.ports.catalog.load();
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
     match gate::visible(&catalog, key, &id) {

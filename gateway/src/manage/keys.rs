@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use bus::{BusError, Expected};
@@ -132,8 +133,10 @@ pub(crate) async fn revoke(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    // A name that is not even text is the name of nothing.
+    let id = id.map(|Path(id)| id).unwrap_or_default();
     match mark(&state, &caller, &id).await {
         Ok(record) => json(&shown(&record, None)),
         Err(failure) => error::response(&failure, arrival.request_id),
@@ -142,24 +145,47 @@ pub(crate) async fn revoke(
 
 /// Reads the body of a call that mints a key.
 pub(super) fn wanted(bytes: &[u8]) -> Result<Wanted, Failure> {
-    serde_json::from_slice(bytes).map_err(|problem| {
-        let code = if problem.is_data() { FailureCode::InvalidRequest } else { FailureCode::InvalidJson };
-        // The parser's words name our own fields and places in the body, nothing else.
-        let text = "the body is not a key's description: expected name and, optionally, tenant, user, role, models, \
-                    expires_at";
-        Failure::new(code, text).param(unknown_field(&problem).unwrap_or_else(|| "body".to_owned()))
-    })
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let wanted = serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
+        let place = problem.path().to_string();
+        misread(problem.inner(), place)
+    })?;
+    reader.end().map_err(|problem| misread(&problem, String::new()))?;
+    Ok(wanted)
 }
 
-/// The field that a parser did not know.
+/// What is wrong with a key's description at `place`. The parser's words are not shown, the field is.
+fn misread(problem: &serde_json::Error, place: String) -> Failure {
+    let code = if problem.is_data() {
+        FailureCode::InvalidRequest
+    } else {
+        FailureCode::InvalidJson
+    };
+    let text = "the body is not a key's description: expected name and, optionally, tenant, user, role, models, \
+                expires_at";
+    let field = unknown_field(problem).unwrap_or(place);
+    let shown = if showable(&field) {
+        field
+    } else {
+        "body".to_owned()
+    };
+    Failure::new(code, text).param(shown)
+}
+
+/// The field that a parser did not know, or missed.
 fn unknown_field(problem: &serde_json::Error) -> Option<String> {
     let text = problem.to_string();
     let named = ["unknown field `", "missing field `"]
         .iter()
         .find_map(|lead| text.split_once(lead));
     let (field, _) = named?.1.split_once('`')?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (field.len() <= NAME_BYTES_MAX && field.bytes().all(plain)).then(|| field.to_owned())
+    Some(field.to_owned())
+}
+
+/// A field's name or place that may stand in an answer.
+fn showable(field: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'[' | b']');
+    !field.is_empty() && field.len() <= NAME_BYTES_MAX && field.bytes().all(plain)
 }
 
 /// What the caller may grant of what he wants.

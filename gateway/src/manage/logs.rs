@@ -1,5 +1,6 @@
 //! `GET /api/v1/logs` and `/api/v1/logs/{id}`: the request log, newest first.
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use schemas::failure::{Failure, FailureCode};
@@ -45,10 +46,11 @@ pub(crate) async fn show(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    Path(request_id): Path<String>,
+    request_id: Result<Path<String>, PathRejection>,
 ) -> Response {
     let answered = async {
         let none = || Failure::new(FailureCode::NotFound, "there is no such request");
+        let Path(request_id) = request_id.map_err(|_| none())?;
         let request_id = RequestId(request_id.parse().map_err(|_| none())?);
         let mut filter = LogFilter::default();
         narrow(&mut filter, &caller)?;
