@@ -69,6 +69,7 @@ pub(crate) struct Gauges {
     pub(crate) resident_bytes: Gauge,
     pub(crate) body_bytes: Gauge,
     pub(crate) connections_open: Gauge,
+    pub(crate) ledger_lag_events: Gauge,
 }
 
 impl Metrics {
@@ -175,7 +176,7 @@ impl Metrics {
 
 impl Gauges {
     fn register(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, &Gauge); 9] = [
+        let gauges: [(&str, &str, &Gauge); 10] = [
             ("waybill_requests_open", "Requests that run", &self.requests_open),
             (
                 "waybill_reservations_open",
@@ -216,6 +217,11 @@ impl Gauges {
                 "waybill_connections_open",
                 "Connections of callers",
                 &self.connections_open,
+            ),
+            (
+                "waybill_ledger_lag_events",
+                "Events in the log that are not in the books yet",
+                &self.ledger_lag_events,
             ),
         ];
         for (name, help, gauge) in gauges {

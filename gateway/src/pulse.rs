@@ -1,7 +1,7 @@
 //! What the node knows of its surroundings: does the bus answer, does the ledger, has it its database? Asked every two
 //! seconds, so that health answers at once and a flood of probes asks nobody.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use schemas::query::LedgerState;
@@ -22,6 +22,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Pulse {
     bus: AtomicBool,
     database: AtomicBool,
+    ledger_lag_events: AtomicU64,
 }
 
 impl Pulse {
@@ -33,6 +34,11 @@ impl Pulse {
     /// The ledger answers, and its database answers the ledger.
     pub(crate) fn database_connected(&self) -> bool {
         self.database.load(Ordering::Relaxed)
+    }
+
+    /// Events in the log that were not in the books.
+    pub(crate) fn ledger_lag_events(&self) -> u64 {
+        self.ledger_lag_events.load(Ordering::Relaxed)
     }
 }
 
@@ -49,9 +55,13 @@ pub(crate) async fn run(state: Shared, stop: CancellationToken) {
 }
 
 async fn beat(state: &Shared) {
-    let bus = state.ports.bus.state().await.is_ok();
-    state.pulse.bus.store(bus, Ordering::Relaxed);
+    let log = state.ports.bus.state().await;
+    state.pulse.bus.store(log.is_ok(), Ordering::Relaxed);
     let ledger: Result<LedgerState, _> = manage::ask(state, QUERY_LEDGER, &(), ANSWER_WITHIN).await;
+    if let (Ok(log), Ok(ledger)) = (&log, &ledger) {
+        let lag = log.last.saturating_sub(ledger.cursor);
+        state.pulse.ledger_lag_events.store(lag, Ordering::Relaxed);
+    }
     let database = ledger.is_ok_and(|ledger| ledger.database_connected);
     state.pulse.database.store(database, Ordering::Relaxed);
 }

@@ -19,6 +19,9 @@ pub(super) fn refresh(state: &Shared) {
     gauges.body_bytes.set(wide(state.bodies.bytes()));
     gauges.bus_connected.set(i64::from(state.pulse.bus_connected()));
     gauges
+        .ledger_lag_events
+        .set(wide(state.pulse.ledger_lag_events()));
+    gauges
         .config_revision
         .set(wide(state.ports.catalog.peek().revision));
     if let Some(pages) = resident_pages() {
