@@ -293,7 +293,7 @@ async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
     let models = format!(
         "models:\n\
          - id: plain\n  provider: openai_compat\n  base_url: http://${{HOST}}/v1\n  api_key: {PROVIDER_KEY}\n  pricing: {{ prompt: \"1\", completion: \"2\" }}\n\
-         - id: twins\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://127.0.0.1:1/v1' }}\n  - {{ base_url: 'http://127.0.0.1:2/v1' }}\n\
+         - id: twins\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://h.example:1/v1' }}\n  - {{ base_url: 'http://h.example:2/v1' }}\n\
          - id: blank\n  provider: openai_compat\n  base_url: \"${{NOWHERE}}\"\n\
          - id: idle\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://127.0.0.1:1/v1', weight: 0 }}\n\
          - id: later\n  route:\n  - {{ kind: openai_compat, base_url: 'http://127.0.0.1:1/v1' }}\n  - {{ kind: anthropic, base_url: 'http://127.0.0.1:1', api_key: {PROVIDER_KEY} }}\n"

@@ -16,7 +16,7 @@ use crate::books::dump;
 /// Time between two calls: 50 a second.
 const CALL_EVERY: Duration = Duration::from_millis(20);
 /// How long a node lives under load.
-const LIFE: Duration = Duration::from_millis(700);
+const LIFE: Duration = Duration::from_secs(1);
 /// Kills without a word from the environment.
 const KILLS: usize = 2;
 
@@ -87,7 +87,7 @@ async fn killed_again_and_again_under_load_the_books_hold_every_answer_once() {
         .iter()
         .filter(|answer| matches!(answer.end, End::Broken(_)))
         .collect();
-    assert!(whole > 20 * kills(), "{whole} whole answers");
+    assert!(whole > 10 * kills(), "{whole} whole answers");
     assert!(!cut.is_empty(), "no kill cut an answer");
     for answer in cut {
         let row = scene.row(&answer.request_id).await;

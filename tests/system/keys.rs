@@ -37,7 +37,7 @@ async fn keys_are_made_listed_and_revoked_while_a_node_runs() {
     let made = run(
         &scene,
         &[
-            "keys", "create", "--name", "alpha", "--tenant", "acme", "--user", "bob", "--models", "m,n",
+            "keys", "create", "--name", "alpha", "--tenant", "acme", "--user", "bob", "--models", "m",
         ],
     )
     .await;
