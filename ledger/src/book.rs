@@ -28,8 +28,8 @@ pub(crate) async fn book(
         expected,
         next,
         records,
-        rows: changes.rows,
-        sums: changes.sums,
+        changes,
+
         marks,
     };
     store.apply(&batch).await

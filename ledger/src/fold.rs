@@ -89,7 +89,9 @@ pub struct Sums {
 /// What to write.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Rows to insert, or to put in the place of the request's row, by request id.
+    /// Requests whose row goes, because another one stands.
+    pub superseded: Vec<RequestId>,
+    /// Rows to insert, by request id.
     pub rows: Vec<Arc<Waybill>>,
     /// By how much sums move; none of them is nought.
     pub sums: BTreeMap<Group, Sums>,
@@ -124,6 +126,7 @@ pub fn fold(records: &[Record], existing: &BTreeMap<RequestId, Standing>) -> Cha
     for (id, (waybill, standing)) in winners {
         if let Some(old) = existing.get(&id) {
             *changes.sums.entry(old.group.clone()).or_default() -= old.sums;
+            changes.superseded.push(id);
         }
         *changes.sums.entry(standing.group).or_default() += standing.sums;
         changes.rows.push(Arc::clone(waybill));

@@ -14,8 +14,8 @@ use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 
 use crate::coverage::Coverage;
-use crate::fold::{Group, Standing, Sums};
-use crate::record::{Record, Waybill};
+use crate::fold::{Changes, Standing};
+use crate::record::Record;
 
 /// Where the books are kept. Rows are unique by request id, sums move by differences, and both move in one
 /// transaction with the raw envelopes and the cursor: delivery that repeats or reorders leaves exact books.
@@ -71,10 +71,8 @@ pub struct Batch<'a> {
     pub next: Cursor,
     /// Envelopes to keep.
     pub records: &'a [Record],
-    /// Rows to insert or to put in the place of the request's row.
-    pub rows: Vec<Arc<Waybill>>,
-    /// By how much sums move.
-    pub sums: BTreeMap<Group, Sums>,
+    /// Rows to take away and to insert, and by how much sums move.
+    pub changes: Changes,
     /// Marks of the sources, as they stand afterwards. They never go back.
     pub marks: Vec<(Arc<str>, u64)>,
 }

@@ -32,6 +32,12 @@ pub const FILE_NAME: &str = "ledger.db";
 const READERS_MAX: u32 = 4;
 /// How long a statement waits for a lock before the database counts as busy.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Kibibytes of pages that a connection keeps in memory: a whole batch fits.
+const CACHE_KIB: u32 = 8 * 1024;
+/// Pages in the write-ahead log after which it is worked into the file: a page that changes often goes once.
+const LOG_PAGES: u32 = 4 * 1024;
+/// Bytes of a page: envelopes are a page's half at most, and fewer pages are fewer writes.
+const PAGE_BYTES: u32 = 8 * 1024;
 /// How long a reader that nobody uses stays open.
 const READER_IDLE: Duration = Duration::from_secs(30);
 
@@ -122,6 +128,9 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal)
         .foreign_keys(false)
+        .page_size(PAGE_BYTES)
+        .pragma("cache_size", format!("-{CACHE_KIB}"))
+        .pragma("wal_autocheckpoint", LOG_PAGES.to_string())
         .busy_timeout(BUSY_WAIT)
         .thread_name(|number| format!("ledger-db-{number}"))
         .disable_statement_logging()

@@ -124,10 +124,7 @@ async fn fold_page(
     let records = page.iter().map(read::record).collect::<Result<Vec<_>, _>>()?;
     let existing = read::existing(connection, Schema::Temporary, &fold::requests(&records)).await?;
     let changes = fold::fold(&records, &existing);
-    projection
-        .write(connection, &changes.rows, &changes.sums)
-        .await
-        .map_err(sort)?;
+    projection.write(connection, &changes).await.map_err(sort)?;
     pass.position = position;
     pass.events += u64::try_from(page.len()).unwrap_or(u64::MAX);
     Ok(i64::try_from(page.len()).unwrap_or(i64::MAX))

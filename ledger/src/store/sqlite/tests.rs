@@ -235,7 +235,7 @@ fn only_what_may_succeed_later_is_retryable() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
     fn tables_are_the_same_in_any_order_and_after_a_rebuild(

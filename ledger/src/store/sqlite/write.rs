@@ -1,6 +1,5 @@
 //! Writing a batch: one transaction, a few statements.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sqlx::Connection;
@@ -9,8 +8,8 @@ use sqlx::sqlite::SqliteConnection;
 use super::row::{self, COLUMNS};
 use super::statement::{Bulk, Values};
 use super::{Schema, sort};
-use crate::fold::{Group, Sums};
-use crate::record::{Record, Waybill};
+use crate::fold::{Changes, Group, Sums};
+use crate::record::Record;
 use crate::store::{Applied, Batch, Cursor, StoreError};
 
 /// The stream that the cursor belongs to; there is one.
@@ -19,6 +18,7 @@ pub(super) const STREAM: &str = schemas::subject::EVENTS_STREAM;
 /// The statements that fill the projections of one schema.
 #[derive(Debug)]
 pub(super) struct Projection {
+    superseded: Bulk,
     rows: Bulk,
     sums: Bulk,
     sums_gone: Arc<str>,
@@ -36,10 +36,10 @@ impl Writes {
     pub(super) fn new() -> Self {
         Self {
             events: Bulk::new(
-                "INSERT INTO event_log \
+                "INSERT OR IGNORE INTO event_log \
                  (source, source_sequence, event_id, type, subject, time, stream_sequence, envelope) VALUES",
                 8,
-                "ON CONFLICT DO NOTHING",
+                "",
             ),
             marks: Bulk::new(
                 "INSERT INTO ledger_marks (source, sequence) VALUES",
@@ -64,7 +64,7 @@ impl Writes {
             .await
             .map_err(sort)?;
         self.projection
-            .write(&mut transaction, &batch.rows, &batch.sums)
+            .write(&mut transaction, &batch.changes)
             .await
             .map_err(sort)?;
         self.marks
@@ -80,8 +80,14 @@ impl Projection {
     pub(super) fn new(schema: Schema) -> Self {
         let schema = schema.name();
         Self {
+            superseded: Bulk::new(
+                &format!("DELETE FROM {schema}.api_logs WHERE request_id IN (VALUES"),
+                1,
+                ")",
+            ),
             rows: Bulk::new(
-                &format!("INSERT OR REPLACE INTO {schema}.api_logs ({}) VALUES", COLUMNS.join(",")),
+                // What fails rolls the whole transaction back: a statement needs no way back of its own.
+                &format!("INSERT OR FAIL INTO {schema}.api_logs ({}) VALUES", COLUMNS.join(",")),
                 COLUMNS.len(),
                 "",
             ),
@@ -109,11 +115,15 @@ impl Projection {
     pub(super) async fn write(
         &self,
         connection: &mut SqliteConnection,
-        rows: &[Arc<Waybill>],
-        sums: &BTreeMap<Group, Sums>,
+        changes: &Changes,
     ) -> Result<(), sqlx::Error> {
-        self.rows.run(connection, rows, row::put).await?;
-        let moves: Vec<(&Group, &Sums)> = sums.iter().collect();
+        self.superseded
+            .run(connection, &changes.superseded, |values, id| {
+                values.put(id.to_string())
+            })
+            .await?;
+        self.rows.run(connection, &changes.rows, row::put).await?;
+        let moves: Vec<(&Group, &Sums)> = changes.sums.iter().collect();
         self.sums.run(connection, &moves, put_sums).await?;
         for (group, _) in moves.iter().filter(|(_, sums)| sums.requests < 0) {
             let mut values = Values::default();
