@@ -1,17 +1,15 @@
 //! Who calls: one answer for every credential that is not good, one for every model that is not there for the
-//! caller, and nothing of a key, a prompt or our own insides in anything that is told or kept.
+//! caller.
 
 use bytes::Bytes;
 use harness::{
-    ADMIN_KEY, Answer, Behaviour, CALLER_KEY, Client, Model, OPERATOR_KEY, OTHER_KEY, PROMPT_CANARY,
-    PROVIDER_KEY, Scene, Upstream, chat, models_file, raw, refusing_addr, settings,
+    ADMIN_KEY, Answer, CALLER_KEY, Client, Model, OPERATOR_KEY, OTHER_KEY, Scene, Upstream, chat,
+    models_file, settings,
 };
 use serde_json::{Value, json};
 
 const FALSE_KEY: &str = "sk-harness-canary-false-000000";
 const EXPIRED_KEY: &str = "sk-harness-canary-expired-77aa10";
-/// A credential that an upstream wants in its address; the files that name it are the operator's own.
-const QUERY_KEY: &str = "sk-harness-canary-query-c0ffee";
 const NARROW_KEY: &str = "sk-harness-canary-narrow-5b0c2e";
 
 /// What of an answer must not differ: status, headers but those that name the request and the moment, body with the
@@ -224,124 +222,4 @@ async fn a_callers_own_request_id_is_an_attribute_and_ours_is_the_id() {
         (&json!("mine-7"), &json!("eve"))
     );
     scene.finish().await;
-}
-
-/// Words of our insides that no body may hold.
-const INSIDES: [&str; 14] = [
-    "127.0.0.1",
-    "localhost",
-    "api_logs",
-    "event_log",
-    "sqlite",
-    "hyper",
-    "axum",
-    "reqwest",
-    "tokio",
-    "serde",
-    "panicked",
-    ".rs",
-    "canary",
-    "upstream.internal",
-];
-
-fn tells_nothing(answer: &Answer, case: &str) {
-    let text = answer.text().to_lowercase();
-    for word in INSIDES {
-        assert!(!text.contains(word), "{case}: {word} in {text}");
-    }
-}
-
-#[tokio::test]
-async fn no_body_log_row_event_or_metric_holds_a_key_a_prompt_or_our_insides() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let away = format!("http://{}/v1", refusing_addr());
-    let query = json!({"key": QUERY_KEY});
-    let models = [
-        Model::new("m").leg(&o1, 0),
-        Model::new("away").leg_at(&away, 0).set_leg("extra_query", query),
-    ];
-    let file = models_file(&models);
-    let scene = Scene::start_on(o1, o2, move |node| {
-        let node = node.models_yaml(&file).env("LOG_LEVEL", "debug");
-        node.env("CIRCUIT_FAILURE_THRESHOLD", "100")
-            .env("CIRCUIT_MIN_AVAILABILITY", "0")
-    })
-    .await;
-    let echoed = format!("Incorrect API key provided: {PROVIDER_KEY}, see http://upstream.internal/keys");
-    let refusal = |code, text: &str| Behaviour::error(code, text).header("x-upstream-key", PROVIDER_KEY);
-    let prompt = format!("bad value in '{PROMPT_CANARY}' for {PROVIDER_KEY} at http://upstream.internal");
-    scene.o1.script([
-        refusal(401, &echoed),
-        refusal(403, &echoed),
-        refusal(400, &prompt),
-        refusal(500, &echoed),
-        Behaviour::error_in_200(json!({"error": {"message": echoed, "code": 401}})),
-        Behaviour::chat("one two three")
-            .error_after(2, json!({"error": {"message": prompt, "type": PROVIDER_KEY}})),
-    ]);
-
-    for case in ["401", "403", "400", "500", "an error in a 200"] {
-        let answer = scene.client.post_chat(&chat("m")).await;
-        assert!(answer.status >= 400, "{case}: {}", answer.text());
-        tells_nothing(&answer, case);
-        assert!(answer.header("x-upstream-key").is_empty());
-    }
-    let broken = scene
-        .client
-        .stream_chat(&harness::chat_streamed("m"))
-        .await
-        .collect()
-        .await;
-    let said = String::from_utf8_lossy(&broken.raw).to_lowercase();
-    assert!(INSIDES.iter().all(|word| !said.contains(word)), "{said}");
-    let answers = [
-        (
-            "a refused connection",
-            scene.client.post_chat(&chat("away")).await,
-        ),
-        (
-            "a false key",
-            scene.client.with_key(FALSE_KEY).post_chat(&chat("m")).await,
-        ),
-        (
-            "malformed JSON",
-            post(
-                &scene.client,
-                &format!("{{\"model\":\"m\",\"key\":\"{CALLER_KEY}\" {PROMPT_CANARY}"),
-            )
-            .await,
-        ),
-        (
-            "a wrong shape",
-            post(&scene.client, &format!("{{\"model\":[\"{PROMPT_CANARY}\"]}}")).await,
-        ),
-        (
-            "a wrong role",
-            post(
-                &scene.client,
-                &format!("{{\"model\":\"m\",\"messages\":\"{PROMPT_CANARY}\"}}"),
-            )
-            .await,
-        ),
-    ];
-    for (case, answer) in answers {
-        assert!(answer.status >= 400, "{case}: {}", answer.text());
-        tells_nothing(&answer, case);
-    }
-    let head = format!(
-        "POST /{CALLER_KEY} HTTP/1.1\r\nhost: a\r\ncookie: {CALLER_KEY}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    );
-    assert_eq!(raw(scene.client.addr(), head.as_bytes()).await.status(), 404);
-    let broken = format!("POST /v1/chat/completions HTTP/1.1\r\nauthorization Bearer {CALLER_KEY}\r\n\r\n");
-    assert_eq!(raw(scene.client.addr(), broken.as_bytes()).await.status(), 400);
-    let kept = [scene.node.logs().join("\n"), scene.node.metrics().await];
-    assert!(kept.iter().all(|text| !text.contains(QUERY_KEY)));
-    scene.finish().await;
-}
-
-async fn post(client: &Client, body: &str) -> Answer {
-    client
-        .post_inference("/v1/chat/completions", body.to_owned())
-        .await
-        .expect("an answer")
 }

@@ -61,9 +61,9 @@ async fn leaving_amid_a_stream_frees_the_upstream_and_costs_what_was_delivered()
             let id = stream.request_id().to_owned();
             let left = Instant::now();
             if reset {
-                stream.reset()
+                stream.reset();
             } else {
-                stream.close()
+                stream.close();
             }
 
             let took = freed(&scene, call, left).await;

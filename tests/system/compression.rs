@@ -156,19 +156,40 @@ async fn both_lengths_at_once_are_refused_or_read_as_chunks_and_close_the_connec
     let length = body.len();
 
     for (lengths, legible) in [
-        (format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n"), true),
-        ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n".to_owned(), true),
-        (format!("Content-Length: {length}\r\nContent-Length: 7\r\n"), false),
+        (
+            format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n"),
+            true,
+        ),
+        (
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n".to_owned(),
+            true,
+        ),
+        (
+            format!("Content-Length: {length}\r\nContent-Length: 7\r\n"),
+            false,
+        ),
         (format!("Content-Length: {length}, 7\r\n"), false),
-        ("Transfer-Encoding: chunked, identity\r\nContent-Length: 4\r\n".to_owned(), false),
+        (
+            "Transfer-Encoding: chunked, identity\r\nContent-Length: 4\r\n".to_owned(),
+            false,
+        ),
         ("Transfer-Encoding: identity\r\n".to_owned(), false),
     ] {
         let sent = format!("{}{chunks}{smuggled}", head(&lengths));
         let answer = raw(scene.client.addr(), sent.as_bytes()).await;
         let refused = answer.status() == 400;
-        assert!(refused || (legible && answer.status() == 200), "{lengths}: {}", answer.text());
+        assert!(
+            refused || (legible && answer.status() == 200),
+            "{lengths}: {}",
+            answer.text()
+        );
         assert!(answer.closed, "{lengths}");
-        assert_eq!(answer.text().matches("HTTP/1.1 ").count(), 1, "{lengths}: {}", answer.text());
+        assert_eq!(
+            answer.text().matches("HTTP/1.1 ").count(),
+            1,
+            "{lengths}: {}",
+            answer.text()
+        );
     }
     for call in scene.o1.recorded() {
         assert_eq!(call.request.body.as_ref(), body.as_bytes());
@@ -249,37 +270,59 @@ async fn expect_100_continue_is_answered_before_the_body_comes() {
     scene.finish().await;
 }
 
+/// Headers of a caller that no upstream may see.
+const SENT: [(&str, &str); 10] = [
+    ("x-hop", "1"),
+    ("keep-alive", "timeout=5"),
+    ("te", "trailers"),
+    ("proxy-authorization", "Basic canary"),
+    ("cookie", "session=canary"),
+    ("x-forwarded-for", "10.1.1.1"),
+    ("x-api-base", "http://evil"),
+    ("openai-organization", "canary"),
+    ("user-agent", "canary-agent"),
+    ("connection", "x-hop"),
+];
+/// Headers of an upstream that no caller may see.
+const ANSWERED: [(&str, &str); 8] = [
+    ("keep-alive", "timeout=77"),
+    ("proxy-authenticate", "Basic"),
+    ("set-cookie", "canary=1"),
+    ("trailer", "x"),
+    ("access-control-allow-origin", "*"),
+    ("server", "canary-server"),
+    ("x-request-id", "canary-id"),
+    ("via", "1.1 canary"),
+];
+/// Those of them that no answer of ours has.
+const HOPS: [&str; 6] = [
+    "keep-alive",
+    "proxy-authenticate",
+    "set-cookie",
+    "trailer",
+    "access-control-allow-origin",
+    "via",
+];
+/// All that an upstream is sent.
+const KNOWN: [&str; 7] = [
+    "host",
+    "authorization",
+    "content-type",
+    "content-length",
+    "accept",
+    "accept-encoding",
+    "user-agent",
+];
+
 #[tokio::test]
 async fn headers_of_one_hop_or_one_party_cross_in_neither_direction() {
     let scene = Scene::start().await;
     let mut client = scene.client.clone();
-    let sent = [
-        ("x-hop", "1"),
-        ("keep-alive", "timeout=5"),
-        ("te", "trailers"),
-        ("proxy-authorization", "Basic canary"),
-        ("cookie", "session=canary"),
-        ("x-forwarded-for", "10.1.1.1"),
-        ("x-api-base", "http://evil"),
-        ("openai-organization", "canary"),
-        ("user-agent", "canary-agent"),
-        ("connection", "x-hop"),
-    ];
-    for (name, value) in sent {
+    for (name, value) in SENT {
         client = client.with_header(name, value);
     }
-    let answered = [
-        ("keep-alive", "timeout=77"),
-        ("proxy-authenticate", "Basic"),
-        ("set-cookie", "canary=1"),
-        ("trailer", "x"),
-        ("access-control-allow-origin", "*"),
-        ("server", "canary-server"),
-        ("x-request-id", "canary-id"),
-        ("via", "1.1 canary"),
-    ];
     let bent = |behaviour: Behaviour| {
-        answered
+        ANSWERED
             .iter()
             .fold(behaviour, |bent, (name, value)| bent.header(name, value))
     };
@@ -298,34 +341,18 @@ async fn headers_of_one_hop_or_one_party_cross_in_neither_direction() {
                 "{name}: {value:?}"
             );
         }
-        for name in [
-            "keep-alive",
-            "proxy-authenticate",
-            "set-cookie",
-            "trailer",
-            "access-control-allow-origin",
-            "via",
-        ] {
+        for name in HOPS {
             assert!(!headers.contains_key(name), "{name}");
         }
     }
     for call in scene.o1.recorded() {
-        let known = [
-            "host",
-            "authorization",
-            "content-type",
-            "content-length",
-            "accept",
-            "accept-encoding",
-            "user-agent",
-        ];
         let names: Vec<&str> = call
             .request
             .headers
             .iter()
             .map(|(name, _)| name.as_str())
             .collect();
-        assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
+        assert!(names.iter().all(|name| KNOWN.contains(name)), "{names:?}");
         assert!(!String::from_utf8_lossy(&call.request.head).contains("canary-agent"));
     }
     scene.finish().await;

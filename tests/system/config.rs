@@ -28,126 +28,104 @@ fn assert_told(output: &str, place: &str) {
 
 const KEY: &str = "keys:\n  - name: a\n    key: sk-0123456789abcdef\n";
 
+/// Files, exit codes and the place that is told. `<key>` is an entry of a key, open at its end.
+const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 26] = [
+    (
+        "listen: 127.0.0.1:0\nlsiten: x\n",
+        USAGE,
+        "waybill.yaml:2: lsiten",
+    ),
+    ("listen: nowhere\n", USAGE, "waybill.yaml:1: listen"),
+    (
+        "keys:\n  - name: a\n    key: short\n",
+        USAGE,
+        "waybill.yaml:3: keys[0].key",
+    ),
+    (
+        "keys:\n  - key: sk-0123456789abcdef\n",
+        USAGE,
+        "waybill.yaml:2: keys[0]",
+    ),
+    (
+        "<key>    tenant: nobody\n",
+        USAGE,
+        "waybill.yaml:4: keys[0].tenant",
+    ),
+    ("<key>    role: wizard\n", USAGE, "waybill.yaml:4: keys[0].role"),
+    (
+        "<key>    expires_at: tomorrow\n",
+        USAGE,
+        "waybill.yaml:4: keys[0].expires_at",
+    ),
+    ("<key>    budget: 3\n", USAGE, "waybill.yaml:4: keys[0].budget"),
+    (
+        "<key>  - name: b\n    key: sk-0123456789abcdef\n",
+        USAGE,
+        "waybill.yaml:5: keys[1].key",
+    ),
+    (
+        "<key>    limits: { daily_usd: \"-1\" }\n",
+        USAGE,
+        "waybill.yaml:4: keys[0].limits.daily_usd",
+    ),
+    (
+        "<key>    limits:\n      budgets: 3\n",
+        USAGE,
+        "waybill.yaml:5: keys[0].limits.budgets",
+    ),
+    (
+        "<key>    limits: { daily_calls: many }\n",
+        USAGE,
+        "waybill.yaml:4: keys[0].limits.daily_calls",
+    ),
+    (
+        "<key>    limits: { daily_usd: \"1.00\" }\n",
+        REFUSED,
+        "waybill.yaml:4: keys[0].limits.daily_usd",
+    ),
+    (
+        "tenants:\n  - id: acme\n    limits: { qps: 5 }\n",
+        REFUSED,
+        "waybill.yaml:3: tenants[0].limits.qps",
+    ),
+    (
+        "role_limits:\n  free: { concurrency: 3 }\n",
+        REFUSED,
+        "waybill.yaml:2: role_limits.free.concurrency",
+    ),
+    (
+        "tenants:\n  - id: Bad Id\n",
+        USAGE,
+        "waybill.yaml:2: tenants[0].id",
+    ),
+    (
+        "bus: { kind: nats, url: \"nats://h\" }\n",
+        REFUSED,
+        "waybill.yaml:1: bus.kind",
+    ),
+    (
+        "store:\n  kind: postgres\n",
+        REFUSED,
+        "waybill.yaml:2: store.kind",
+    ),
+    ("roles: [gateway]\n", REFUSED, "waybill.yaml:1: roles"),
+    ("roles: [wizard]\n", USAGE, "waybill.yaml:1: roles"),
+    ("billing_tz: Mars\n", USAGE, "waybill.yaml:1: billing_tz"),
+    (
+        "spool:\n  durability: soft\n",
+        USAGE,
+        "waybill.yaml:2: spool.durability",
+    ),
+    ("attempts_max: many\n", USAGE, "waybill.yaml:1: attempts_max"),
+    ("log_format: xml\n", USAGE, "waybill.yaml:1: log_format"),
+    ("listen: 127.0.0.1:0\nkeys: [\n", USAGE, "waybill.yaml:"),
+    ("cluster: a\ncluster: b\n", USAGE, "waybill.yaml:2"),
+];
+
 #[tokio::test]
 async fn every_mistake_in_waybill_yaml_stops_the_check_with_its_place_and_a_remedy() {
-    let cases = [
-        (
-            "listen: 127.0.0.1:0\nlsiten: x\n".to_owned(),
-            USAGE,
-            "waybill.yaml:2: lsiten",
-        ),
-        ("listen: nowhere\n".to_owned(), USAGE, "waybill.yaml:1: listen"),
-        (
-            "keys:\n  - name: a\n    key: short\n".to_owned(),
-            USAGE,
-            "waybill.yaml:3: keys[0].key",
-        ),
-        (
-            "keys:\n  - key: sk-0123456789abcdef\n".to_owned(),
-            USAGE,
-            "waybill.yaml:2: keys[0]",
-        ),
-        (
-            format!("{KEY}    tenant: nobody\n"),
-            USAGE,
-            "waybill.yaml:4: keys[0].tenant",
-        ),
-        (
-            format!("{KEY}    role: wizard\n"),
-            USAGE,
-            "waybill.yaml:4: keys[0].role",
-        ),
-        (
-            format!("{KEY}    expires_at: tomorrow\n"),
-            USAGE,
-            "waybill.yaml:4: keys[0].expires_at",
-        ),
-        (
-            format!("{KEY}    budget: 3\n"),
-            USAGE,
-            "waybill.yaml:4: keys[0].budget",
-        ),
-        (
-            format!("{KEY}  - name: b\n    key: sk-0123456789abcdef\n"),
-            USAGE,
-            "waybill.yaml:5: keys[1].key",
-        ),
-        (
-            format!("{KEY}    limits: {{ daily_usd: \"-1\" }}\n"),
-            USAGE,
-            "waybill.yaml:4: keys[0].limits.daily_usd",
-        ),
-        (
-            format!("{KEY}    limits:\n      budgets: 3\n"),
-            USAGE,
-            "waybill.yaml:5: keys[0].limits.budgets",
-        ),
-        (
-            format!("{KEY}    limits: {{ daily_calls: many }}\n"),
-            USAGE,
-            "waybill.yaml:4: keys[0].limits.daily_calls",
-        ),
-        (
-            format!("{KEY}    limits: {{ daily_usd: \"1.00\" }}\n"),
-            REFUSED,
-            "waybill.yaml:4: keys[0].limits.daily_usd",
-        ),
-        (
-            "tenants:\n  - id: acme\n    limits: { qps: 5 }\n".to_owned(),
-            REFUSED,
-            "waybill.yaml:3: tenants[0].limits.qps",
-        ),
-        (
-            "role_limits:\n  free: { concurrency: 3 }\n".to_owned(),
-            REFUSED,
-            "waybill.yaml:2: role_limits.free.concurrency",
-        ),
-        (
-            "tenants:\n  - id: Bad Id\n".to_owned(),
-            USAGE,
-            "waybill.yaml:2: tenants[0].id",
-        ),
-        (
-            "bus: { kind: nats, url: \"nats://h\" }\n".to_owned(),
-            REFUSED,
-            "waybill.yaml:1: bus.kind",
-        ),
-        (
-            "store:\n  kind: postgres\n".to_owned(),
-            REFUSED,
-            "waybill.yaml:2: store.kind",
-        ),
-        ("roles: [gateway]\n".to_owned(), REFUSED, "waybill.yaml:1: roles"),
-        ("roles: [wizard]\n".to_owned(), USAGE, "waybill.yaml:1: roles"),
-        (
-            "billing_tz: Mars\n".to_owned(),
-            USAGE,
-            "waybill.yaml:1: billing_tz",
-        ),
-        (
-            "spool:\n  durability: soft\n".to_owned(),
-            USAGE,
-            "waybill.yaml:2: spool.durability",
-        ),
-        (
-            "attempts_max: many\n".to_owned(),
-            USAGE,
-            "waybill.yaml:1: attempts_max",
-        ),
-        (
-            "log_format: xml\n".to_owned(),
-            USAGE,
-            "waybill.yaml:1: log_format",
-        ),
-        (
-            "listen: 127.0.0.1:0\nkeys: [\n".to_owned(),
-            USAGE,
-            "waybill.yaml:",
-        ),
-        ("cluster: a\ncluster: b\n".to_owned(), USAGE, "waybill.yaml:2"),
-    ];
-
-    for (settings, code, place) in cases {
+    for (settings, code, place) in SETTINGS_MISTAKES {
+        let settings = settings.replace("<key>", KEY);
         let (ended, output) = check(&settings, "models: []\n").await;
         assert_eq!(ended, code, "{settings}: {output}");
         assert_told(&output, place);
@@ -155,71 +133,69 @@ async fn every_mistake_in_waybill_yaml_stops_the_check_with_its_place_and_a_reme
     }
 }
 
+const LEG: &str =
+    "models:\n  - id: m\n    route:\n      - kind: openai_compat\n        base_url: http://h.example/v1\n";
+
+/// Files and the place that is told. `<leg>` is a model with a leg, open at its end.
+const MODELS_MISTAKES: [(&str, &str); 16] = [
+    (
+        "<leg>        wieght: 1\n",
+        "models.yaml:6: models[0].route[0].wieght",
+    ),
+    (
+        "<leg>        weight: -1\n",
+        "models.yaml:6: models[0].route[0].weight",
+    ),
+    (
+        "<leg>        weight: much\n",
+        "models.yaml:6: models[0].route[0].weight",
+    ),
+    (
+        "<leg>        pricing: { prompt: \"-1\" }\n",
+        "models.yaml:6: models[0].route[0].pricing",
+    ),
+    (
+        "<leg>        pricing: { promt: \"1\" }\n",
+        "models.yaml:6: models[0].route[0].pricing",
+    ),
+    (
+        "<leg>        input_modalities: [smell]\n",
+        "models.yaml:4: models[0].route[0]",
+    ),
+    (
+        "<leg>        api_key: a\n        api_keys: [b]\n",
+        "models.yaml:4: models[0].route[0]",
+    ),
+    (
+        "<leg>    required_role: wizard\n",
+        "models.yaml:6: models[0].required_role",
+    ),
+    ("<leg>    tenants: [Bad Id]\n", "models.yaml:6: models[0].tenants"),
+    (
+        "<leg>  - id: m\n    provider: openai_compat\n    base_url: http://h.example/v1\n",
+        "models.yaml:6: models[1].id",
+    ),
+    (
+        "models:\n  - id: m\n    provider: openai_compat\n    base_url: ftp://h\n",
+        "models.yaml:3: models[0].provider",
+    ),
+    (
+        "models:\n  - id: m\n    provider: openai_compat\n",
+        "models.yaml:3: models[0].provider",
+    ),
+    (
+        "models:\n  - id: m\n    provider: abacus\n    base_url: http://h.example\n",
+        "models.yaml:3: models[0].provider",
+    ),
+    ("models:\n  - id: \"\"\n", "models.yaml:2: models[0].id"),
+    ("modles: []\n", "models.yaml:1: modles"),
+    ("models: [\n", "models.yaml:"),
+];
+
 #[tokio::test]
 async fn every_mistake_in_models_yaml_stops_the_check_with_its_place_and_a_remedy() {
-    let leg = "models:\n  - id: m\n    route:\n      - kind: openai_compat\n        base_url: http://h.example/v1\n";
-    let cases = [
-        (
-            format!("{leg}        wieght: 1\n"),
-            "models.yaml:6: models[0].route[0].wieght",
-        ),
-        (
-            format!("{leg}        weight: -1\n"),
-            "models.yaml:6: models[0].route[0].weight",
-        ),
-        (
-            format!("{leg}        weight: much\n"),
-            "models.yaml:6: models[0].route[0].weight",
-        ),
-        (
-            format!("{leg}        pricing: {{ prompt: \"-1\" }}\n"),
-            "models.yaml:6: models[0].route[0].pricing",
-        ),
-        (
-            format!("{leg}        pricing: {{ promt: \"1\" }}\n"),
-            "models.yaml:6: models[0].route[0].pricing",
-        ),
-        (
-            format!("{leg}        input_modalities: [smell]\n"),
-            "models.yaml:4: models[0].route[0]",
-        ),
-        (
-            format!("{leg}        api_key: a\n        api_keys: [b]\n"),
-            "models.yaml:4: models[0].route[0]",
-        ),
-        (
-            format!("{leg}    required_role: wizard\n"),
-            "models.yaml:6: models[0].required_role",
-        ),
-        (
-            format!("{leg}    tenants: [Bad Id]\n"),
-            "models.yaml:6: models[0].tenants",
-        ),
-        (
-            format!("{leg}  - id: m\n    provider: openai_compat\n    base_url: http://h.example/v1\n"),
-            "models.yaml:6: models[1].id",
-        ),
-        (
-            "models:\n  - id: m\n    provider: openai_compat\n    base_url: ftp://h\n".to_owned(),
-            "models.yaml:3: models[0].provider",
-        ),
-        (
-            "models:\n  - id: m\n    provider: openai_compat\n".to_owned(),
-            "models.yaml:3: models[0].provider",
-        ),
-        (
-            "models:\n  - id: m\n    provider: abacus\n    base_url: http://h.example\n".to_owned(),
-            "models.yaml:3: models[0].provider",
-        ),
-        (
-            "models:\n  - id: \"\"\n".to_owned(),
-            "models.yaml:2: models[0].id",
-        ),
-        ("modles: []\n".to_owned(), "models.yaml:1: modles"),
-        ("models: [\n".to_owned(), "models.yaml:"),
-    ];
-
-    for (models, place) in cases {
+    for (models, place) in MODELS_MISTAKES {
+        let models = models.replace("<leg>", LEG);
         let (ended, output) = check("cluster: a\n", &models).await;
         assert_eq!(ended, USAGE, "{models}: {output}");
         assert_told(&output, place);

@@ -23,6 +23,7 @@ mod models;
 mod retries;
 mod rows;
 mod sdk;
+mod secrets;
 mod smoke;
 mod streaming;
 mod usage;
