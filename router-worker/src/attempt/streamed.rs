@@ -60,7 +60,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
                 break Ending::Stopped(stop);
             }
             Err(Interruption::TimedOut) => match ended(call, &reading) {
-                Err(_) if patience.other_choices_run() => (Ok(()), true),
+                Err(_) if reading.finished_choices() > 0 && patience.other_choices_run() => (Ok(()), true),
                 ended => (ended.map_err(|_| Fault::TimedOut), false),
             },
         };
