@@ -204,7 +204,7 @@ impl Applier {
     /// Applies a batch, however long it takes.
     async fn take(&mut self, stored: &[Stored]) -> Result<(), Error> {
         let records: Vec<Record> = stored.iter().map(Record::read).collect();
-        self.note(&records);
+        let fresh = self.note(&records);
         let Some(last) = records.last().map(|record| record.sequence) else {
             return Ok(());
         };
@@ -219,6 +219,13 @@ impl Applier {
             .await
         {
             Ok(applied) => {
+                if applied.events > fresh {
+                    // All are kept; but a source gives a place to one event only, and none after it was declared lost.
+                    error!(
+                        events = applied.events - fresh,
+                        "events came under places that were accounted for"
+                    );
+                }
                 self.cursor = Some(next);
                 self.reached = reached;
                 self.from = last + 1;
@@ -242,17 +249,17 @@ impl Applier {
         Ok(())
     }
 
-    /// Notes which sequences are covered once these records are applied, and what cannot be understood.
-    fn note(&mut self, records: &[Record]) {
+    /// Notes which sequences are covered once these records are applied, and what cannot be understood. Returns
+    /// how many records at most are new.
+    fn note(&mut self, records: &[Record]) -> u64 {
+        let mut fresh = 0;
         for record in records {
-            if !record.source.is_empty() {
-                self.coverage
-                    .cover(&record.source, record.source_sequence, record.source_sequence);
-            }
+            let taken = self.coverage.covers(&record.source, record.source_sequence);
+            fresh += u64::from(record.source.is_empty() || !taken);
+            record.cover(&mut self.coverage);
             match &record.fact {
                 Fact::Lost { source, from, to } => {
                     warn!(source = %source, from, to, "a spool declared events lost");
-                    self.coverage.cover(source, *from, *to);
                 }
                 Fact::Unreadable => {
                     self.state.unreadable();
@@ -264,6 +271,7 @@ impl Applier {
                 Fact::Waybill(_) | Fact::Kept => {}
             }
         }
+        fresh
     }
 
     /// Deals with a bus that did not do as asked: goes to where a trimmed log begins, waits, or gives up.

@@ -42,6 +42,13 @@ impl Coverage {
         }
     }
 
+    /// True when this sequence of a source is kept (or can never be).
+    pub fn covers(&self, source: &str, sequence: u64) -> bool {
+        self.sources
+            .get(source)
+            .is_some_and(|covered| covered.covers(sequence))
+    }
+
     /// The mark of a source, 0 for one that is not known.
     pub fn mark(&self, source: &str) -> u64 {
         self.sources.get(source).map_or(0, |covered| covered.mark)
@@ -92,6 +99,11 @@ impl Covered {
         } else {
             self.ahead.insert(first, last);
         }
+    }
+
+    fn covers(&self, sequence: u64) -> bool {
+        let ahead = self.ahead.range(..=sequence).next_back();
+        sequence <= self.mark || ahead.is_some_and(|(_, &end)| sequence <= end)
     }
 
     fn holes(&self) -> impl Iterator<Item = (u64, u64)> {
@@ -161,12 +173,13 @@ mod tests {
                 set.extend(from..=from + length);
             }
 
-            let mark = (1..).find(|sequence| !set.contains(sequence)).unwrap_or(1) - 1;
+            let mark = (1..=100).find(|sequence| !set.contains(sequence)).unwrap_or(1) - 1;
             let missing: Vec<u64> =
                 (1..=set.last().copied().unwrap_or(0)).filter(|sequence| !set.contains(sequence)).collect();
             let holes: Vec<u64> = coverage.holes().flat_map(|hole| hole.from..=hole.to).collect();
             prop_assert_eq!(coverage.mark("a"), mark);
             prop_assert_eq!(holes, missing);
+            prop_assert!((1..80).all(|sequence| coverage.covers("a", sequence) == set.contains(&sequence)));
         }
     }
 }

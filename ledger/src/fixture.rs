@@ -195,7 +195,9 @@ pub(crate) fn record<F: Fact>(sequence: u64, fact: F) -> Record {
 pub(crate) async fn apply(store: &dyn Store, records: &[Record]) -> Result<Applied, StoreError> {
     let cursor = store.cursor().await?;
     let mut coverage = store.coverage().await?;
-    records.iter().for_each(|record| record.cover(&mut coverage));
+    for record in records {
+        record.cover(&mut coverage);
+    }
     let last = records.iter().map(|record| record.sequence).max().unwrap_or(0);
     let sequence = last.max(cursor.map_or(0, |cursor| cursor.sequence));
     book(

@@ -173,6 +173,8 @@ pub(crate) fn record_of((kind, request, sequence): (u8, u64, u64)) -> Record {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
     #[test]
     fn order_repetition_and_batching_make_no_difference(
         (events, shuffled) in prop::collection::vec(any_event(), 1..40).prop_flat_map(|events| {

@@ -210,142 +210,90 @@ pub(crate) async fn a_full_last_page_has_no_next(store: &dyn Store) {
     assert_eq!((page.data.len(), page.next), (2, None));
 }
 
-/// Every field of a filter selects, and all given must hold.
-pub(crate) async fn filters_select_rows(store: &dyn Store) {
+/// An hour after [`NOON`].
+const LATE: Timestamp = NOON.plus_micros(3_600_000_000);
+
+/// Three rows: served, another tenant's an hour later, lost.
+async fn apply_three(store: &dyn Store) {
     let mut other = full(2);
     other.tenant = "zeta".into();
     other.key_id = "key-2".into();
     other.model = "other".into();
     other.endpoint_id = Some("other:remote".into());
-    other.started_at = NOON.plus_micros(3_600_000_000);
+    other.started_at = LATE;
     apply(
         store,
-        &[
-            record(1, settled(1)),
-            record(2, other.clone()),
-            record(3, lost(3)),
-        ],
+        &[record(1, settled(1)), record(2, other), record(3, lost(3))],
     )
     .await
     .expect("apply");
+}
 
-    let none = LogFilter::default;
-    let cases = [
-        (none(), vec![3, 2, 1]),
-        (
-            LogFilter {
-                tenant: Some("zeta".into()),
-                ..none()
-            },
-            vec![2],
-        ),
-        (
-            LogFilter {
-                user: other.user.clone(),
-                ..none()
-            },
-            vec![2],
-        ),
-        (
-            LogFilter {
-                key: Some("key-1".into()),
-                ..none()
-            },
-            vec![3, 1],
-        ),
-        (
-            LogFilter {
-                model: Some("other".into()),
-                ..none()
-            },
-            vec![2],
-        ),
-        (
-            LogFilter {
-                endpoint: Some("org/model:local".into()),
-                ..none()
-            },
-            vec![1],
-        ),
-        (
-            LogFilter {
-                outcome: Some(Outcome::Ok),
-                ..none()
-            },
-            vec![1],
-        ),
-        (
-            LogFilter {
-                outcome: Some(Outcome::Lost),
-                ..none()
-            },
-            vec![3],
-        ),
-        (
-            LogFilter {
-                status: Some(499),
-                ..none()
-            },
-            vec![2],
-        ),
-        (
-            LogFilter {
-                request_id: Some(fixture::request_id(3)),
-                ..none()
-            },
-            vec![3],
-        ),
-        (
-            LogFilter {
-                from: Some(other.started_at),
-                ..none()
-            },
-            vec![2],
-        ),
-        (
-            LogFilter {
-                to: Some(other.started_at),
-                ..none()
-            },
-            vec![3, 1],
-        ),
-        (
-            LogFilter {
-                from: Some(NOON.plus_micros(2_000)),
-                to: Some(other.started_at),
-                ..none()
-            },
-            vec![3],
-        ),
-        (
-            LogFilter {
-                tenant: Some("zeta".into()),
-                status: Some(200),
-                ..none()
-            },
-            vec![],
-        ),
-        (
-            LogFilter {
-                tenant: Some("' OR 1=1 --".into()),
-                ..none()
-            },
-            vec![],
-        ),
-    ];
-    for (filter, expected) in cases {
-        let page = store
-            .logs(&LogsQuery {
-                filter: filter.clone(),
-                limit: 10,
-                after: None,
-            })
-            .await
-            .expect("a page");
-        let ids: Vec<RequestId> = page.data.iter().map(|row| row.settled.request_id).collect();
-        let expected: Vec<RequestId> = expected.into_iter().map(fixture::request_id).collect();
-        assert_eq!(ids, expected, "{filter:?}");
-    }
+/// The numbers of the rows that a filter selects.
+async fn selected(store: &dyn Store, set: impl FnOnce(&mut LogFilter)) -> Vec<u64> {
+    let mut filter = LogFilter::default();
+    set(&mut filter);
+    let page = store
+        .logs(&LogsQuery {
+            filter,
+            limit: 10,
+            after: None,
+        })
+        .await
+        .expect("a page");
+    let number = |id: RequestId| {
+        (1..=3)
+            .find(|n| fixture::request_id(*n) == id)
+            .expect("one of three")
+    };
+    page.data
+        .iter()
+        .map(|row| number(row.settled.request_id))
+        .collect()
+}
+
+/// Every field of a filter selects.
+pub(crate) async fn filters_select_rows(store: &dyn Store) {
+    apply_three(store).await;
+
+    assert_eq!(selected(store, |_| ()).await, [3, 2, 1]);
+    assert_eq!(selected(store, |by| by.tenant = Some("zeta".into())).await, [2]);
+    assert_eq!(selected(store, |by| by.user = Some("user-1".into())).await, [2]);
+    assert_eq!(selected(store, |by| by.key = Some("key-1".into())).await, [3, 1]);
+    assert_eq!(selected(store, |by| by.model = Some("other".into())).await, [2]);
+    assert_eq!(
+        selected(store, |by| by.endpoint = Some("org/model:local".into())).await,
+        [1]
+    );
+    assert_eq!(selected(store, |by| by.outcome = Some(Outcome::Ok)).await, [1]);
+    assert_eq!(selected(store, |by| by.outcome = Some(Outcome::Lost)).await, [3]);
+    assert_eq!(selected(store, |by| by.status = Some(499)).await, [2]);
+    assert_eq!(
+        selected(store, |by| by.request_id = Some(fixture::request_id(3))).await,
+        [3]
+    );
+}
+
+/// All fields of a filter must hold, and what they hold is never taken for more than a value.
+pub(crate) async fn filters_are_joined(store: &dyn Store) {
+    apply_three(store).await;
+
+    assert_eq!(selected(store, |by| by.from = Some(LATE)).await, [2]);
+    assert_eq!(selected(store, |by| by.to = Some(LATE)).await, [3, 1]);
+    let within = |by: &mut LogFilter| {
+        by.from = Some(NOON.plus_micros(2_000));
+        by.to = Some(LATE);
+    };
+    assert_eq!(selected(store, within).await, [3]);
+    let neither = |by: &mut LogFilter| {
+        by.tenant = Some("zeta".into());
+        by.status = Some(200);
+    };
+    assert_eq!(selected(store, neither).await, [0; 0]);
+    assert_eq!(
+        selected(store, |by| by.tenant = Some("' OR 1=1 --".into())).await,
+        [0; 0]
+    );
 }
 
 /// One request comes with the envelope of the event that stands, and only to whom it belongs.
@@ -383,8 +331,8 @@ pub(crate) async fn a_request_comes_with_its_event(store: &dyn Store) {
     }
 }
 
-/// Usage is grouped by what is asked, within whole 15 minutes, in the days of the time zone.
-pub(crate) async fn usage_is_grouped_and_bounded(store: &dyn Store) {
+/// One request in each of three days of Kolkata, two in the second.
+async fn apply_around_midnight(store: &dyn Store) {
     let at = |n: u64, text: &str, tenant: &str| {
         let mut row = settled(n);
         row.started_at = Timestamp::parse(text).expect("a time");
@@ -398,79 +346,69 @@ pub(crate) async fn usage_is_grouped_and_bounded(store: &dyn Store) {
         at(4, "2026-03-02T18:30:00Z", "acme"),
     ];
     apply(store, &records).await.expect("apply");
-    let usage = async |query: UsageQuery| -> Vec<(String, String, u64)> {
-        let sums = store.usage(&query).await.expect("usage");
-        let text = |value: Option<String>| value.unwrap_or_default();
-        sums.into_iter()
-            .map(|sum| (text(sum.from), text(sum.tenant), sum.requests))
-            .collect()
-    };
-    let row = |from: &str, tenant: &str, requests| (from.to_owned(), tenant.to_owned(), requests);
-    let query = UsageQuery {
+}
+
+/// What is asked about them: `from`, tenant and requests of every sum.
+async fn usage(store: &dyn Store, set: impl FnOnce(&mut UsageQuery)) -> Vec<(String, String, u64)> {
+    let mut query = UsageQuery {
         filter: LogFilter::default(),
-        group_by: vec![GroupBy::Tenant],
-        interval: Some(Interval::Day),
+        group_by: Vec::new(),
+        interval: None,
         tz: "Asia/Kolkata".to_owned(),
     };
+    set(&mut query);
+    let sums = store.usage(&query).await.expect("usage");
+    let text = |value: Option<String>| value.unwrap_or_default();
+    sums.into_iter()
+        .map(|sum| (text(sum.from), text(sum.tenant), sum.requests))
+        .collect()
+}
 
+fn sum(from: &str, tenant: &str, requests: u64) -> (String, String, u64) {
+    (from.to_owned(), tenant.to_owned(), requests)
+}
+
+/// Usage is grouped by what is asked, in the days of the time zone.
+pub(crate) async fn usage_is_grouped(store: &dyn Store) {
+    apply_around_midnight(store).await;
+
+    let by_day = usage(store, |query| {
+        query.group_by = vec![GroupBy::Tenant];
+        query.interval = Some(Interval::Day);
+    });
     assert_eq!(
-        usage(query.clone()).await,
+        by_day.await,
         [
-            row("2026-03-01T00:00:00+05:30", "acme", 1),
-            row("2026-03-02T00:00:00+05:30", "acme", 1),
-            row("2026-03-02T00:00:00+05:30", "zeta", 1),
-            row("2026-03-03T00:00:00+05:30", "acme", 1),
+            sum("2026-03-01T00:00:00+05:30", "acme", 1),
+            sum("2026-03-02T00:00:00+05:30", "acme", 1),
+            sum("2026-03-02T00:00:00+05:30", "zeta", 1),
+            sum("2026-03-03T00:00:00+05:30", "acme", 1),
         ]
     );
-    let whole = UsageQuery {
-        interval: None,
-        group_by: vec![],
-        ..query.clone()
-    };
-    assert_eq!(usage(whole.clone()).await, [row("", "", 4)]);
-    let bounded = LogFilter {
-        from: Timestamp::parse("2026-03-01T18:31:00Z"),
-        to: Timestamp::parse("2026-03-02T18:30:00Z"),
-        ..LogFilter::default()
-    };
+    let twice = usage(store, |query| {
+        query.group_by = vec![GroupBy::Tenant, GroupBy::Tenant];
+    });
+    assert_eq!(twice.await, [sum("", "acme", 3), sum("", "zeta", 1)]);
+    assert_eq!(usage(store, |_| ()).await, [sum("", "", 4)]);
+}
+
+/// Usage is of the requests that were asked for, within whole 15 minutes.
+pub(crate) async fn usage_is_bounded(store: &dyn Store) {
+    apply_around_midnight(store).await;
+
+    let within = usage(store, |query| {
+        query.filter.from = Timestamp::parse("2026-03-01T18:31:00Z");
+        query.filter.to = Timestamp::parse("2026-03-02T18:30:00Z");
+    });
+    assert_eq!(within.await, [sum("", "", 2)]);
     assert_eq!(
-        usage(UsageQuery {
-            filter: bounded,
-            ..whole.clone()
-        })
-        .await,
-        [row("", "", 2)]
+        usage(store, |query| query.filter.tenant = Some("zeta".into())).await,
+        [sum("", "", 1)]
     );
-    let zeta = LogFilter {
-        tenant: Some("zeta".into()),
-        ..LogFilter::default()
-    };
     assert_eq!(
-        usage(UsageQuery {
-            filter: zeta,
-            ..whole.clone()
-        })
-        .await,
-        [row("", "", 1)]
+        usage(store, |query| query.filter.model = Some("none".into())).await,
+        []
     );
-    let nobody = LogFilter {
-        model: Some("none".into()),
-        ..LogFilter::default()
-    };
-    assert!(
-        usage(UsageQuery {
-            filter: nobody,
-            ..whole
-        })
-        .await
-        .is_empty()
-    );
-    let twice = UsageQuery {
-        group_by: vec![GroupBy::Tenant, GroupBy::Tenant],
-        interval: None,
-        ..query
-    };
-    assert_eq!(usage(twice).await, [row("", "acme", 3), row("", "zeta", 1)]);
 }
 
 /// What cannot be understood is kept once and changes nothing else.

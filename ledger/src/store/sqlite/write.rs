@@ -119,7 +119,7 @@ impl Projection {
     ) -> Result<(), sqlx::Error> {
         self.superseded
             .run(connection, &changes.superseded, |values, id| {
-                values.put(id.to_string())
+                values.put(id.to_string());
             })
             .await?;
         self.rows.run(connection, &changes.rows, row::put).await?;
