@@ -71,7 +71,6 @@ async fn a_silent_upstream_before_the_first_token_is_routed_around() {
     let scene = scene(&clocks).await;
     for behaviour in [
         Behaviour::hang(),
-        Behaviour::chat("").stop_after(0, Then::Hang),
         Behaviour::comments_only(Then::Forever(Duration::from_millis(50))),
     ] {
         scene.o1.script([behaviour]);
@@ -93,24 +92,81 @@ async fn a_silent_upstream_before_the_first_token_is_routed_around() {
 #[tokio::test]
 async fn a_gap_between_tokens_ends_the_stream_in_an_error_event() {
     let one = || Behaviour::chat("").chunks(60, Duration::ZERO);
+    let comments = Then::Forever(Duration::from_millis(40));
     let cases = [
         ("silence", one().stall_after(1)),
-        (
-            "comments without end",
-            one().stop_after(1, Then::Forever(Duration::from_millis(40))),
-        ),
+        ("comments without end", one().stop_after(1, comments)),
     ];
     for (case, behaviour) in cases {
-        let scene = scene(&[("STREAM_IDLE_TIMEOUT_SECONDS", SHORT)]).await;
+        let scene = scene(&[("STREAM_IDLE_TIMEOUT_SECONDS", "1")]).await;
         scene.o1.default(behaviour);
 
+        let started = Instant::now();
         let streamed = stream(&scene, "m").await;
+        let took = started.elapsed();
 
         assert_timed_out(&scene, &streamed, case).await;
         assert_eq!(streamed.text(), "t1 ", "{case}");
+        let (least, most) = (Duration::from_millis(950), Duration::from_millis(1_900));
+        assert!(took > least && took < most, "{case}: {took:?}");
         scene.o1.wait_left(0).await;
         scene.finish().await;
     }
+}
+
+#[tokio::test]
+async fn a_silence_after_the_role_is_routed_around() {
+    let scene = scene(&[("STREAM_IDLE_TIMEOUT_SECONDS", SHORT)]).await;
+    scene.o1.script([Behaviour::chat("").stop_after(0, Then::Hang)]);
+    scene.o2.script([Behaviour::chat("from the second").usage(9, 20)]);
+
+    let streamed = stream(&scene, "m").await;
+
+    assert_eq!(streamed.whole(), "from the second");
+    let row = scene.row(streamed.request_id()).await;
+    assert_billed(&row, 9, 20, 178_000);
+    let (first, second) = (endpoint("m", &scene.o1), endpoint("m", &scene.o2));
+    assert_eq!(
+        tried(&row),
+        json!([
+            [first, 200, "timeout", "upstream_timeout"],
+            [second, 200, "ok", null]
+        ])
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_choice_that_has_ended_does_not_end_the_others_while_they_are_silent() {
+    let scene = Scene::start().await;
+    let event = |index: u8, content: &str, finish: Value| {
+        let delta = json!({"content": content});
+        let choices = json!([{"index": index, "delta": delta, "finish_reason": finish}]);
+        format!(
+            "data: {}\n\n",
+            json!({"id": "c", "model": "m", "choices": choices})
+        )
+    };
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let first = format!(
+        "{head}{}{}",
+        event(1, "b", Value::Null),
+        event(0, "a", json!("stop"))
+    );
+    let second = format!("{}data: [DONE]\n\n", event(1, "c", json!("stop")));
+    let parted = Behaviour::raw(format!("{first}{second}"));
+    scene
+        .o1
+        .script([parted.dribble(first.len(), Duration::from_millis(1_400))]);
+    let mut body = chat_streamed("m");
+    body["n"] = json!(2);
+
+    let streamed = scene.client.stream_chat(&body).await.collect().await;
+
+    streamed.whole();
+    let last = streamed.chunks().last().copied().cloned().unwrap_or_default();
+    assert_eq!(last["choices"][0]["delta"]["content"], "c", "{last}");
+    scene.finish().await;
 }
 
 #[tokio::test]
@@ -214,10 +270,8 @@ async fn after_a_keep_alive_a_failing_upstream_is_still_routed_around() {
         Behaviour::error(503, "down"),
     ]);
 
-    let (hidden, told) = tokio::join!(stream(&scene, "m"), async {
-        sleep(Duration::from_millis(100)).await;
-        stream(&scene, "m").await
-    });
+    let hidden = stream(&scene, "m").await;
+    let told = stream(&scene, "m").await;
 
     assert_eq!(hidden.whole(), "from the second");
     assert_billed(&scene.row(hidden.request_id()).await, 9, 20, 178_000);
