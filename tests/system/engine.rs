@@ -144,7 +144,7 @@ async fn rows_hold_the_engines_figures(node: &Node, key: &str) {
     let tool = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}});
     let shapes = [
         json!({}),
-        json!({"tools": [tool]}),
+        json!({"tools": [tool], "tool_choice": "required"}),
         json!({"response_format": {"type": "json_schema", "json_schema": {"name": "c", "schema": schema}}}),
     ];
     for shape in shapes {

@@ -83,7 +83,7 @@ async fn an_upstream_that_echoes_our_credential_or_the_prompt_is_not_quoted() {
     }
     let stream = scene.client.stream_chat(&chat_streamed("m")).await;
     let broken = stream.collect().await;
-    assert_eq!(broken.text(), "one two");
+    assert_eq!(broken.text(), "one two ");
     tells_nothing(&String::from_utf8_lossy(&broken.raw), "an error in a stream");
     assert_nothing_kept(scene).await;
 }
