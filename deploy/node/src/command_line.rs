@@ -87,34 +87,34 @@ pub enum KeyAction {
 /// Node settings that can be given as flags.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Flags {
-    /// waybill.yaml [env: WAYBILL_CONFIG]
+    /// waybill.yaml [env: `WAYBILL_CONFIG`]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Address to bind; port 0 picks a free one [env: WAYBILL_LISTEN] [default: 127.0.0.1:3333]
+    /// Address to bind; port 0 picks a free one [env: `WAYBILL_LISTEN`] [default: 127.0.0.1:3333]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// A second address for management, metrics and health [env: WAYBILL_ADMIN_LISTEN]
+    /// A second address for management, metrics and health [env: `WAYBILL_ADMIN_LISTEN`]
     #[arg(long, value_name = "ADDR")]
     pub admin_listen: Option<String>,
-    /// Where everything lives [env: WAYBILL_DATA_DIR] [default: ./data]
+    /// Where everything lives [env: `WAYBILL_DATA_DIR`] [default: ./data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Roles of this process: all, or a list of gateway, router, health, ledger [env: WAYBILL_ROLES]
+    /// Roles of this process: all, or a list of gateway, router, health, ledger [env: `WAYBILL_ROLES`]
     #[arg(long)]
     pub roles: Option<String>,
-    /// Pool of its router [env: WAYBILL_POOL] [default: default]
+    /// Pool of its router [env: `WAYBILL_POOL`] [default: default]
     #[arg(long)]
     pub pool: Option<String>,
-    /// NATS servers [env: NATS_URL]
+    /// NATS servers [env: `NATS_URL`]
     #[arg(long, value_name = "URL")]
     pub nats_url: Option<String>,
-    /// Postgres [env: DATABASE_URL]
+    /// Postgres [env: `DATABASE_URL`]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
-    /// text or json [env: LOG_FORMAT] [default: text]
+    /// text or json [env: `LOG_FORMAT`] [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// The key that management calls to a running node present [env: WAYBILL_KEY, ADMIN_TOKEN]
+    /// The key that management calls to a running node present [env: `WAYBILL_KEY`, `ADMIN_TOKEN`]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
 }

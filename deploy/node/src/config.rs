@@ -78,14 +78,23 @@ pub struct Config {
     pub admin_token: Option<Secret<String>>,
     /// Authentication failures from one address before it is blocked.
     pub auth_failures_max: u64,
-    /// How logs look.
-    pub log_json: bool,
+    /// How log lines look.
+    pub log_format: LogFormat,
     /// How much is logged.
     pub log_level: String,
     /// What is odd but does not stop the node.
     pub warnings: Vec<Problem>,
     /// The environment, for files that refer to it.
     pub environment: Environment,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
 }
 
 /// Why a node does not start.
@@ -115,19 +124,19 @@ impl From<Problem> for Error {
 }
 
 /// Reads and checks everything.
-pub fn load(flags: &Flags, environment: Environment) -> Result<Config, Error> {
+pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
     let path = flags
         .config
         .clone()
         .or_else(|| environment.get("WAYBILL_CONFIG").map(PathBuf::from));
     let document = match &path {
-        Some(path) => Document::parse(&path.display().to_string(), &read(path)?, &environment)?,
-        None => Document::parse("waybill.yaml", "", &environment)?,
+        Some(path) => Document::parse(&path.display().to_string(), &read(path)?, environment)?,
+        None => Document::parse("waybill.yaml", "", environment)?,
     };
     let settings: Settings = document.read()?;
     Resolver {
         flags,
-        environment: &environment,
+        environment,
         document: &document,
         settings: &settings,
     }
@@ -167,17 +176,17 @@ impl Resolver<'_> {
         Ok(Config {
             listen: self.address(
                 "listen",
-                self.pick(&self.flags.listen, "WAYBILL_LISTEN", &settings.listen),
+                self.pick(
+                    self.flags.listen.as_ref(),
+                    "WAYBILL_LISTEN",
+                    settings.listen.as_ref(),
+                ),
                 "127.0.0.1:3333",
             )?,
             admin_listen: self.admin_listen()?,
             cluster: settings.cluster.clone().unwrap_or_else(|| "local".into()),
             node_id: settings.node_id.as_deref().map(NodeId::from),
-            spool_dir: settings
-                .spool
-                .dir
-                .as_ref()
-                .map_or_else(|| data_dir.join("spool"), PathBuf::from),
+            spool_dir: self.spool_dir(&data_dir),
             spool_bytes_max: settings.spool.bytes_max.unwrap_or(SPOOL_BYTES_MAX),
             durability: self.durability()?,
             log_bytes_max: settings
@@ -204,32 +213,38 @@ impl Resolver<'_> {
             keepalive_seconds: settings.keepalive_seconds.unwrap_or(15).max(1),
             clocks: self.clocks()?,
             circuit: self.circuit()?,
-            api_key_secret: self
-                .environment
-                .get("API_KEY_SECRET")
-                .map(|text| Secret::new(text.to_owned())),
-            admin_token: self
-                .environment
-                .get("ADMIN_TOKEN")
-                .map(|text| Secret::new(text.to_owned())),
+            api_key_secret: self.secret("API_KEY_SECRET"),
+            admin_token: self.secret("ADMIN_TOKEN"),
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),
-            log_json: self.log_json()?,
-            log_level: self
-                .environment
-                .get("LOG_LEVEL")
-                .or(settings.log_level.as_deref())
-                .unwrap_or("info")
-                .to_lowercase(),
+            log_format: self.log_format()?,
+            log_level: self.log_level(),
             warnings,
             environment: self.environment.clone(),
             data_dir,
         })
     }
 
-    fn pick(&self, flag: &Option<String>, variable: &str, file: &Option<String>) -> Option<String> {
-        flag.clone()
-            .or_else(|| self.environment.get(variable).map(str::to_owned))
-            .or_else(|| file.clone())
+    fn secret(&self, variable: &str) -> Option<Secret<String>> {
+        let text = self.environment.get(variable)?;
+        Some(Secret::new(text.to_owned()))
+    }
+
+    fn log_level(&self) -> String {
+        let named = self
+            .environment
+            .get("LOG_LEVEL")
+            .or(self.settings.log_level.as_deref());
+        named.unwrap_or("info").to_lowercase()
+    }
+
+    fn spool_dir(&self, data_dir: &Path) -> PathBuf {
+        let named = self.settings.spool.dir.as_ref();
+        named.map_or_else(|| data_dir.join("spool"), PathBuf::from)
+    }
+
+    fn pick(&self, flag: Option<&String>, variable: &str, file: Option<&String>) -> Option<String> {
+        let variable = || self.environment.get(variable).map(str::to_owned);
+        flag.cloned().or_else(variable).or_else(|| file.cloned())
     }
 
     fn data_dir(&self) -> PathBuf {
@@ -261,9 +276,9 @@ impl Resolver<'_> {
 
     fn admin_listen(&self) -> Result<Option<SocketAddr>, Error> {
         let value = self.pick(
-            &self.flags.admin_listen,
+            self.flags.admin_listen.as_ref(),
             "WAYBILL_ADMIN_LISTEN",
-            &self.settings.admin_listen,
+            self.settings.admin_listen.as_ref(),
         );
         value
             .map(|text| self.address("admin_listen", Some(text), ""))
@@ -274,7 +289,7 @@ impl Resolver<'_> {
         let refuse = |path: &str, message: &str, remedy: &str| {
             Err(Error::Refused(self.document.problem(path, message, remedy)))
         };
-        let nats = self.pick(&self.flags.nats_url, "NATS_URL", &None);
+        let nats = self.pick(self.flags.nats_url.as_ref(), "NATS_URL", None);
         let kind = self
             .settings
             .bus
@@ -288,7 +303,7 @@ impl Resolver<'_> {
                 "remove NATS_URL, or write bus: { kind: embedded }",
             );
         }
-        let postgres = self.pick(&self.flags.database_url, "DATABASE_URL", &None);
+        let postgres = self.pick(self.flags.database_url.as_ref(), "DATABASE_URL", None);
         let kind = self
             .settings
             .store
@@ -423,11 +438,15 @@ impl Resolver<'_> {
         self.settings.tenants.iter().enumerate().map(parse).collect()
     }
 
-    fn log_json(&self) -> Result<bool, Error> {
-        let format = self.pick(&self.flags.log_format, "LOG_FORMAT", &self.settings.log_format);
+    fn log_format(&self) -> Result<LogFormat, Error> {
+        let format = self.pick(
+            self.flags.log_format.as_ref(),
+            "LOG_FORMAT",
+            self.settings.log_format.as_ref(),
+        );
         match format.as_deref().unwrap_or("text") {
-            "json" => Ok(true),
-            "text" | "plain" => Ok(false),
+            "json" => Ok(LogFormat::Json),
+            "text" | "plain" => Ok(LogFormat::Text),
             other => {
                 let message = format!("\"{other}\" is not a log format");
                 Err(self

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use bus::Expected;
 use bus::clock::{Clock as _, SystemClock};
 use bus::embedded::Embedded;
 use bus::mint::Mint;
-use bus::{Expected, Kv as _};
 use bytes::Bytes;
 use reqwest::Method;
 use schemas::catalog::{self, Key, Origin};
@@ -103,99 +103,77 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
 }
 
 async fn offline(action: KeyAction, config: &Config, directory: &DataDirectory) -> anyhow::Result<String> {
+    let path = directory.path().join("bus");
     let clock = Arc::new(SystemClock::new());
-    let now = clock.now();
-    let kv = Embedded::open(
-        &directory.path().join("bus"),
-        bus::embedded::Options::default(),
-        clock,
-    )?;
+    let kv = Embedded::open(&path, bus::embedded::Options::default(), clock.clone())?;
     match action {
-        KeyAction::Create {
-            name,
-            tenant,
-            user,
-            role,
-            models,
-            expires_at,
-            ..
-        } => {
-            let grant = gateway::key::Grant {
-                name: name.into(),
-                tenant: TenantId::parse(&tenant)
-                    .ok_or_else(|| UsageError(format!("\"{tenant}\" is not a tenant id")))?,
-                user: user.as_deref().map(UserId::from),
-                role: keys::role(&role).ok_or_else(|| {
-                    UsageError(format!(
-                        "\"{role}\" is not a role; use free, pro, internal, admin or operator"
-                    ))
-                })?,
-                models: models.map(|models| {
-                    models
-                        .iter()
-                        .map(|model| ModelName::from(model.as_str()))
-                        .collect()
-                }),
-                expires_at: expires_at
-                    .map(|text| {
-                        Timestamp::parse(&text)
-                            .ok_or_else(|| UsageError(format!("\"{text}\" is not an RFC 3339 time")))
-                    })
-                    .transpose()?,
-            };
+        KeyAction::Create { .. } => {
             let mint = Mint::new()?;
             let secret = secrets::api_key_secret(directory.path(), config.api_key_secret.as_ref(), &mint)?;
             let key = gateway::key::mint_member(&mint);
-            let record = gateway::key::record(&mint, &key, grant, Origin::Runtime, now);
+            let record = gateway::key::record(&mint, &key, grant(action)?, Origin::Runtime, clock.now());
             let place = catalog::key_key(&gateway::caller::digest(secret.reveal(), &key));
-            kv.put(
-                subject::CATALOG_BUCKET,
-                &place,
-                Bytes::from(serde_json::to_vec(&record)?),
-                Expected::Absent,
-            )
-            .await?;
+            write(&*kv, &place, &record, Expected::Absent).await?;
             Ok(created(record.id.as_str(), &key))
         }
         KeyAction::List { .. } => {
-            let mut out = String::new();
-            for (_, _, key) in stored(&*kv).await? {
-                let state = if key.revoked { "revoked" } else { "active" };
-                let role = serde_json::to_value(key.role)?;
-                let _ = writeln!(
-                    out,
-                    "{}\t{}\t{}\t{}\t{state}",
-                    key.id,
-                    key.name,
-                    key.tenant,
-                    role.as_str().unwrap_or("-")
-                );
-            }
-            Ok(out)
+            let keys = stored(&*kv).await?;
+            Ok(keys.iter().map(|(_, _, key)| listed(key)).collect())
         }
         KeyAction::Revoke { named, .. } => {
-            let stored = stored(&*kv).await?;
-            let found: Vec<_> = stored
-                .into_iter()
-                .filter(|(_, _, key)| key.id.as_str() == named || *key.name == *named)
-                .collect();
-            let [(place, revision, key)] = found.as_slice() else {
+            let mut found = stored(&*kv).await?;
+            found.retain(|(_, _, key)| key.id.as_str() == named || *key.name == *named);
+            let [(place, revision, key)] = found.as_mut_slice() else {
                 return Err(ambiguous(&named, found.len()).into());
             };
-            let revoked = Key {
-                revoked: true,
-                ..key.clone()
-            };
-            kv.put(
-                subject::CATALOG_BUCKET,
-                place,
-                Bytes::from(serde_json::to_vec(&revoked)?),
-                Expected::Revision(*revision),
-            )
-            .await?;
+            key.revoked = true;
+            write(&*kv, place, key, Expected::Revision(*revision)).await?;
             Ok(format!("revoked {}\n", key.id))
         }
     }
+}
+
+/// What a key that is to be created may do.
+fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
+    let KeyAction::Create {
+        name,
+        tenant,
+        user,
+        role,
+        models,
+        expires_at,
+        ..
+    } = action
+    else {
+        return Err(UsageError("only a created key has rights to be given".into()));
+    };
+    let unknown_role = || format!("\"{role}\" is not a role; use free, pro, internal, admin or operator");
+    let name_of = |model: &String| ModelName::from(model.as_str());
+    let time = |text: String| {
+        Timestamp::parse(&text).ok_or_else(|| UsageError(format!("\"{text}\" is not an RFC 3339 time")))
+    };
+    Ok(gateway::key::Grant {
+        name: name.into(),
+        tenant: TenantId::parse(&tenant)
+            .ok_or_else(|| UsageError(format!("\"{tenant}\" is not a tenant id")))?,
+        user: user.as_deref().map(UserId::from),
+        role: keys::role(&role).ok_or_else(|| UsageError(unknown_role()))?,
+        models: models.map(|models| models.iter().map(name_of).collect()),
+        expires_at: expires_at.map(time).transpose()?,
+    })
+}
+
+/// A key as a line of the list.
+fn listed(key: &Key) -> String {
+    let state = if key.revoked { "revoked" } else { "active" };
+    let role = keys::word(key.role);
+    format!("{}\t{}\t{}\t{role}\t{state}\n", key.id, key.name, key.tenant)
+}
+
+async fn write(kv: &dyn bus::Kv, place: &str, key: &Key, expected: Expected) -> anyhow::Result<()> {
+    let value = Bytes::from(serde_json::to_vec(key)?);
+    kv.put(subject::CATALOG_BUCKET, place, value, expected).await?;
+    Ok(())
 }
 
 async fn stored(kv: &dyn bus::Kv) -> anyhow::Result<Vec<(String, u64, Key)>> {

@@ -1,5 +1,6 @@
 //! Keys of waybill.yaml: checked, and turned into catalogue records that hold a digest and never the key.
 
+use schemas::catalog::Role;
 use schemas::id::{DEFAULT_TENANT, ModelName, TenantId, UserId};
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
@@ -25,24 +26,36 @@ pub struct FileKey {
     /// The member it belongs to.
     pub user: Option<UserId>,
     /// What it may do.
-    pub role: schemas::catalog::Role,
+    pub role: Role,
     /// Only these models.
     pub models: Option<Vec<ModelName>>,
     /// Refused from then on.
     pub expires_at: Option<Timestamp>,
 }
 
+/// Roles by the word that operators write.
+const ROLES: [(&str, Role); 5] = [
+    ("free", Role::Free),
+    ("pro", Role::Pro),
+    ("internal", Role::Internal),
+    ("admin", Role::Admin),
+    ("operator", Role::Operator),
+];
+
 /// The role of a word.
-pub fn role(word: &str) -> Option<schemas::catalog::Role> {
-    use schemas::catalog::Role;
-    Some(match word {
-        "free" => Role::Free,
-        "pro" => Role::Pro,
-        "internal" => Role::Internal,
-        "admin" => Role::Admin,
-        "operator" => Role::Operator,
-        _ => return None,
-    })
+pub fn role(word: &str) -> Option<Role> {
+    ROLES
+        .iter()
+        .find(|(known, _)| *known == word)
+        .map(|(_, role)| *role)
+}
+
+/// The word of a role.
+pub fn word(role: Role) -> &'static str {
+    ROLES
+        .iter()
+        .find(|(_, known)| *known == role)
+        .map_or("-", |(word, _)| word)
 }
 
 /// Keys of the file; a key that expands to nothing is left out with a warning.

@@ -63,7 +63,7 @@ fn run(command: Command) -> anyhow::Result<()> {
 }
 
 fn load(flags: &Flags) -> anyhow::Result<Config> {
-    Ok(config::load(flags, Environment::of_process())?)
+    Ok(config::load(flags, &Environment::of_process())?)
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

@@ -265,10 +265,10 @@ async fn start_log(
     supervisor.spawn_thread("wb-log", move || async move {
         let follow = follow::run(kv.clone(), view, told, end.clone());
         let publish = async {
-            let published = bus::publisher::run(spool, bus, kv, publisher).await;
+            let result = bus::publisher::run(spool, bus, kv, publisher).await;
             // Only now may the ledger end: it still reads what was published last.
             end.cancel();
-            published
+            result
         };
         tokio::try_join!(follow, publish).map(|((), ())| ())
     })?;
@@ -396,9 +396,10 @@ async fn finish(signals: &mut Signals, stages: &Stages, mut supervisor: Supervis
         }
         outcome
     };
-    match tokio::time::timeout(FINISH_WAIT, rest).await {
-        Ok(ended) => outcome = outcome.and(ended),
-        Err(_) => warn!("roles did not end in time; what is spooled is read at the next start"),
+    if let Ok(ended) = tokio::time::timeout(FINISH_WAIT, rest).await {
+        outcome = outcome.and(ended);
+    } else {
+        warn!("roles did not end in time; what is spooled is read at the next start");
     }
     info!("stopped");
     outcome

@@ -2,7 +2,7 @@
 
 use tracing::level_filters::LevelFilter;
 
-use crate::config::Config;
+use crate::config::{Config, LogFormat};
 
 /// Sets up log lines for this process. An unknown level means `info`.
 pub fn start(config: &Config) {
@@ -12,7 +12,7 @@ pub fn start(config: &Config) {
         .with_writer(std::io::stderr)
         .with_target(false);
     // A subscriber that is already there stays: a test process starts several nodes.
-    let _ = if config.log_json {
+    let _ = if config.log_format == LogFormat::Json {
         plain.json().try_init()
     } else {
         plain.with_ansi(false).try_init()

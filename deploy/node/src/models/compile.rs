@@ -190,18 +190,18 @@ impl Context<'_> {
         };
         let addresses = match self.addresses(leg, api, &key)? {
             Ok(addresses) => addresses,
-            Err(problem) => return Ok(self.left_out(leg, problem)),
+            Err(problem) => return Ok(left_out(leg, problem)),
         };
         let secrets = match self.secrets(leg, &key)? {
             Ok(secrets) => secrets,
-            Err(problem) => return Ok(self.left_out(leg, problem)),
+            Err(problem) => return Ok(left_out(leg, problem)),
         };
         let id = leg.endpoint.clone().unwrap_or_else(|| {
             endpoint_id::derive(&entry.id, kind, addresses.first().map_or("", String::as_str))
         });
         let references = (0..secrets.len()).map(|n| CredentialRef(format!("{id}#{n}")));
         let secrets: Vec<_> = references.zip(secrets).collect();
-        let endpoint = self.endpoint(leg, (kind, api), id, &addresses, &secrets);
+        let endpoint = self.endpoint(leg, (kind, api), id, (&addresses, &secrets));
         let route = self.route(leg, &key, &endpoint)?;
         Ok(Compiling::Ready(Box::new(Ready {
             route,
@@ -209,14 +209,6 @@ impl Context<'_> {
             secrets,
             leg: leg.clone(),
         })))
-    }
-
-    fn left_out(&self, leg: &Leg, problem: Problem) -> Compiling {
-        if leg.optional.unwrap_or(false) {
-            Compiling::LeftOut(problem)
-        } else {
-            Compiling::ModelLeftOut(problem)
-        }
     }
 
     /// Base URLs without trailing slashes, or what is blank.
@@ -307,8 +299,7 @@ impl Context<'_> {
         leg: &Leg,
         (kind, api): (&str, ProviderKind),
         id: String,
-        addresses: &[String],
-        secrets: &[(CredentialRef, Secret<String>)],
+        (addresses, secrets): (&[String], &[(CredentialRef, Secret<String>)]),
     ) -> Endpoint {
         let entry = self.entry;
         let first = addresses.first().map_or("", String::as_str);
@@ -555,6 +546,14 @@ impl Context<'_> {
             })
         };
         names.iter().map(parse).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+fn left_out(leg: &Leg, problem: Problem) -> Compiling {
+    if leg.optional.unwrap_or(false) {
+        Compiling::LeftOut(problem)
+    } else {
+        Compiling::ModelLeftOut(problem)
     }
 }
 
