@@ -33,6 +33,9 @@ use crate::{admin_router, open, pulse, router};
 const BACKLOG: u32 = 4_096;
 /// Rest after a failed accept (out of descriptors, most often).
 const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// Bytes that wait for a caller in the system. A full buffer is told to be free again only when a third of it is:
+/// left to grow to megabytes, a slow caller would look like one who takes nothing.
+const SEND_BUFFER_BYTES: u32 = 256 * 1024;
 /// How long a connection may be idle, or take to send a request's headers.
 const HEADERS_WITHIN: Duration = Duration::from_secs(75);
 /// Largest head of a request that the HTTP library takes; beyond, it answers 431 itself.
@@ -102,6 +105,7 @@ fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
             TcpSocket::new_v6()?
         };
         socket.set_reuseaddr(true)?;
+        socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
         socket.bind(addr)?;
         let listener = socket.listen(BACKLOG)?;
         let addr = listener.local_addr()?;
