@@ -2,8 +2,8 @@
 //! the first content is held; then bytes pass as they came, but for the model's name, the usage the caller
 //! did not ask for, comments, broken events and the end mark.
 //!
-//! Guarantees: the same stream gives the same events to the caller wherever it is cut; each upstream read
-//! gives at most one buffer; no more is held than one event and [`HELD_BYTES_MAX`].
+//! Guarantees: the same stream gives the same events to the caller wherever it is cut; pieces that are taken
+//! together are one buffer; no more is held than one event and [`HELD_BYTES_MAX`].
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::chunk::{self, Chunk};
@@ -107,6 +107,11 @@ impl<'a> Reading<'a> {
     /// Reads the next piece of the stream. After an error nothing more is read.
     pub(super) fn push(&mut self, piece: Bytes) -> Result<(), Fault> {
         self.progressed = false;
+        self.push_more(piece)
+    }
+
+    /// The same with a piece that counts as one with the last.
+    pub(super) fn push_more(&mut self, piece: Bytes) -> Result<(), Fault> {
         self.framer.push(piece);
         while let Some(event) = self.framer.next().map_err(too_long)? {
             self.event(&event)?;
@@ -128,6 +133,11 @@ impl<'a> Reading<'a> {
             return None;
         }
         Some((self.output.take(), std::mem::take(&mut self.output_bytes)))
+    }
+
+    /// Bytes that were read and not yet taken.
+    pub(super) fn bytes(&self) -> usize {
+        self.output.len()
     }
 
     /// The end mark was read.

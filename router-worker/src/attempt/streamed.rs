@@ -20,6 +20,8 @@ use super::{Call, Ending, Meter, head, is_json, unstreamed};
 
 /// The end mark.
 const END_MARK: &[u8] = b"data: [DONE]\n\n";
+/// Bytes that are gathered of events that came at once.
+const BURST_BYTES_MAX: usize = 64 * 1024;
 /// How long usage and the end mark are awaited once every choice has ended.
 const USAGE_WAIT: Duration = Duration::from_secs(1);
 /// How long they are awaited for the books alone, after the caller has left: less than his departure may
@@ -49,7 +51,11 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
                 if meter.first_byte_ms.is_none() {
                     meter.first_byte_ms = Some(call.elapsed_ms(meter));
                 }
-                (reading.push(piece), !reading.done())
+                let read = match reading.push(piece) {
+                    Ok(()) => burst(call, (&mut body, &mut timer), &mut reading).await,
+                    fault => fault,
+                };
+                (read, !reading.done())
             }
             Ok(Ok(None)) => (reading.finish().and_then(|()| ended(call, &reading)), false),
             Ok(Err(error)) => (Err(call.body_fault(&error)), false),
@@ -79,6 +85,25 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         .metrics
         .dropped(Dropped::Malformed, reading.take_dropped());
     ending
+}
+
+/// Reads what is there already behind the last pieces, so that it leaves with them: many events that came at once
+/// leave at once. Nothing is waited for.
+async fn burst(
+    call: &Call<'_>,
+    (body, timer): (&mut Body, &mut Timer),
+    reading: &mut Reading<'_>,
+) -> Result<(), Fault> {
+    while !reading.done() && reading.bytes() < BURST_BYTES_MAX {
+        let next = wait(call.relay, timer, |context| body.poll_at_hand(context)).await;
+        match next {
+            Ok(Ok(Some(piece))) => reading.push_more(piece)?,
+            Ok(Err(error)) => return Err(call.body_fault(&error)),
+            // The end, a stop and a time that is up are met again by whoever waits for the next piece.
+            Ok(Ok(None)) | Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// Reads the usage of an answer that is complete but for it, when nobody is left to hear the rest.

@@ -70,6 +70,10 @@ impl Coding {
 pub(crate) struct Body {
     source: Source,
     tag: Option<Tag>,
+    /// Reads of the socket when the last piece came.
+    reads: usize,
+    /// The last piece came out of the same read as the one before it.
+    bursts: bool,
 }
 
 enum Source {
@@ -87,14 +91,20 @@ impl Body {
             Coding::Identity => Source::Plain(incoming),
             _ => Source::Decoded(Decoded::new(incoming, coding, decoded_bytes_max)),
         };
-        Self { source, tag: None }
+        Self::over(source)
     }
 
     /// A body made in this process.
     pub(crate) fn of_pieces(pieces: VecDeque<Bytes>) -> Self {
+        Self::over(Source::Pieces(pieces))
+    }
+
+    const fn over(source: Source) -> Self {
         Self {
-            source: Source::Pieces(pieces),
+            source,
             tag: None,
+            reads: 0,
+            bursts: false,
         }
     }
 
@@ -111,12 +121,28 @@ impl Body {
         }
     }
 
+    /// The next bytes, if they are there already: they came with the same read of the socket as the last two pieces.
+    /// `None` when there are none, also at the end.
+    pub(crate) fn poll_at_hand(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
+        if !self.bursts {
+            return Poll::Ready(Ok(None));
+        }
+        match self.poll_next(context) {
+            Poll::Pending if self.tag.as_ref().is_none_or(|tag| tag.dry(context)) => Poll::Ready(Ok(None)),
+            next => next,
+        }
+    }
+
     /// The next bytes, never none of them; `None` at the end.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
         let next = ready!(self.source.poll_next(context));
         if matches!(next, Ok(None)) {
             self.source = Source::Ended;
             self.rest();
+        }
+        if let Some(tag) = &self.tag {
+            let reads = tag.reads();
+            self.bursts = reads == std::mem::replace(&mut self.reads, reads);
         }
         Poll::Ready(next)
     }

@@ -1,13 +1,15 @@
 //! What a connection knows of itself: whether an answer was served on it, and whether the upstream has said
 //! anything since the current request began. Only that can tell a request that was surely not processed (a
-//! reused connection that died in silence) from one that may have been.
+//! reused connection that died in silence) from one that may have been. And whether more of an answer is there
+//! already than was handed on: a connection hands on one piece at a time.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use futures_util::task::AtomicWaker;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -25,6 +27,12 @@ struct State {
     resting: AtomicBool,
     /// The upstream sent a byte after the current request was begun.
     heard: AtomicBool,
+    /// Reads of the socket that gave bytes; wraps.
+    reads: AtomicUsize,
+    /// The last read of the socket found nothing.
+    dry: AtomicBool,
+    /// Who waits for that.
+    waker: AtomicWaker,
 }
 
 impl Tag {
@@ -40,13 +48,32 @@ impl Tag {
         self.state.served.load(Ordering::Relaxed) && (unsent || !self.state.heard.load(Ordering::Relaxed))
     }
 
+    /// How often the socket gave bytes so far; wraps.
+    pub(super) fn reads(&self) -> usize {
+        self.state.reads.load(Ordering::Relaxed)
+    }
+
+    /// True when all that came over the socket was handed on; else `context` is woken when that is so.
+    pub(super) fn dry(&self, context: &Context<'_>) -> bool {
+        self.state.waker.register(context.waker());
+        self.state.dry.load(Ordering::Acquire)
+    }
+
     fn wrote(&self) {
         if self.state.resting.load(Ordering::Relaxed) && self.state.resting.swap(false, Ordering::AcqRel) {
             self.state.heard.store(false, Ordering::Relaxed);
         }
     }
 
+    fn found_nothing(&self) {
+        if !self.state.dry.swap(true, Ordering::AcqRel) {
+            self.state.waker.wake();
+        }
+    }
+
     fn read(&self) {
+        self.state.reads.fetch_add(1, Ordering::Relaxed);
+        self.state.dry.store(false, Ordering::Release);
         if !self.state.resting.load(Ordering::Acquire) {
             self.state.heard.store(true, Ordering::Relaxed);
         }
@@ -84,7 +111,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Tagged<T> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(context, buffer);
-        if buffer.filled().len() > before {
+        if read.is_pending() {
+            self.tag.found_nothing();
+        } else if buffer.filled().len() > before {
             self.tag.read();
         }
         read

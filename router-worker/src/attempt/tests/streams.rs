@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_compression::tokio::write::GzipEncoder;
+use bus::dispatch::Dispatcher as _;
 use schemas::outcome::Outcome;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::testing::{Act, STREAM, Scene, Server, chat, chunk, config, events, response};
+use crate::testing::{Act, Played, STREAM, Scene, Server, chat, chunk, config, events, frame, response};
 
 /// Role, three words, finish, usage, end mark.
 fn whole() -> String {
@@ -92,6 +93,48 @@ async fn a_stream_in_chunked_framing_leaves_its_connection_for_the_next() {
     }
 
     assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn events_that_came_at_once_leave_together_and_whole() {
+    let word = chunk(r#"{"content":"word"}"#, "null");
+    let piece = format!("{:x}\r\n{word}\r\n", word.len());
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let last = chunk("{}", r#""stop""#) + "data: [DONE]\n\n";
+    let end = format!("{:x}\r\n{last}\r\n0\r\n\r\n", last.len());
+    let answer = [head, &piece.repeat(50), &end].concat();
+    let server = Server::always(vec![Act::Send(answer.into_bytes())]).await;
+    let scene = Scene::over(&[&server]).await;
+
+    let mut session = scene.router.dispatch(scene.offer(STREAM));
+    let (mut played, mut frames) = (Played::default(), 0);
+    while played.end.is_none() {
+        played.take(frame(session.as_mut()).await);
+        frames += 1;
+    }
+
+    assert_eq!(played.text().matches("word").count(), 50);
+    assert!(played.text().ends_with("data: [DONE]\n\n"));
+    assert!(frames <= 6, "{frames} frames for one read");
+}
+
+#[tokio::test]
+async fn an_event_that_follows_others_does_not_wait_for_the_next() {
+    let word = chunk(r#"{"content":"word"}"#, "null");
+    let piece = format!("{:x}\r\n{word}\r\n", word.len());
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = [head, &piece.repeat(3)].concat();
+    let server = Server::always(vec![Act::Send(answer.into_bytes()), Act::Hang]).await;
+    let scene = Scene::over(&[&server]).await;
+
+    let mut session = scene.router.dispatch(scene.offer(STREAM));
+    let mut played = Played::default();
+    while played.chunks.len() < 3 * (word.len() - "org/m-7b".len() + "m".len()) {
+        let next = tokio::time::timeout(Duration::from_secs(1), frame(session.as_mut())).await;
+        played.take(next.expect("nothing is held back"));
+    }
+
+    assert!(played.end.is_none());
 }
 
 #[tokio::test]
