@@ -51,7 +51,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             batch_events_max: 500,
-            gather_ms: 5,
+            gather_ms: 25,
             mark_interval_ms: 500,
             drain_seconds: 5,
         }
