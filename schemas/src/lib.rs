@@ -10,6 +10,7 @@
 pub mod catalog;
 pub mod circuit;
 pub mod command;
+mod digits;
 pub mod envelope;
 pub mod event;
 pub mod failure;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digits;
 use crate::usage::Usage;
 
 /// Nano-dollars in a dollar.
@@ -62,10 +63,16 @@ impl NanoUsd {
 
     /// The amount as a decimal string of US dollars with nine decimals.
     pub fn usd(self) -> String {
-        let sign = if self.0 < 0 { "-" } else { "" };
+        // Sign, ten digits of dollars at most, point, nine decimals.
+        let mut text = *b"-0000000000.000000000";
         let magnitude = self.0.unsigned_abs();
         let unit = NANO_PER_USD.unsigned_abs();
-        format!("{sign}{}.{:09}", magnitude / unit, magnitude % unit)
+        digits::put(&mut text[1..11], magnitude / unit);
+        digits::put(&mut text[12..], magnitude % unit);
+        let zeros = text[1..10].iter().take_while(|digit| **digit == b'0').count();
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let amount = std::str::from_utf8(&text[1 + zeros..]).unwrap_or_default();
+        [sign, amount].concat()
     }
 }
 
@@ -184,6 +191,10 @@ mod tests {
         assert_eq!(NanoUsd::parse_usd("0.000000001"), Ok(NanoUsd(1)));
         assert_eq!(NanoUsd::parse_usd("12.50"), Ok(NanoUsd(12_500_000_000)));
         assert_eq!(NanoUsd(178_000).usd(), "0.000178000");
+        assert_eq!(NanoUsd(0).usd(), "0.000000000");
+        assert_eq!(NanoUsd(-12_000_000_001).usd(), "-12.000000001");
+        assert_eq!(NanoUsd(i64::MAX).usd(), "9223372036.854775807");
+        assert_eq!(NanoUsd(i64::MIN).usd(), "-9223372036.854775808");
         for (text, error) in [
             ("", ParseError::Malformed),
             ("-1", ParseError::Malformed),

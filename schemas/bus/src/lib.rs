@@ -14,6 +14,7 @@ pub mod dispatch;
 pub mod embedded;
 pub mod error;
 pub mod follow;
+mod json;
 pub mod message;
 pub mod mint;
 pub mod publisher;

@@ -8,7 +8,6 @@
 //! ```
 
 use std::collections::hash_map::Entry;
-use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
 use schemas::event::Fact;
@@ -19,7 +18,7 @@ use schemas::time::Timestamp;
 use uuid::Uuid;
 
 use super::{Appended, Error, Intent, Shared, State};
-use crate::segment;
+use crate::{json, segment};
 
 /// Kind of an intent's record.
 pub(super) const INTENT: u8 = 1;
@@ -81,7 +80,7 @@ impl Shared {
         let mut record = Vec::with_capacity(768);
         let start = segment::begin(&mut record, INTENT);
         record.extend_from_slice(accepted.request_id.0.as_bytes());
-        serde_json::to_writer(&mut record, accepted)?;
+        json::write(&mut record, accepted)?;
         segment::finish(&mut record, start)?;
 
         let mut state = self.state.lock();
@@ -124,22 +123,21 @@ impl Shared {
         before.extend_from_slice(id.0.as_bytes());
         before.extend_from_slice(&length.to_le_bytes());
         before.extend_from_slice(subject.as_bytes());
-        write!(
-            before,
-            r#"{{"specversion":"1.0","id":"{id}","source":{},"type":"#,
-            self.source_json
-        )?;
-        serde_json::to_writer(&mut before, F::KIND)?;
+        before.extend_from_slice(br#"{"specversion":"1.0","id":"#);
+        json::write(&mut before, &id)?;
+        before.extend_from_slice(br#","source":"#);
+        before.extend_from_slice(self.source_json.as_bytes());
+        before.extend_from_slice(br#","type":"#);
+        json::write(&mut before, F::KIND)?;
         before.extend_from_slice(br#","subject":"#);
-        serde_json::to_writer(&mut before, tenant)?;
-        write!(
-            before,
-            r#","time":"{now}","datacontenttype":"application/json","sourcesequence":"#
-        )?;
+        json::write(&mut before, tenant)?;
+        before.extend_from_slice(br#","time":"#);
+        json::write(&mut before, &now)?;
+        before.extend_from_slice(br#","datacontenttype":"application/json","sourcesequence":"#);
 
         let mut after = Vec::with_capacity(1_536);
         after.extend_from_slice(br#","data":"#);
-        serde_json::to_writer(&mut after, fact)?;
+        json::write(&mut after, fact)?;
         after.push(b'}');
         Ok(Draft { id, before, after })
     }
@@ -209,7 +207,7 @@ impl State {
         record.clear();
         record.extend_from_slice(&draft.before);
         record[segment::HEADER_BYTES..segment::HEADER_BYTES + 8].copy_from_slice(&sequence.to_le_bytes());
-        write!(record, "{sequence}")?;
+        json::number(&mut record, sequence);
         record.extend_from_slice(&draft.after);
         segment::finish(&mut record, 0)?;
         let written = self.files.append(&record, sequence);
