@@ -54,6 +54,14 @@ impl Coverage {
         self.sources.get(source).map_or(0, |covered| covered.mark)
     }
 
+    /// The highest sequence of a source that is kept (or can never be), 0 for one that is not known.
+    pub fn newest(&self, source: &str) -> u64 {
+        self.sources.get(source).map_or(0, |covered| {
+            let ahead = covered.ahead.last_key_value();
+            ahead.map_or(covered.mark, |(_, &last)| last)
+        })
+    }
+
     /// The mark of every source.
     pub fn marks(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.sources
@@ -126,8 +134,8 @@ mod tests {
             coverage.cover("a", sequence, sequence);
         }
 
-        assert_eq!(coverage.mark("a"), 2);
-        assert_eq!(coverage.missing(), 4);
+        assert_eq!((coverage.mark("a"), coverage.newest("a")), (2, 9));
+        assert_eq!((coverage.newest("b"), coverage.missing()), (0, 4));
         let holes: Vec<_> = coverage.holes().map(|hole| (hole.from, hole.to)).collect();
         assert_eq!(holes, [(3, 4), (7, 8)]);
 

@@ -11,6 +11,7 @@ pub mod key_command;
 pub mod keys;
 pub mod management;
 pub mod models;
+mod numbering;
 pub mod replay;
 pub mod secrets;
 pub mod seed;

@@ -29,7 +29,7 @@ use crate::catalog_files::{self, Seeds};
 use crate::config::Config;
 use crate::data::DataDirectory;
 use crate::supervisor::Supervisor;
-use crate::{discover, secrets, seed};
+use crate::{discover, numbering, secrets, seed};
 
 /// How long the publisher and the ledger may take to finish what is spooled.
 const FINISH_WAIT: Duration = Duration::from_secs(8);
@@ -141,6 +141,7 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
         .await
         .context("cannot open the books in the data directory")?;
     let store: Arc<dyn Store> = Arc::new(store);
+    spool.begin_after(numbering::taken(&spool, &*embedded, &*store).await)?;
     Ok(Adapters {
         data,
         clock,

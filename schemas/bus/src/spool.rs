@@ -198,6 +198,24 @@ impl Spool {
         recover::open(options, clock, mint)
     }
 
+    /// Goes on with the number after `taken`, the newest one that the ledger knows of this spool: files that lost
+    /// their end, or come from a copy, would give it away again, and the mark of then would pass over the events of
+    /// now. What the ledger does not have of the numbers left out is declared lost. To be called before anything is
+    /// appended; does nothing on a spool that holds all of its events.
+    pub fn begin_after(&self, taken: u64) -> Result<(), Error> {
+        let gone = self.shared.state.lock().begin_after(taken)?;
+        let Some(gone) = gone else {
+            return Ok(());
+        };
+        let hole = SpoolLost {
+            spool: self.id().clone(),
+            from: *gone.start(),
+            to: *gone.end(),
+            cause: "missing_end".to_owned(),
+        };
+        recover::declare(self, &[hole])
+    }
+
     /// Its id, minted with the directory.
     pub fn id(&self) -> &SpoolId {
         &self.shared.id

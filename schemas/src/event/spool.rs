@@ -13,6 +13,6 @@ pub struct SpoolLost {
     pub from: u64,
     /// Last lost sequence.
     pub to: u64,
-    /// Why: `checksum`, `torn`, `missing_segment`.
+    /// Why: `checksum`, `missing_segment`, `missing_end`.
     pub cause: String,
 }

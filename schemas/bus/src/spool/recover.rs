@@ -93,7 +93,7 @@ pub(super) fn open(
 }
 
 /// Fills holes with events that say what they were.
-fn declare(spool: &Spool, lost: &[SpoolLost]) -> Result<(), Error> {
+pub(super) fn declare(spool: &Spool, lost: &[SpoolLost]) -> Result<(), Error> {
     for hole in lost {
         error!(spool.id = %hole.spool, from = hole.from, to = hole.to, cause = hole.cause, "events of the spool are lost");
         spool.append(&TenantId::from(DEFAULT_TENANT), spool.shared.clock.now(), hole)?;
@@ -116,9 +116,15 @@ fn lock(dir: &Path) -> Result<File, Error> {
     }
 }
 
-/// The id of the directory, minted when there is nothing in it yet.
+/// The id of the directory, minted when there is nothing in it. An id without files is not used again: its numbers
+/// would begin anew.
 fn identity(dir: &Path, empty: bool, mint: &Mint) -> Result<SpoolId, Error> {
     let path = dir.join("spool.id");
+    if empty {
+        let id = format!("{:032x}", u128::from_le_bytes(mint.random()));
+        files::replace_file(&path, id.as_bytes())?;
+        return Ok(SpoolId::from(id.as_str()));
+    }
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             let text = text.trim();
@@ -131,11 +137,6 @@ fn identity(dir: &Path, empty: bool, mint: &Mint) -> Result<SpoolId, Error> {
                     dir: dir.to_path_buf(),
                 })
             }
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && empty => {
-            let id = format!("{:032x}", u128::from_le_bytes(mint.random()));
-            files::replace_file(&path, id.as_bytes())?;
-            Ok(SpoolId::from(id.as_str()))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::Identity {
             dir: dir.to_path_buf(),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::ops::RangeInclusive;
 
 use schemas::id::RequestId;
 use tracing::{error, warn};
@@ -18,9 +19,11 @@ impl Shared {
         let mut state = self.state.lock();
         let newest = state.next - 1;
         if mark > newest {
+            // Such a mark is about other events under the same numbers: believed, it would drop what nobody has.
             error!(spool.id = %self.id, mark, newest, "the ledger knows events of this spool that it does not hold: was it restored from a copy?");
+            return;
         }
-        state.marked = state.marked.max(mark.min(newest));
+        state.marked = state.marked.max(mark);
         let marked = state.marked;
         state.ages.forget(marked);
         for _ in 0..state.files.row().len() {
@@ -39,14 +42,15 @@ impl State {
             return false;
         };
         let (ordinal, open) = (oldest.ordinal, oldest.notes.intents_open);
-        if oldest.notes.last > self.marked || oldest.bytes == 0 {
+        let is_only = self.files.row().len() == 1;
+        if oldest.notes.last > self.marked || (oldest.bytes == 0 && is_only) {
             return false;
         }
         let crowded = self.files.bytes() > bytes_max / CARRY_ABOVE;
         if open > 0 && !crowded {
             return false;
         }
-        if self.files.row().len() == 1 {
+        if is_only {
             // The file that is written to goes only when room is needed.
             if !crowded || !self.roll() {
                 return false;
@@ -63,6 +67,20 @@ impl State {
         }
         self.files.drop_oldest();
         true
+    }
+
+    /// Numbers up to `taken` were given away before the files lost their end: the next one is beyond. Returns the
+    /// numbers that are left out.
+    pub(super) fn begin_after(&mut self, taken: u64) -> io::Result<Option<RangeInclusive<u64>>> {
+        if taken < self.next {
+            return Ok(None);
+        }
+        let next = taken.saturating_add(1);
+        self.files.roll(next)?;
+        let gone = self.next..=taken;
+        self.next = next;
+        self.inherit_last();
+        Ok(Some(gone))
     }
 
     fn roll(&mut self) -> bool {

@@ -233,6 +233,50 @@ fn a_segment_that_is_gone_is_declared() {
 }
 
 #[test]
+fn numbers_that_the_ledger_knows_are_not_given_away_again_when_the_end_is_gone() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (spool, _) = open(dir.path());
+    for _ in 0..10 {
+        serve(&spool);
+    }
+    drop(spool);
+    let file = last_segment(dir.path());
+    let bytes = fs::read(&file).expect("read");
+    let cut = events(&file)[7].start;
+    fs::write(&file, &bytes[..cut]).expect("cut");
+
+    let (spool, recovered) = open(dir.path());
+    assert_eq!((spool.appended(), recovered.orphans.len()), (7, 1));
+    spool.begin_after(10).expect("begin");
+    serve(&spool);
+    spool.begin_after(10).expect("begin");
+
+    assert_eq!(sequences(&spool), [1, 2, 3, 4, 5, 6, 7, 11, 12]);
+    let (_, declaration) = &everything(&spool)[7];
+    let declaration = std::str::from_utf8(&declaration.payload).expect("text");
+    assert!(declaration.contains(r#""from":8,"to":10,"cause":"missing_end""#), "{declaration}");
+    spool.trim(12);
+    drop(spool);
+    let (again, recovered) = open(dir.path());
+    assert_eq!((again.appended(), recovered.lost.len()), (12, 0));
+}
+
+#[test]
+fn an_id_whose_files_are_gone_is_not_used_again() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (spool, _) = open(dir.path());
+    serve(&spool);
+    let before = spool.id().clone();
+    drop(spool);
+    fs::remove_file(last_segment(dir.path())).expect("remove");
+
+    let (again, _) = open(dir.path());
+
+    assert_ne!(*again.id(), before);
+    assert_eq!(again.appended(), 0);
+}
+
+#[test]
 fn numbering_goes_on_when_everything_was_trimmed() {
     let dir = tempfile::tempdir().expect("dir");
     let small = Options {
