@@ -6,7 +6,9 @@
 //! together are one buffer; no more is held than one event and [`HELD_BYTES_MAX`].
 
 use bytes::{BufMut, Bytes, BytesMut};
+use dialects::chat::chunk::skimmer::Skimmer;
 use dialects::chat::chunk::{self, Chunk};
+use dialects::chat::error;
 use dialects::chat::usage::UsageFacts;
 use dialects::sse::{Error as FramingError, Event, Framer};
 
@@ -14,6 +16,9 @@ use crate::fault::{Fault, Refusal, Unusable};
 
 /// Most bytes that are held before the first content.
 const HELD_BYTES_MAX: usize = 1024 * 1024;
+
+/// Name of the event by which some upstreams tell that they failed.
+const ERROR_EVENT: &[u8] = b"error";
 
 /// How a stream is read.
 pub(super) struct Manner<'a> {
@@ -29,6 +34,7 @@ pub(super) struct Manner<'a> {
 pub(super) struct Reading<'a> {
     manner: Manner<'a>,
     framer: Framer,
+    skimmer: Skimmer,
     output: Output,
     stage: Stage,
     /// A data event came with the last piece.
@@ -92,6 +98,7 @@ impl<'a> Reading<'a> {
     pub(super) fn new(manner: Manner<'a>) -> Self {
         Self {
             framer: Framer::new(manner.event_bytes_max),
+            skimmer: Skimmer::default(),
             manner,
             output: Output::default(),
             stage: Stage::Held,
@@ -184,7 +191,11 @@ impl<'a> Reading<'a> {
             self.progressed = true;
             return Ok(());
         }
-        let Ok(mut chunk) = chunk::skim(&event.data) else {
+        if event.name.as_deref().is_some_and(|name| name == ERROR_EVENT) {
+            let told = error::parse_upstream_error(&event.data).unwrap_or_default();
+            return Err(Fault::from(Refusal::inside(told)));
+        }
+        let Ok(mut chunk) = self.skimmer.skim(&event.data) else {
             self.dropped += 1;
             return Ok(());
         };
@@ -194,6 +205,11 @@ impl<'a> Reading<'a> {
         }
         if let Some(error) = chunk.error.take() {
             return Err(Fault::from(Refusal::inside(error)));
+        }
+        if !chunk.listed && chunk.usage.is_none() {
+            // No chunk: whatever it says is not for callers.
+            self.dropped += 1;
+            return Ok(());
         }
         if chunk.finish.is_some_and(chunk::Finish::failed) {
             return Err(Fault::Unusable(Unusable::Aborted));

@@ -156,3 +156,48 @@ fn an_error_that_is_null_is_none() {
     assert_eq!(pushed, Ok(()));
     assert!(reading.take().is_some());
 }
+
+#[test]
+fn an_object_that_is_no_chunk_never_reaches_the_caller() {
+    let text = concat!(
+        "data: {}\n\n",
+        "data: {\"message\":\"of the upstream alone\"}\n\n",
+        "data: {\"model\":\"m\",\"choices\":null,\"note\":\"of the upstream alone\"}\n\n",
+        "data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
+        "data: {\"model\":\"m\",\"choices\":[]}\n\n",
+        "data: {\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n",
+        "data: [DONE]\n\n",
+    );
+
+    let (sent, _, usage, done) = read(&[text.as_bytes()]);
+
+    assert_eq!(
+        sent,
+        concat!(
+            "data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
+            "data: {\"model\":\"m\",\"choices\":[]}\n\n",
+        )
+    );
+    assert_eq!(usage.and_then(|usage| usage.prompt_tokens), Some(7));
+    assert!(done);
+}
+
+#[test]
+fn an_event_named_error_ends_the_reading_whatever_its_data() {
+    for data in [
+        r#"{"message":"out of memory"}"#,
+        "out of memory",
+        r#"{"code":429}"#,
+    ] {
+        let mut reading = reading();
+        let text = format!("event: error\ndata: {data}\n\n");
+
+        let fault = reading.push(Bytes::from(text)).expect_err("a failure");
+
+        assert!(
+            matches!(fault, Fault::Refused(refusal) if refusal.inside),
+            "{data}"
+        );
+        assert!(reading.take().is_none());
+    }
+}

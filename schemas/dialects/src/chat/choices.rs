@@ -15,6 +15,8 @@ use super::chunk::{Fault, Finish};
 /// What was found in the choices.
 #[derive(Debug, Default)]
 pub(super) struct Found {
+    /// There is a list, perhaps an empty one.
+    pub(super) listed: bool,
     pub(super) choices: usize,
     pub(super) content: bool,
     pub(super) output_bytes: usize,
@@ -68,6 +70,7 @@ impl<'de> Visitor<'de> for Choices<'_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
+        self.0.listed = true;
         while list.next_element_seed(Choice(&mut *self.0))?.is_some() {
             self.0.choices += 1;
         }

@@ -77,6 +77,8 @@ pub enum Fault {
 pub struct Chunk {
     /// The JSON string value of `model`, quotes included, in bytes of the data.
     pub model_span: Option<Range<usize>>,
+    /// It has the list of choices that makes it a chunk, be it empty.
+    pub listed: bool,
     /// Choices in it; 0 also when the member is missing.
     pub choices: usize,
     /// Something generated is in it: text, reasoning, a tool call, audio, or their log probabilities.
@@ -101,6 +103,7 @@ pub fn skim(data: &[u8]) -> Result<Chunk, Error> {
     let frame = frame::read(text).map_err(Error::Malformed)?;
     Ok(Chunk {
         model_span: frame.model_span,
+        listed: frame.found.listed,
         choices: frame.found.choices,
         content: frame.found.content,
         output_bytes: frame.found.output_bytes,
