@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 mod any;
 
-use any::{Presence, Weight};
+use any::{Presence, Text, Weight};
 
 use super::chunk::{Fault, Finish};
 
@@ -23,6 +23,8 @@ pub(super) struct Found {
     pub(super) finish: Option<Finish>,
     pub(super) finished_choices: usize,
     pub(super) fault: Option<Fault>,
+    /// Address and length of the last content that is a string without escapes.
+    pub(super) text_at: Option<(usize, usize)>,
 }
 
 impl Found {
@@ -163,7 +165,12 @@ impl<'de> Visitor<'de> for Delta<'_> {
         let (mut reasoning, mut details) = (0, 0);
         while let Some(field) = map.next_key::<DeltaField>()? {
             match field {
-                DeltaField::Content | DeltaField::FunctionCall => found.text(map.next_value_seed(Weight)?),
+                DeltaField::Content => {
+                    let (bytes, at) = map.next_value_seed(Text)?;
+                    found.text(bytes);
+                    found.text_at = at.map(|at| (at, bytes));
+                }
+                DeltaField::FunctionCall => found.text(map.next_value_seed(Weight)?),
                 DeltaField::Reasoning => reasoning = reasoning.max(map.next_value_seed(Weight)?),
                 DeltaField::ReasoningDetails => details = map.next_value_seed(Weight)?,
                 DeltaField::ToolCalls => map.next_value_seed(ToolCalls(&mut *found))?,

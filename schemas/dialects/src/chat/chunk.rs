@@ -10,6 +10,8 @@ use super::frame;
 use super::usage::UsageFacts;
 use crate::sse;
 
+pub mod skimmer;
+
 /// The data of the event that ends a stream.
 pub const DONE: &[u8] = b"[DONE]";
 
@@ -99,9 +101,14 @@ pub struct Chunk {
 
 /// Reads the data of one event. `data` is not [`DONE`]: ask [`is_done`] first.
 pub fn skim(data: &[u8]) -> Result<Chunk, Error> {
+    read(data).map(|(chunk, _)| chunk)
+}
+
+/// The chunk, and where its last content stands if that is a string without escapes.
+fn read(data: &[u8]) -> Result<(Chunk, Option<Range<usize>>), Error> {
     let text = std::str::from_utf8(data).map_err(|_| Error::NotUtf8)?;
     let frame = frame::read(text).map_err(Error::Malformed)?;
-    Ok(Chunk {
+    let chunk = Chunk {
         model_span: frame.model_span,
         listed: frame.found.listed,
         choices: frame.found.choices,
@@ -112,7 +119,8 @@ pub fn skim(data: &[u8]) -> Result<Chunk, Error> {
         usage: frame.usage,
         error: frame.error,
         grammar: frame.found.fault,
-    })
+    };
+    Ok((chunk, frame.content_span))
 }
 
 /// True for the data that ends a stream.

@@ -17,6 +17,8 @@ use super::usage::UsageFacts;
 pub(super) struct Frame {
     pub(super) model_span: Option<Range<usize>>,
     pub(super) found: Found,
+    /// The last content, where it is a string without escapes.
+    pub(super) content_span: Option<Range<usize>>,
     pub(super) usage: Option<UsageFacts>,
     pub(super) error: Option<UpstreamError>,
 }
@@ -46,11 +48,16 @@ pub(super) fn read(text: &str) -> Result<Frame, serde_json::Error> {
         (None, Some(object)) if object.get() == "\"error\"" => error::parse_upstream_error(text.as_bytes()),
         (error, _) => error,
     };
+    let span = |(address, length): (usize, usize)| {
+        let start = address.saturating_sub(text.as_ptr().addr());
+        start..start + length
+    };
+    let model = draft
+        .model
+        .map(|raw| (raw.get().as_ptr().addr(), raw.get().len()));
     Ok(Frame {
-        model_span: draft.model.map(|raw| {
-            let start = raw.get().as_ptr().addr().saturating_sub(text.as_ptr().addr());
-            start..start + raw.get().len()
-        }),
+        model_span: model.map(span),
+        content_span: draft.found.text_at.map(span),
         found: draft.found,
         usage: draft.usage.or(draft.groq_usage).or(draft.timings),
         error,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserializer;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Bytes a number or truth value counts for.
 const SCALAR_BYTES: usize = 4;
@@ -77,6 +77,65 @@ impl<'de> Visitor<'de> for Weight {
         }
         Ok(total)
     }
+}
+
+/// The same, and the address of the text where the value is a string without escapes.
+pub(super) struct Text;
+
+impl<'de> DeserializeSeed<'de> for Text {
+    type Value = (usize, Option<usize>);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Text {
+    type Value = (usize, Option<usize>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok((text.len(), Some(text.as_ptr().addr())))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Weight.visit_str(text).map(unplaced)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Weight.visit_unit().map(unplaced)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+        Weight.visit_bool(value).map(unplaced)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+        Weight.visit_u64(value).map(unplaced)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+        Weight.visit_i64(value).map(unplaced)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+        Weight.visit_f64(value).map(unplaced)
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, list: S) -> Result<Self::Value, S::Error> {
+        Weight.visit_seq(list).map(unplaced)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Self::Value, M::Error> {
+        Weight.visit_map(map).map(unplaced)
+    }
+}
+
+const fn unplaced(bytes: usize) -> (usize, Option<usize>) {
+    (bytes, None)
 }
 
 /// The name of a member, borrowed where it can be.
