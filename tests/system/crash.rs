@@ -194,3 +194,48 @@ async fn an_answer_that_was_whole_before_the_kill_is_in_the_books_after_it() {
     }
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn a_spool_that_lost_its_end_takes_nothing_back_and_loses_nothing_new() {
+    let mut scene = Scene::start().await;
+    scene.o1.default(Behaviour::chat("hello").usage(9, 20));
+    let mut ids = Vec::new();
+    for _ in 0..6 {
+        ids.push(scene.client.post_chat(&chat("m")).await.request_id().to_owned());
+    }
+    for id in &ids {
+        scene.row(id).await;
+    }
+    assert_eq!(scene.node.stop().await, Some(0));
+    let files = std::fs::read_dir(scene.node.data_dir().join("spool")).expect("the spool");
+    let files = files.map(|entry| entry.expect("an entry").path());
+    let newest = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "spool"))
+        .max()
+        .expect("a segment");
+    let bytes = std::fs::read(&newest).expect("read");
+    // Before the third intent.
+    let mut intents = bytes
+        .windows(4)
+        .enumerate()
+        .filter(|(_, head)| *head == b"WB\x01\x01");
+    let (cut, _) = intents.nth(2).expect("six intents");
+    std::fs::write(&newest, &bytes[..cut]).expect("cut");
+
+    scene.restart().await;
+    for _ in 0..2 {
+        ids.push(scene.client.post_chat(&chat("m")).await.request_id().to_owned());
+        // At once: nothing but the spool can know of it.
+        scene.kill_and_restart().await;
+    }
+
+    for id in &ids {
+        let row = scene.row(id).await;
+        assert_eq!(
+            (&row["outcome"], &row["cost_nano_usd"]),
+            (&json!("ok"), &json!(178_000)),
+            "{row}"
+        );
+    }
+    scene.finish().await;
+}
