@@ -19,7 +19,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address cannot be listened on.
-    #[error("cannot listen on {addr}")]
+    #[error("cannot listen on {addr}; stop what listens there, or choose another address with --listen")]
     Listen {
         /// The address.
         addr: std::net::SocketAddr,

@@ -102,6 +102,23 @@ async fn the_key_is_printed_once_with_a_ready_command_before_the_listening_line(
 }
 
 #[tokio::test]
+async fn a_first_start_that_fails_leaves_no_key_that_nobody_saw() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = data.path().to_str().expect("a path in UTF-8");
+
+    let (code, text) = bare()
+        .run(&["serve", "--listen", &address, "--data-dir", data])
+        .await;
+    assert_eq!(code, Some(69), "{text}");
+    assert!(text.contains(&address) && text.contains("--listen"), "{text}");
+
+    let (code, list) = bare().run(&["keys", "list", "--data-dir", data]).await;
+    assert_eq!((code, list.trim()), (Some(0), ""));
+}
+
+#[tokio::test]
 async fn generated_secrets_are_for_the_owner_alone() {
     let node = bare().start().await;
     let secrets = node.data_dir().join("secrets");

@@ -93,6 +93,13 @@ fn code(error: &anyhow::Error) -> u8 {
         if let Some(error) = cause.downcast_ref::<node::management::Error>() {
             return if error.is_usage() { USAGE } else { UNAVAILABLE };
         }
+        if let Some(error) = cause.downcast_ref::<gateway::Error>() {
+            return if matches!(error, gateway::Error::Listen { .. }) {
+                UNAVAILABLE
+            } else {
+                USAGE
+            };
+        }
         if cause.is::<data::Error>() {
             return UNAVAILABLE;
         }

@@ -34,6 +34,9 @@ use crate::{discover, numbering, secrets, seed};
 /// How long the publisher and the ledger may take to finish what is spooled.
 const FINISH_WAIT: Duration = Duration::from_secs(8);
 
+/// How often is looked whether the first key is in force.
+const KEY_POLL: Duration = Duration::from_millis(1);
+
 /// The adapters every role works with.
 struct Adapters {
     data: DataDirectory,
@@ -60,7 +63,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let mut adapters = open(&config).await?;
     let credentials = seed_catalog(&config, &adapters).await?;
-    let first_key = first_key(&adapters).await?;
     let stages = Stages::default();
     let mut supervisor = Supervisor::default();
 
@@ -83,7 +85,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         bus: adapters.embedded.clone(),
         kv: adapters.embedded.clone(),
         dispatcher: Arc::new(router),
-        catalog: view,
+        catalog: view.clone(),
         spool: adapters.spool.clone(),
         clock: adapters.clock.clone(),
         mint: adapters.mint.clone(),
@@ -99,7 +101,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let gateway = gateway::bind(gateway_config(&config, &adapters), ports, metrics).await?;
     let address = gateway.local_addr();
     adapters.data.announce(gateway.admin_addr().unwrap_or(address))?;
-    if let Some(key) = first_key {
+    // Only now, when nothing can fail any more: a key that is made and not shown would lock its owner out.
+    if let Some(key) = first_key(&adapters, &view).await? {
         tell_first_key(&key, address, config.demo);
     }
     info!("listening addr={address} role=gateway");
@@ -200,8 +203,8 @@ async fn seed_catalog(
     )))
 }
 
-/// Mints an operator key when the catalogue has no key at all.
-async fn first_key(adapters: &Adapters) -> anyhow::Result<Option<String>> {
+/// Mints an operator key when the catalogue has no key at all, and waits until it is in force.
+async fn first_key(adapters: &Adapters, view: &CatalogView) -> anyhow::Result<Option<String>> {
     let present = seed::current(&*adapters.embedded).await?;
     if present.keys().any(|key| key.starts_with(subject::catalog::KEY)) {
         return Ok(None);
@@ -220,7 +223,7 @@ async fn first_key(adapters: &Adapters) -> anyhow::Result<Option<String>> {
     let digest = gateway::caller::digest(adapters.api_key_secret.reveal(), &key);
     let value = Bytes::from(serde_json::to_vec(&record)?);
     let expected = bus::Expected::Absent;
-    adapters
+    let made = adapters
         .embedded
         .put(
             subject::CATALOG_BUCKET,
@@ -229,6 +232,14 @@ async fn first_key(adapters: &Adapters) -> anyhow::Result<Option<String>> {
             expected,
         )
         .await?;
+    let in_force = async {
+        while view.peek().revision < made {
+            tokio::time::sleep(KEY_POLL).await;
+        }
+    };
+    tokio::time::timeout(FINISH_WAIT, in_force)
+        .await
+        .context("the operator key did not come into force")?;
     Ok(Some(key))
 }
 
