@@ -35,6 +35,7 @@ mod relay;
 mod serve;
 mod settle;
 mod state;
+mod unwritten;
 
 use axum::Router;
 use axum::routing::{delete, get, post};
@@ -61,7 +62,7 @@ fn router(state: &Shared) -> Router {
             .merge(manage())
             .route("/metrics", get(ops::metrics_of_loopback));
     }
-    layers::stack(router, state)
+    layers::completed(router, state)
 }
 
 /// Every path of the administrators' listener.
@@ -70,7 +71,7 @@ fn admin_router(state: &Shared) -> Router {
         .merge(manage())
         .route("/metrics", get(ops::metrics))
         .route("/routing", get(ops::routing));
-    layers::stack(router, state)
+    layers::completed(router, state)
 }
 
 fn health() -> Router<Shared> {

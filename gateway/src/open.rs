@@ -195,6 +195,15 @@ fn sweep_once(state: &State) {
             .abort_stalled(state.ports.clock.monotonic_ms(), stall_ms);
     }
     state.refusals.flush(state);
+    write_again(state);
+}
+
+/// Writes the waybills that the disk did not take.
+pub(crate) fn write_again(state: &State) {
+    let spool = &state.ports.spool;
+    state
+        .unwritten
+        .write(|settled| spool.settle(settled.ended_at, settled).map(|_| ()));
 }
 
 /// A duration in whole milliseconds.

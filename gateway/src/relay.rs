@@ -198,8 +198,9 @@ impl Live {
         };
         let accepted: &RequestAccepted = &self.slot.accepted;
         let settled = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
-        let written = settle::close(&self.state, accepted, &settled);
-        if settled.outcome != Outcome::Ok
+        let is_whole = settled.outcome == Outcome::Ok;
+        let written = settle::close(&self.state, accepted, settled, self.progress.sent);
+        if !(is_whole && written.is_ok())
             && self.progress.sent.is_some()
             && let Some(connection) = &self.slot.connection
         {

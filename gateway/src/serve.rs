@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -18,7 +19,6 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower_service::Service as _;
 use tracing::warn;
 
 use crate::config::Config;
@@ -27,7 +27,7 @@ use crate::connection::socket::Socket;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::state::{Phase, Ports, Shared, State};
-use crate::{admin_router, open, pulse, router};
+use crate::{admin_router, layers, open, pulse, router};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4_096;
@@ -181,6 +181,7 @@ async fn drain(state: &Shared, stop: &CancellationToken, connections: &TaskTrack
         );
     }
     state.refusals.close(state);
+    open::write_again(state);
 }
 
 /// What serves the connections of one listener.
@@ -229,9 +230,9 @@ async fn serve(server: Server, stream: TcpStream, peer: SocketAddr) {
     } = server;
     let connection = state.connections.open(peer);
     let socket = Socket::new(stream, connection.clone(), state.ports.clock.clone());
-    let service = service_fn(|mut request: Request<Incoming>| {
-        request.extensions_mut().insert(connection.clone());
-        router.clone().call(request)
+    let service = service_fn(|request: Request<Incoming>| {
+        let server = (state.clone(), router.clone());
+        layers::around(server, connection.clone(), request.map(Body::new))
     });
     {
         let mut http = pin!(builder.serve_connection(TokioIo::new(socket), service));

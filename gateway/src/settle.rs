@@ -294,20 +294,51 @@ pub(crate) fn rejected(
 }
 
 /// Writes a waybill: in the spool, the reservation given back, counted. The sequence to wait for, where the answer
-/// must survive the machine.
+/// must survive the machine. One that the disk refuses is kept as [`unrecorded`] and written when it can be; the
+/// intent stays open until then.
 pub(crate) fn close(
     state: &State,
     accepted: &RequestAccepted,
-    settled: &RequestSettled,
+    settled: RequestSettled,
+    sent: Option<u16>,
 ) -> Result<u64, spool::Error> {
     let spool = &state.ports.spool;
-    let written = spool.settle(settled.ended_at, settled);
+    let written = spool.settle(settled.ended_at, &settled);
     spool.give_back(accepted.reservation);
     state.open.close(accepted.request_id);
-    state.metrics.settled(settled);
-    written.map(|appended| appended.sequence).inspect_err(|problem| {
-        error!(request.id = %accepted.request_id, error = problem as &dyn std::error::Error, "a waybill cannot be written");
-    })
+    match written {
+        Ok(appended) => {
+            state.metrics.settled(&settled);
+            Ok(appended.sequence)
+        }
+        Err(problem) => {
+            error!(request.id = %accepted.request_id, error = &problem as &dyn std::error::Error, "a waybill cannot be written");
+            let settled = unrecorded(settled, sent);
+            state.metrics.settled(&settled);
+            if matches!(problem, spool::Error::Disk(_)) {
+                state.unwritten.keep(settled);
+            }
+            Err(problem)
+        }
+    }
+}
+
+/// The waybill of a request whose own could not be written: the caller was told so in the place of the answer's end,
+/// and pays nothing for an answer that had none. `sent` is the status that had left before.
+fn unrecorded(settled: RequestSettled, sent: Option<u16>) -> RequestSettled {
+    let was_whole = settled.outcome == Outcome::Ok;
+    let mut settled = settled;
+    if was_whole {
+        settled.outcome = Outcome::Lost;
+        settled.upstream_cost_nano_usd = Some(settled.cost_nano_usd).filter(|_| settled.prices.is_some());
+        settled.cost_nano_usd = NanoUsd::ZERO;
+        settled.cost_usd = NanoUsd::ZERO.usd();
+    }
+    if was_whole || (sent.is_none() && settled.outcome != Outcome::ClientGone) {
+        settled.error_code = Some(FailureCode::SpoolFull);
+        settled.status = sent.unwrap_or_else(|| FailureCode::SpoolFull.status());
+    }
+    settled
 }
 
 /// Settles the requests that were running when the process before this one died: outcome `lost`, amount 0. Returns

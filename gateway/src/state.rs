@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::open::Open;
 use crate::pulse::Pulse;
 use crate::refusal::Refusals;
+use crate::unwritten::Unwritten;
 
 /// How a gateway reaches the rest of Waybill.
 #[derive(Clone)]
@@ -59,6 +60,7 @@ pub(crate) struct State {
     pub(crate) open: Arc<Open>,
     pub(crate) connections: Connections,
     pub(crate) refusals: Refusals,
+    pub(crate) unwritten: Unwritten,
     pub(crate) pulse: Pulse,
     pub(crate) cors_origins: Vec<HeaderValue>,
     /// Requests whose callers left, on their way to settlement.
@@ -97,6 +99,7 @@ impl State {
             open: Arc::new(Open::new(config.requests_max)),
             connections: Connections::default(),
             refusals: Refusals::default(),
+            unwritten: Unwritten::default(),
             pulse: Pulse::default(),
             cors_origins: config.cors_origins.iter().map(origin).collect::<Result<_, _>>()?,
             leaving: TaskTracker::new(),

@@ -314,3 +314,42 @@ fn an_orphan_is_lost_and_free() {
     assert_eq!(row.error_code, Some(FailureCode::NodeLost));
     assert_eq!(row.cost_nano_usd, NanoUsd::ZERO);
 }
+
+/// The waybill of a whole answer.
+pub(crate) fn settled() -> RequestSettled {
+    settle(report(Outcome::Ok), Some(200), false)
+}
+
+#[test]
+fn an_answer_whose_waybill_the_disk_refused_is_lost_free_and_says_why() {
+    let whole = settled();
+    let cost = whole.cost_nano_usd;
+    assert!(cost > NanoUsd::ZERO);
+
+    let streamed = unrecorded(whole.clone(), Some(200));
+    let plain = unrecorded(whole, None);
+
+    assert_eq!((streamed.status, plain.status), (200, 503));
+    assert_eq!(
+        (
+            plain.outcome,
+            plain.error_code,
+            plain.cost_nano_usd,
+            plain.cost_usd.as_str()
+        ),
+        (
+            Outcome::Lost,
+            Some(FailureCode::SpoolFull),
+            NanoUsd::ZERO,
+            "0.000000000"
+        )
+    );
+    assert_eq!(plain.upstream_cost_nano_usd, Some(cost));
+}
+
+#[test]
+fn a_caller_who_left_pays_the_same_when_the_disk_refused_his_waybill() {
+    let left = settle(report(Outcome::ClientGone), Some(200), true);
+
+    assert_eq!(unrecorded(left.clone(), Some(200)), left);
+}
