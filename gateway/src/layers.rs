@@ -11,8 +11,8 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, CONNECTION,
-    CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use schemas::failure::{Failure, FailureCode};
@@ -29,10 +29,12 @@ const X_CONFIG: HeaderName = HeaderName::from_static("x-waybill-config");
 
 /// Headers of answers that pages of other origins may read.
 const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, retry-after, x-should-retry";
-/// Headers that pages of other origins may send.
+/// Headers that pages of other origins may send, told to those that name none.
 const ALLOWED: &str = "authorization, content-type, x-api-key, x-request-id, x-session-id, x-end-user, x-route-pin, idempotency-key";
+/// Longest list of headers that is granted as it is asked for, in bytes: client libraries send many of their own.
+const ASKED_BYTES_MAX: usize = 2_048;
 /// Methods they may use.
-const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 /// Seconds for which a browser may remember all this.
 const PREFLIGHT_SECONDS: &str = "600";
 
@@ -61,7 +63,7 @@ async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next)
         state.metrics.refused(failure.code, None);
         arrival.refuse_unread(&failure)
     } else if preflight(&request) {
-        preflight_response(origin.is_some())
+        preflight_response(origin.is_some(), request.headers())
     } else {
         request.extensions_mut().insert(arrival);
         let handled = AssertUnwindSafe(next.run(request)).catch_unwind().await;
@@ -141,13 +143,19 @@ fn preflight(request: &Request) -> bool {
         && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-fn preflight_response(allowed: bool) -> Response {
+fn preflight_response(allowed: bool, asked: &HeaderMap) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     if allowed {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED));
+        let asked = asked
+            .get(ACCESS_CONTROL_REQUEST_HEADERS)
+            .filter(|list| !list.is_empty() && list.len() <= ASKED_BYTES_MAX);
+        let granted = asked
+            .cloned()
+            .unwrap_or_else(|| HeaderValue::from_static(ALLOWED));
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, granted);
         headers.insert(
             ACCESS_CONTROL_MAX_AGE,
             HeaderValue::from_static(PREFLIGHT_SECONDS),

@@ -255,4 +255,13 @@ async fn pages_of_allowed_origins_may_call_and_others_may_not() {
             .is_some_and(|list| list.contains("authorization"))
     );
     assert_eq!(other.header("access-control-allow-origin"), None);
+
+    let of_a_library = "OPTIONS /v1/chat/completions HTTP/1.1\r\nhost: w\r\norigin: https://app.example\r\n\
+         access-control-request-method: POST\r\nconnection: close\r\n\
+         access-control-request-headers: authorization,x-stainless-os\r\n\r\n";
+    let granted = scene.raw(of_a_library.as_bytes()).await;
+    assert_eq!(
+        granted.header("access-control-allow-headers"),
+        Some("authorization,x-stainless-os")
+    );
 }
