@@ -137,7 +137,7 @@ const LEG: &str =
     "models:\n  - id: m\n    route:\n      - kind: openai_compat\n        base_url: http://h.example/v1\n";
 
 /// Files and the place that is told. `<leg>` is a model with a leg, open at its end.
-const MODELS_MISTAKES: [(&str, &str); 16] = [
+const MODELS_MISTAKES: [(&str, &str); 18] = [
     (
         "<leg>        wieght: 1\n",
         "models.yaml:6: models[0].route[0].wieght",
@@ -177,6 +177,14 @@ const MODELS_MISTAKES: [(&str, &str); 16] = [
     ),
     (
         "models:\n  - id: m\n    provider: openai_compat\n    base_url: ftp://h\n",
+        "models.yaml:3: models[0].provider",
+    ),
+    (
+        "models:\n  - id: m\n    provider: openai_compat\n    base_url: http://h.example/v1?key=a\n",
+        "models.yaml:3: models[0].provider",
+    ),
+    (
+        "models:\n  - id: m\n    provider: openai_compat\n    base_url: http://a:b@h.example/v1\n",
         "models.yaml:3: models[0].provider",
     ),
     (

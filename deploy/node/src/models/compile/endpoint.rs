@@ -44,15 +44,8 @@ impl Context<'_> {
                 let message = format!("the address of \"{}\" is blank", self.entry.id);
                 return Ok(Err(self.problem(key, message, "set the variable it refers to")));
             }
-            let valid = url
-                .parse::<reqwest::Url>()
-                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-            if !valid {
-                return Err(self.problem(
-                    key,
-                    "the address is not an http or https URL",
-                    "write it as http://HOST:PORT/PATH",
-                ));
+            if let Err((message, remedy)) = check_address(&url) {
+                return Err(self.problem(key, message, remedy));
             }
             addresses.push(url);
         }
@@ -187,4 +180,29 @@ pub(super) fn backends(id: &str, addresses: &[String]) -> Vec<Backend> {
         base_url: url.clone(),
     };
     addresses.iter().enumerate().map(backend).collect()
+}
+
+/// Refuses what is no address, and an address that holds more: a path is put behind it, and secrets have
+/// places where they are kept as such.
+fn check_address(url: &str) -> Result<(), (&'static str, &'static str)> {
+    let parsed = url.parse::<reqwest::Url>().ok();
+    let Some(url) = parsed.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) else {
+        return Err((
+            "the address is not an http or https URL",
+            "write it as http://HOST:PORT/PATH",
+        ));
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err((
+            "the address holds a user or a password",
+            "give it as `api_key` with `auth_format`",
+        ));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err((
+            "the address holds a query or a fragment",
+            "give its parameters as `extra_query`",
+        ));
+    }
+    Ok(())
 }
