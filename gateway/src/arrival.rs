@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Request};
+use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::request::Parts;
-use http::{Extensions, HeaderMap};
+use http::{Extensions, HeaderMap, HeaderName};
 use schemas::failure::Failure;
 use schemas::id::RequestId;
 use schemas::time::Timestamp;
@@ -36,14 +36,13 @@ pub(crate) struct Arrival {
 
 impl Arrival {
     /// Mints the id of a request.
-    pub(crate) fn new(state: &State, request: &Request) -> Self {
+    pub(crate) fn new(state: &State, connection: Arc<Connection>) -> Self {
         let at = state.ports.clock.now();
-        let connection = request.extensions().get::<Arc<Connection>>().cloned();
         Self {
             request_id: state.ports.mint.request_id(at),
             at,
-            peer: connection.as_ref().map(|connection| connection.peer),
-            connection,
+            peer: Some(connection.peer),
+            connection: Some(connection),
         }
     }
 
@@ -76,7 +75,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Arrival {
 }
 
 /// A label of the caller's own, kept only when it is short and printable.
-pub(crate) fn label(headers: &HeaderMap, name: &'static str) -> Option<Arc<str>> {
+pub(crate) fn label(headers: &HeaderMap, name: &HeaderName) -> Option<Arc<str>> {
     kept(headers.get(name)?.to_str().ok()?)
 }
 
@@ -94,7 +93,7 @@ mod tests {
     fn of_header(value: &'static str) -> Option<Arc<str>> {
         let mut headers = HeaderMap::new();
         headers.insert("x-request-id", http::HeaderValue::from_static(value));
-        label(&headers, "x-request-id")
+        label(&headers, &HeaderName::from_static("x-request-id"))
     }
 
     #[test]

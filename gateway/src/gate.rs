@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dialects::skim::{self, ChatSkim};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use schemas::catalog::{Catalog, Key, Modalities, Model, Role};
 use schemas::failure::{Failure, FailureCode};
 
@@ -13,6 +13,12 @@ use crate::caller::Caller;
 
 /// The one text for a model that is not there for the caller.
 const NO_MODEL: &str = "The model does not exist or you do not have access to it.";
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+static X_ROUTE_PIN: HeaderName = HeaderName::from_static("x-route-pin");
+static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static X_END_USER: HeaderName = HeaderName::from_static("x-end-user");
+static X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
 /// What a caller asks for beside the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,15 +35,15 @@ pub(crate) struct Wishes {
 
 /// Reads the headers that decide something.
 pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Result<Wishes, Failure> {
-    if headers.contains_key("idempotency-key") {
+    if headers.contains_key(IDEMPOTENCY_KEY) {
         return Err(unsupported("Idempotency-Key is not supported", "idempotency-key"));
     }
-    let pin = arrival::label(headers, "x-route-pin");
+    let pin = arrival::label(headers, &X_ROUTE_PIN);
     Ok(Wishes {
         pin: pin.filter(|_| caller.operates()),
-        client_request_id: arrival::label(headers, "x-request-id"),
-        end_user: arrival::label(headers, "x-end-user"),
-        session_id: arrival::label(headers, "x-session-id"),
+        client_request_id: arrival::label(headers, &X_REQUEST_ID),
+        end_user: arrival::label(headers, &X_END_USER),
+        session_id: arrival::label(headers, &X_SESSION_ID),
     })
 }
 

@@ -1,12 +1,13 @@
 //! Everything that happens to every request, in one function: an id, the bounds on headers, the cross-origin rules,
 //! a net under panics, and what every answer carries.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State as Shares};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::extract::Request;
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::header::{
@@ -17,9 +18,11 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::RequestId;
+use tower_service::Service as _;
 use tracing::error;
 
 use crate::arrival::Arrival;
+use crate::connection::Connection;
 use crate::error as answer;
 use crate::state::{Phase, Shared, State};
 
@@ -38,26 +41,29 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 /// Seconds for which a browser may remember all this.
 const PREFLIGHT_SECONDS: &str = "600";
 
-/// Puts the whole stack around `router`.
-pub(crate) fn stack(router: Router<Shared>, state: &Shared) -> Router {
+/// Completes `router`: what it answers to paths and methods it does not have.
+pub(crate) fn completed(router: Router<Shared>, state: &Shared) -> Router {
     router
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
-        .layer(from_fn_with_state(state.clone(), around))
         .with_state(state.clone())
 }
 
-async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next) -> Response {
-    let arrival = Arrival::new(&state, &request);
-    let request_id = arrival.request_id;
+/// Answers one request of `connection` by `router`. Called by the connection itself, not as a layer of the router:
+/// that costs no box per request.
+pub(crate) async fn around(
+    (state, mut router): (Shared, Router),
+    connection: Arc<Connection>,
+    mut request: Request,
+) -> Result<Response, Infallible> {
     let version = request.version();
     let leaving = state.phase() != Phase::Serving;
-    if let Some(connection) = &arrival.connection {
-        connection.speaks(version);
-        if leaving {
-            connection.go_away();
-        }
+    connection.speaks(version);
+    if leaving {
+        connection.go_away();
     }
+    let arrival = Arrival::new(&state, connection);
+    let request_id = arrival.request_id;
     let origin = allowed_origin(&state, request.headers());
     let mut response = if let Err(failure) = bounded(&state, request.headers()) {
         state.metrics.refused(failure.code, None);
@@ -66,12 +72,14 @@ async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next)
         preflight_response(origin.is_some(), request.headers())
     } else {
         request.extensions_mut().insert(arrival);
-        let handled = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-        handled.unwrap_or_else(|_| {
+        let handled = AssertUnwindSafe(async { router.call(request).await });
+        if let Ok(Ok(response)) = handled.catch_unwind().await {
+            response
+        } else {
             error!(request.id = %request_id, "a handler panicked");
             let failure = Failure::new(FailureCode::Internal, "the request failed inside the gateway");
             answer::response(&failure, request_id)
-        })
+        }
     };
     finish(&state, response.headers_mut(), request_id, origin);
     if version >= Version::HTTP_2 {
@@ -82,7 +90,7 @@ async fn around(Shares(state): Shares<Shared>, mut request: Request, next: Next)
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response
+    Ok(response)
 }
 
 /// Bounds on headers. Both lengths at once are two readings of one message: never served.

@@ -7,7 +7,6 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::chunk::skimmer::Skimmer;
-use dialects::chat::chunk::skimmer::Skimmer;
 use dialects::chat::chunk::{self, Chunk};
 use dialects::chat::error;
 use dialects::chat::usage::UsageFacts;
@@ -99,7 +98,6 @@ impl<'a> Reading<'a> {
     pub(super) fn new(manner: Manner<'a>) -> Self {
         Self {
             framer: Framer::new(manner.event_bytes_max),
-            skimmer: Skimmer::default(),
             skimmer: Skimmer::default(),
             manner,
             output: Output::default(),
