@@ -37,6 +37,7 @@ pub async fn run(
 ) -> Result<(), BusError> {
     let mut publisher = Publisher {
         next: 1,
+        batch_events: BATCH_EVENTS_MAX,
         stored: None,
         pause: PAUSE_MIN,
         spool,
@@ -56,6 +57,8 @@ struct Publisher {
     kv: Arc<dyn Kv>,
     /// The next sequence to publish.
     next: u64,
+    /// Most events in the next publish: fewer once the log had no room for so many.
+    batch_events: usize,
     /// Where the log put the last of what was published.
     stored: Option<u64>,
     pause: Duration,
@@ -141,7 +144,7 @@ impl Publisher {
 
     async fn try_publish(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let readable = self.spool.readable();
-        let batch = self.spool.read(self.next, BATCH_EVENTS_MAX)?;
+        let batch = self.spool.read(self.next, self.batch_events)?;
         let Some(last) = batch.last().map(|(sequence, _)| *sequence) else {
             // Nothing up to there is left: it was trimmed, or cannot be read any more and is declared lost at
             // the next start.
@@ -149,7 +152,15 @@ impl Publisher {
             return Ok(());
         };
         let messages: Vec<Message> = batch.into_iter().map(|(_, message)| message).collect();
-        let stored = self.bus.publish(&messages).await?;
+        let stored = match self.bus.publish(&messages).await {
+            Err(BusError::Full) => {
+                // All or none is stored: a smaller batch may still have room.
+                self.batch_events = (messages.len() / 2).max(1);
+                return Err(BusError::Full.into());
+            }
+            stored => stored?,
+        };
+        self.batch_events = (self.batch_events * 2).min(BATCH_EVENTS_MAX);
         self.stored = stored.last().copied().max(self.stored);
         self.next = last + 1;
         Ok(())

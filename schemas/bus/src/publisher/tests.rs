@@ -220,3 +220,32 @@ async fn a_shutdown_does_not_wait_for_a_bus_that_is_away() {
     assert_eq!(started.elapsed(), FAREWELL);
     assert_eq!(spool.appended(), 1);
 }
+
+#[tokio::test]
+async fn more_events_than_the_log_has_room_for_are_published_in_parts() {
+    let dir = tempfile::tempdir().expect("dir");
+    let options = Options {
+        log_bytes_max: 48 << 10,
+        ..Options::default()
+    };
+    let bus = Embedded::open(&dir.path().join("bus"), options, Arc::new(SystemClock::new())).expect("bus");
+    let spool = open_spool(dir.path());
+    let ids = append(&spool, 250);
+    let shutdown = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(run(spool, bus.clone(), bus.clone(), shutdown.clone()));
+
+    // A reader that lets the log forget what it has.
+    let mut read = Vec::new();
+    while read.len() < ids.len() {
+        let from = u64::try_from(read.len()).expect("small") + 1;
+        let more = bus.read(from, 500, Duration::from_secs(10)).await.expect("read");
+        assert!(!more.is_empty(), "{} of {}", read.len(), ids.len());
+        bus.release(more.last().expect("one").sequence);
+        read.extend(more.into_iter().map(|stored| stored.message.id));
+    }
+
+    assert_eq!(read, ids);
+    shutdown.cancel();
+    tasks.join_all().await;
+}
