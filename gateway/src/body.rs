@@ -12,6 +12,8 @@ use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt as _;
 use schemas::failure::{Failure, FailureCode};
 
+/// Largest body that is copied out of the read buffer it came in, in bytes.
+const COPIED_BYTES_MAX: usize = 4 * 1024;
 /// Largest buffer that is made on the strength of a declared length, in bytes.
 const TRUSTED_BYTES_MAX: u64 = 1024 * 1024;
 /// Seconds after which a caller refused for want of memory may try again.
@@ -161,7 +163,20 @@ pub(crate) async fn read(
         }
         rest.extend_from_slice(&piece);
     }
-    Ok((if rest.is_empty() { first } else { rest.freeze() }, permit))
+    let body = if rest.is_empty() {
+        apart(first)
+    } else {
+        rest.freeze()
+    };
+    Ok((body, permit))
+}
+
+/// A small body is copied: it lives as long as its answer, and would keep the connection's whole read buffer.
+fn apart(piece: Bytes) -> Bytes {
+    if piece.len() > COPIED_BYTES_MAX {
+        return piece;
+    }
+    Bytes::copy_from_slice(&piece)
 }
 
 /// The next piece that has bytes; trailers are passed over.

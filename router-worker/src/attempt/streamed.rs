@@ -37,12 +37,16 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         timer.set(patience.deadline(Instant::now()));
         return whole_instead(call, answer, &mut timer).await;
     }
+    // The headers keep the connection's first read buffer alive; a stream may last for an hour.
+    let Answer {
+        mut body, headers, ..
+    } = answer;
+    drop(headers);
     let mut reading = Reading::new(Manner {
         model_json: call.model_json,
         include_usage: call.offer.splice.include_usage,
         event_bytes_max: config.event_bytes_max,
     });
-    let mut body = answer.body;
     let ending = loop {
         timer.set(patience.deadline(Instant::now()));
         let next = wait(call.relay, &mut timer, |context| body.poll_next(context)).await;
