@@ -29,7 +29,7 @@ fn assert_told(output: &str, place: &str) {
 const KEY: &str = "keys:\n  - name: a\n    key: sk-0123456789abcdef\n";
 
 /// Files, exit codes and the place that is told. `<key>` is an entry of a key, open at its end.
-const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 26] = [
+const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 32] = [
     (
         "listen: 127.0.0.1:0\nlsiten: x\n",
         USAGE,
@@ -115,6 +115,20 @@ const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 26] = [
         "spool:\n  durability: soft\n",
         USAGE,
         "waybill.yaml:2: spool.durability",
+    ),
+    ("cluster: \"a b\"\n", USAGE, "waybill.yaml:1: cluster"),
+    ("node_id: a/b\n", USAGE, "waybill.yaml:1: node_id"),
+    ("attempts_max: 0\n", USAGE, "waybill.yaml:1: attempts_max"),
+    ("log_level: loud\n", USAGE, "waybill.yaml:1: log_level"),
+    (
+        "<key>  - name: a\n    key: sk-0123456789abcdeg\n",
+        USAGE,
+        "waybill.yaml:4: keys[1].name",
+    ),
+    (
+        "keys:\n  - key: sk-0123456789abcdef\n    name: \"a\\tb\"\n",
+        USAGE,
+        "waybill.yaml:3: keys[0].name",
     ),
     ("attempts_max: many\n", USAGE, "waybill.yaml:1: attempts_max"),
     ("log_format: xml\n", USAGE, "waybill.yaml:1: log_format"),
@@ -240,6 +254,8 @@ async fn mistakes_in_the_environment_and_on_the_command_line_are_told() {
         ("CIRCUIT_FAILURE_THRESHOLD", "-3", USAGE),
         ("WAYBILL_LISTEN", "here", USAGE),
         ("LOG_FORMAT", "xml", USAGE),
+        ("LOG_LEVEL", "loud", USAGE),
+        ("LOG_LEVEL", "WARNING", Some(0)),
         ("WAYBILL_CONFIG", "nothing.yaml", USAGE),
         ("MODELS_CONFIG_PATH", "nothing.yaml", USAGE),
     ] {
@@ -258,12 +274,26 @@ async fn mistakes_in_the_environment_and_on_the_command_line_are_told() {
         assert_eq!(ended, USAGE, "{args:?}: {output}");
         assert!(output.to_lowercase().contains("usage"), "{args:?}: {output}");
     }
-    let (ended, output) = plain().run(&["version"]).await;
-    assert_eq!(
-        (ended, output.starts_with("waybill ")),
-        (Some(0), true),
-        "{output}"
-    );
+    for (args, place) in [
+        (["--listen", "here"], "command line: --listen"),
+        (["--admin-listen", "here"], "command line: --admin-listen"),
+        (["--roles", "wizard"], "command line: --roles"),
+        (["--log-format", "xml"], "command line: --log-format"),
+    ] {
+        let (ended, output) = plain().run(&["check-config", args[0], args[1]]).await;
+        assert_eq!(ended, USAGE, "{args:?}: {output}");
+        assert_told(&output, place);
+    }
+    let (_, output) = plain().env("WAYBILL_LISTEN", "here").run(&["check-config"]).await;
+    assert_told(&output, "environment: WAYBILL_LISTEN");
+    for args in [&["version"][..], &["--version"]] {
+        let (ended, output) = plain().run(args).await;
+        assert_eq!(
+            (ended, output.starts_with("waybill ")),
+            (Some(0), true),
+            "{output}"
+        );
+    }
     let (ended, output) = plain().run(&["--help"]).await;
     assert_eq!(
         (ended, output.contains("check-config")),

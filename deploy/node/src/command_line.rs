@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 /// An LLM inference gateway whose core is a log.
 #[derive(Debug, Parser)]
-#[command(name = "waybill", disable_version_flag = true, arg_required_else_help = true)]
+#[command(name = "waybill", version, arg_required_else_help = true)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]

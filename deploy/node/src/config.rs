@@ -1,7 +1,7 @@
 //! From flags, environment and files to one checked configuration of the node. Precedence: flag, then
 //! environment, then file, then default. The only reader of the environment.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use bus::spool::Durability;
@@ -16,6 +16,24 @@ use crate::keys::{self, FileKey};
 use crate::settings::{LimitProblem, Limits, Settings};
 use crate::yaml::{Document, Problem};
 
+mod idle;
+
+/// Levels of log lines, and the words that other programs have for them.
+const LOG_LEVELS: [(&str, &str); 9] = [
+    ("off", "off"),
+    ("error", "error"),
+    ("warn", "warn"),
+    ("info", "info"),
+    ("debug", "debug"),
+    ("trace", "trace"),
+    ("warning", "warn"),
+    ("critical", "error"),
+    ("fatal", "error"),
+];
+/// Longest name of a cluster or a node, in bytes: it is part of every event's source.
+const NAME_BYTES_MAX: usize = 63;
+/// The address that is bound when none is given.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3_333);
 /// Default room for the spool.
 const SPOOL_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 /// Default room for the embedded log.
@@ -172,20 +190,24 @@ impl Resolver<'_> {
         let first_run = self.flags.config.is_none()
             && self.environment.get("WAYBILL_CONFIG").is_none()
             && models_path.is_none();
-        let (keys, warnings) = keys::from_settings(settings, self.document)?;
+        let (keys, mut warnings) = keys::from_settings(settings, self.document)?;
+        warnings.extend(idle::problems(settings, self.document));
         Ok(Config {
-            listen: self.address(
-                "listen",
-                self.pick(
-                    self.flags.listen.as_ref(),
-                    "WAYBILL_LISTEN",
-                    settings.listen.as_ref(),
-                ),
-                "127.0.0.1:3333",
+            listen: self
+                .address("listen", self.flags.listen.as_ref(), settings.listen.as_ref())?
+                .unwrap_or(LISTEN),
+            admin_listen: self.address(
+                "admin_listen",
+                self.flags.admin_listen.as_ref(),
+                settings.admin_listen.as_ref(),
             )?,
-            admin_listen: self.admin_listen()?,
-            cluster: settings.cluster.clone().unwrap_or_else(|| "local".into()),
-            node_id: settings.node_id.as_deref().map(NodeId::from),
+            cluster: self
+                .name("cluster", settings.cluster.as_deref())?
+                .unwrap_or("local")
+                .into(),
+            node_id: self
+                .name("node_id", settings.node_id.as_deref())?
+                .map(NodeId::from),
             spool_dir: self.spool_dir(&data_dir),
             spool_bytes_max: settings.spool.bytes_max.unwrap_or(SPOOL_BYTES_MAX),
             durability: self.durability()?,
@@ -194,7 +216,7 @@ impl Resolver<'_> {
                 .as_ref()
                 .and_then(|bus| bus.log_bytes_max)
                 .unwrap_or(LOG_BYTES_MAX),
-            attempts_max: settings.attempts_max.unwrap_or(4).max(1),
+            attempts_max: self.attempts_max()?,
             cors_origins: settings.cors.origins.clone(),
             public_routing: settings.public_routing.unwrap_or(false),
             billing_tz: self.billing_tz()?,
@@ -217,7 +239,7 @@ impl Resolver<'_> {
             admin_token: self.secret("ADMIN_TOKEN"),
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),
             log_format: self.log_format()?,
-            log_level: self.log_level(),
+            log_level: self.log_level()?,
             warnings,
             environment: self.environment.clone(),
             data_dir,
@@ -229,12 +251,63 @@ impl Resolver<'_> {
         Some(Secret::new(text.to_owned()))
     }
 
-    fn log_level(&self) -> String {
-        let named = self
+    fn log_level(&self) -> Result<String, Error> {
+        let word = self
             .environment
             .get("LOG_LEVEL")
-            .or(self.settings.log_level.as_deref());
-        named.unwrap_or("info").to_lowercase()
+            .or(self.settings.log_level.as_deref())
+            .unwrap_or("info")
+            .to_lowercase();
+        let known = LOG_LEVELS.iter().find(|(known, _)| *known == word);
+        known.map(|(_, level)| (*level).to_owned()).ok_or_else(|| {
+            let message = format!("\"{word}\" is not a log level");
+            let remedy = "use error, warn, info, debug or trace";
+            self.given(("log_level", None, "LOG_LEVEL"), message, remedy)
+        })
+    }
+
+    fn attempts_max(&self) -> Result<u32, Error> {
+        match self.settings.attempts_max.unwrap_or(4) {
+            0 => Err(self
+                .document
+                .problem("attempts_max", "a request needs an attempt", "write 1 or more")
+                .into()),
+            attempts => Ok(attempts),
+        }
+    }
+
+    /// A name that can stand in the source of events.
+    fn name<'s>(&self, path: &str, name: Option<&'s str>) -> Result<Option<&'s str>, Error> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        match name {
+            Some(name) if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) => {
+                let message = format!("\"{}\" is not a name", name.escape_debug());
+                let remedy = "use letters, digits, dots, hyphens and underscores, at most 63";
+                Err(self.document.problem(path, message, remedy).into())
+            }
+            name => Ok(name),
+        }
+    }
+
+    /// A problem with a value at its place: the flag if it was given, else the variable if it is set, else the key.
+    fn given(
+        &self,
+        (path, flag, variable): (&str, Option<&str>, &str),
+        message: String,
+        remedy: &str,
+    ) -> Error {
+        let (file, path) = match flag {
+            Some(flag) => ("command line", flag),
+            None if self.environment.get(variable).is_some() => ("environment", variable),
+            None => return self.document.problem(path, message, remedy).into(),
+        };
+        Error::Wrong(Problem {
+            file: file.to_owned(),
+            line: 0,
+            path: path.to_owned(),
+            message,
+            remedy: remedy.to_owned(),
+        })
     }
 
     fn spool_dir(&self, data_dir: &Path) -> PathBuf {
@@ -262,27 +335,22 @@ impl Resolver<'_> {
             .map(PathBuf::from)
     }
 
-    fn address(&self, path: &str, value: Option<String>, default: &str) -> Result<SocketAddr, Error> {
-        let text = value.unwrap_or_else(|| default.to_owned());
-        let parsed = text.parse().map_err(|_| {
-            self.document.problem(
-                path,
-                format!("\"{text}\" is not an address"),
-                "write it as IP:PORT, such as 127.0.0.1:3333",
-            )
-        })?;
-        Ok(parsed)
-    }
-
-    fn admin_listen(&self) -> Result<Option<SocketAddr>, Error> {
-        let value = self.pick(
-            self.flags.admin_listen.as_ref(),
-            "WAYBILL_ADMIN_LISTEN",
-            self.settings.admin_listen.as_ref(),
-        );
-        value
-            .map(|text| self.address("admin_listen", Some(text), ""))
-            .transpose()
+    fn address(
+        &self,
+        path: &str,
+        flag: Option<&String>,
+        file: Option<&String>,
+    ) -> Result<Option<SocketAddr>, Error> {
+        let variable = format!("WAYBILL_{}", path.to_uppercase());
+        let Some(text) = self.pick(flag, &variable, file) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            let message = format!("\"{text}\" is not an address");
+            let remedy = "write it as IP:PORT, such as 127.0.0.1:3333";
+            let named = flag.map(|_| format!("--{}", path.replace('_', "-")));
+            self.given((path, named.as_deref(), &variable), message, remedy)
+        })
     }
 
     fn refuse_what_is_not_offered(&self) -> Result<(), Error> {
@@ -317,11 +385,7 @@ impl Resolver<'_> {
                 "remove DATABASE_URL, or write store: { kind: sqlite }",
             );
         }
-        let roles = self
-            .flags
-            .roles
-            .clone()
-            .or_else(|| self.environment.get("WAYBILL_ROLES").map(str::to_owned));
+        let roles = self.pick(self.flags.roles.as_ref(), "WAYBILL_ROLES", None);
         let roles = roles
             .map(|text| text.split(',').map(|role| role.trim().to_owned()).collect())
             .or_else(|| self.settings.roles.clone());
@@ -335,14 +399,9 @@ impl Resolver<'_> {
             .find(|role| *role != "all" && !ALL.contains(&role.as_str()))
         {
             let message = format!("\"{unknown}\" is not a role");
-            return Err(self
-                .document
-                .problem(
-                    "roles",
-                    message,
-                    "use all, or a list of gateway, router, health, ledger",
-                )
-                .into());
+            let remedy = "use all, or a list of gateway, router, health, ledger";
+            let flag = self.flags.roles.as_ref().map(|_| "--roles");
+            return Err(self.given(("roles", flag, "WAYBILL_ROLES"), message, remedy));
         }
         let complete = roles.is_empty()
             || roles.iter().any(|role| role == "all")
@@ -449,10 +508,8 @@ impl Resolver<'_> {
             "text" | "plain" => Ok(LogFormat::Text),
             other => {
                 let message = format!("\"{other}\" is not a log format");
-                Err(self
-                    .document
-                    .problem("log_format", message, "use text or json")
-                    .into())
+                let flag = self.flags.log_format.as_ref().map(|_| "--log-format");
+                Err(self.given(("log_format", flag, "LOG_FORMAT"), message, "use text or json"))
             }
         }
     }

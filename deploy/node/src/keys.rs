@@ -14,6 +14,9 @@ const KEY_CHARACTERS_MIN: usize = 16;
 /// Longest key that is accepted, in characters.
 const KEY_CHARACTERS_MAX: usize = 256;
 
+/// Longest name of a key, in bytes.
+const NAME_BYTES_MAX: usize = 128;
+
 /// A key of the file.
 #[derive(Debug, Clone)]
 pub struct FileKey {
@@ -83,6 +86,14 @@ pub fn from_settings(
                 )
                 .into());
         }
+        if keys
+            .iter()
+            .any(|known| (&known.tenant, &known.name) == (&key.tenant, &key.name))
+        {
+            let message = format!("tenant \"{}\" has two keys named \"{}\"", key.tenant, key.name);
+            let remedy = "give each key of a tenant a name of its own: rows and revocation go by it";
+            return Err(document.problem(&format!("{path}.name"), message, remedy).into());
+        }
         keys.push(key);
     }
     Ok((keys, warnings))
@@ -98,6 +109,14 @@ fn read(key: &KeySettings, path: &str, settings: &Settings, document: &Document)
             "key",
             "a key has 16 to 256 printable characters without spaces".into(),
             "choose another key",
+        ));
+    }
+    let named = !key.name.trim().is_empty() && key.name.len() <= NAME_BYTES_MAX;
+    if !named || key.name.chars().any(char::is_control) {
+        return Err(wrong(
+            "name",
+            "a name has 1 to 128 bytes of printable text".into(),
+            "choose another name",
         ));
     }
     let tenant = key.tenant.as_deref().unwrap_or(DEFAULT_TENANT);

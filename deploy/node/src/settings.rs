@@ -1,11 +1,11 @@
 //! `waybill.yaml`: the node's own settings, every key of it. What a version does not offer yet is refused
-//! with a message, never ignored.
+//! with a message, or named at the start when it has no effect; it is never ignored in silence.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::yaml::{number, switch, text};
+use crate::yaml::{number, switch, text, words};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -17,7 +17,8 @@ pub struct Settings {
     pub admin_listen: Option<String>,
     /// Where everything lives.
     pub data_dir: Option<String>,
-    /// Roles of this process.
+    /// Roles of this process: `all`, or a list.
+    #[serde(deserialize_with = "words")]
     pub roles: Option<Vec<String>>,
     /// Pool of its router.
     pub pool: Option<String>,

@@ -92,8 +92,11 @@ impl Document {
         let root: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or(0, |location| location.line());
             let message = error.to_string();
-            let first = message.lines().next().unwrap_or_default().to_owned();
-            problem(line, first, "make it valid YAML (a JSON document is valid, too)")
+            problem(
+                line,
+                syntax_message(&message),
+                "make it valid YAML (a JSON document is valid, too)",
+            )
         })?;
         let mut root = located(root);
         expand(&mut root, environment);
@@ -166,6 +169,18 @@ impl Document {
         }
         line
     }
+}
+
+/// What the parser says, without its own label and place, and without what only programmers can change.
+fn syntax_message(text: &str) -> String {
+    let first = text.lines().next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let first = match first.strip_prefix("line ").and_then(|rest| rest.split_once(": ")) {
+        Some((_, message)) => message,
+        None => first,
+    };
+    let told = first.split(", set DuplicateKeyPolicy").next().unwrap_or(first);
+    told.to_owned()
 }
 
 fn quoted_after(message: &str, marker: &str) -> Option<String> {
@@ -300,6 +315,20 @@ pub fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>
         Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
         Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
         _ => Err(de::Error::custom("expected true or false")),
+    }
+}
+
+/// Accepts a list of words, or words with commas between them, as a flag takes them.
+pub fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    let word = |value| match value {
+        Value::String(word) => Ok(word),
+        _ => Err(de::Error::custom("expected a list of words")),
+    };
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.split(',').map(|word| word.trim().to_owned()).collect())),
+        Value::Array(items) => items.into_iter().map(word).collect::<Result<_, _>>().map(Some),
+        _ => Err(de::Error::custom("expected a list of words")),
     }
 }
 

@@ -1,0 +1,101 @@
+//! Settings that load and do nothing in this version: each that is set to something is named, so that nobody
+//! relies on it.
+
+use crate::settings::Settings;
+use crate::yaml::{Document, Problem};
+
+/// The default of `admit_wait_seconds`: who writes it down asks for nothing.
+const ADMIT_WAIT_SECONDS: u64 = 8;
+/// The default of `auth.stale_seconds_max`, likewise.
+const STALE_SECONDS_MAX: u64 = 300;
+
+/// What is set without effect.
+pub(super) fn problems(settings: &Settings, document: &Document) -> Vec<Problem> {
+    let bus = settings.bus.as_ref();
+    let set = [
+        (
+            "auth.stale_seconds_max",
+            settings
+                .auth
+                .stale_seconds_max
+                .is_some_and(|seconds| seconds != STALE_SECONDS_MAX),
+        ),
+        (
+            "admit_wait_seconds",
+            settings
+                .admit_wait_seconds
+                .is_some_and(|seconds| seconds != ADMIT_WAIT_SECONDS),
+        ),
+        ("trusted_proxies", !settings.trusted_proxies.is_empty()),
+        ("egress.allow", !settings.egress.allow.is_empty()),
+        (
+            "gpu_temperature_threshold",
+            settings.gpu_temperature_threshold.is_some(),
+        ),
+        ("alerts_path", settings.alerts_path.is_some()),
+        (
+            "pool",
+            settings.pool.as_deref().is_some_and(|pool| pool != "default"),
+        ),
+        ("bus.url", bus.is_some_and(|bus| bus.url.is_some())),
+        ("bus.replicas", bus.is_some_and(|bus| bus.replicas.is_some())),
+        ("bus.creds", bus.is_some_and(|bus| bus.creds.is_some())),
+        ("bus.tls", bus.is_some_and(|bus| bus.tls.is_some())),
+        (
+            "store.url",
+            settings.store.as_ref().is_some_and(|store| store.url.is_some()),
+        ),
+    ];
+    let tell = |path: &str| {
+        document.problem(
+            path,
+            "this version reads it without effect",
+            "nothing, or remove it",
+        )
+    };
+    let of_node = set.iter().filter(|(_, set)| *set).map(|(path, _)| tell(path));
+    let of_keys = settings.keys.iter().enumerate().filter_map(|(n, key)| {
+        key.output_default_max
+            .map(|_| tell(&format!("keys[{n}].output_default_max")))
+    });
+    of_node.chain(of_keys).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+
+    fn places(text: &str) -> Vec<(String, u64)> {
+        let document = Document::parse("waybill.yaml", text, &Environment::default()).expect("parse");
+        let settings: Settings = document.read().expect("read");
+        let problems = problems(&settings, &document);
+        problems
+            .into_iter()
+            .map(|problem| (problem.path, problem.line))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_set_without_effect_is_named_with_its_line() {
+        let text = "trusted_proxies: [10.0.0.0/8]\nauth: { stale_seconds_max: 5 }\nkeys:\n  - name: a\n    \
+                    key: k\n    output_default_max: 9\n";
+
+        assert_eq!(
+            places(text),
+            [
+                ("auth.stale_seconds_max".to_owned(), 2),
+                ("trusted_proxies".to_owned(), 1),
+                ("keys[0].output_default_max".to_owned(), 6),
+            ]
+        );
+    }
+
+    #[test]
+    fn defaults_that_are_written_down_are_no_problem() {
+        let text = "auth: { stale_seconds_max: 300 }\nadmit_wait_seconds: 8\ntrusted_proxies: []\n\
+                    egress: { allow: [] }\ngpu_temperature_threshold: null\npool: default\nroles: all\n";
+
+        assert_eq!(places(text), []);
+    }
+}
