@@ -43,6 +43,8 @@ pub(crate) struct Applier {
     reached: u64,
     /// Where reading goes on.
     from: u64,
+    /// The end of the log when reading began: what is read beyond it came later.
+    backlog_end: u64,
     coverage: Coverage,
     marks: Marks,
     warned_unreadable: bool,
@@ -58,6 +60,7 @@ impl Applier {
             stream_created: 0,
             reached: 0,
             from: 1,
+            backlog_end: 0,
             coverage: Coverage::default(),
             marks: Marks::default(),
             warned_unreadable: false,
@@ -95,7 +98,8 @@ impl Applier {
                 self.take(&stored).await?;
             }
             if self.marks.next.is_none_or(|next| next <= Instant::now()) {
-                self.tell(caught_up).await;
+                // A log that never falls silent is caught up with as well.
+                self.tell(caught_up || self.from > self.backlog_end).await;
             }
             if caught_up {
                 self.check_stream().await?;
@@ -135,6 +139,7 @@ impl Applier {
         self.coverage = self.trying(|| store.coverage()).await?;
         let log = self.log_state().await?;
         self.stream_created = log.created_at_micros;
+        self.backlog_end = log.last;
         (self.from, self.reached) = resume_at(self.cursor, log, self.coverage.missing() > 0);
         self.marks.due = true;
         self.state.set_cursor(self.reached);

@@ -144,7 +144,7 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
         .await
         .context("cannot open the books in the data directory")?;
     let store: Arc<dyn Store> = Arc::new(store);
-    spool.begin_after(numbering::taken(&spool, &*embedded, &*store).await)?;
+    numbering::agree(&spool, &*embedded, &*store).await?;
     Ok(Adapters {
         data,
         clock,

@@ -216,6 +216,31 @@ async fn books_that_lost_their_file_do_not_hold_the_spool_for_ever() {
 }
 
 #[tokio::test]
+async fn books_that_lost_their_file_move_the_mark_although_events_never_stop_coming() {
+    let scene = Scene::new().await;
+    let kept = Bytes::from_static(b"40");
+    scene
+        .bus
+        .put(MARK_BUCKET, "spool-a", kept, Expected::Any)
+        .await
+        .expect("a mark");
+    let running = scene.start();
+    let bus = Arc::clone(&scene.bus);
+    let mut callers = tokio::task::JoinSet::new();
+    callers.spawn(async move {
+        for sequence in 41_u64.. {
+            bus.append([waybill(sequence)]);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+
+    until("the mark moves", || scene.mark() > Some(41)).await;
+
+    callers.shutdown().await;
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn an_event_that_cannot_be_read_stops_nothing() {
     let scene = Scene::new().await;
     scene.bus.append([
