@@ -111,6 +111,9 @@ async fn keys_are_made_listed_and_revoked_without_a_node() {
         (&["keys", "revoke", "nobody"][..], Some(64)),
         (&["keys", "create", "--name", "x", "--role", "wizard"], Some(64)),
         (&["keys", "create", "--name", "x", "--tenant", "Bad Id"], Some(64)),
+        (&["keys", "create", "--name", "x", "--tenant", "nobody"], Some(64)),
+        (&["keys", "create", "--name", "a\tb"], Some(64)),
+        (&["keys", "create", "--name", "x", "--user", ""], Some(64)),
         (
             &["keys", "create", "--name", "x", "--expires-at", "soon"],
             Some(64),

@@ -10,7 +10,7 @@ use bus::mint::Mint;
 use bytes::Bytes;
 use reqwest::Method;
 use schemas::catalog::{self, Key, Origin};
-use schemas::id::{ModelName, TenantId, UserId};
+use schemas::id::{DEFAULT_TENANT, ModelName, TenantId, UserId};
 use schemas::subject;
 use schemas::time::Timestamp;
 use serde_json::{Value, json};
@@ -110,8 +110,10 @@ async fn offline(action: KeyAction, config: &Config, directory: &DataDirectory) 
         KeyAction::Create { .. } => {
             let mint = Mint::new()?;
             let secret = secrets::api_key_secret(directory.path(), config.api_key_secret.as_ref(), &mint)?;
+            let grant = grant(action)?;
+            check_tenant(&*kv, config, &grant.tenant).await?;
             let key = gateway::key::mint_member(&mint);
-            let record = gateway::key::record(&mint, &key, grant(action)?, Origin::Runtime, clock.now());
+            let record = gateway::key::record(&mint, &key, grant, Origin::Runtime, clock.now());
             let place = catalog::key_key(&gateway::caller::digest(secret.reveal(), &key));
             write(&*kv, &place, &record, Expected::Absent).await?;
             Ok(created(record.id.as_str(), &key))
@@ -152,6 +154,13 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
     let time = |text: String| {
         Timestamp::parse(&text).ok_or_else(|| UsageError(format!("\"{text}\" is not an RFC 3339 time")))
     };
+    for (field, text) in [("name", Some(&name)), ("user", user.as_ref())] {
+        if text.is_some_and(|text| !keys::is_name(text)) {
+            return Err(UsageError(format!(
+                "the {field} has to be 1 to 128 bytes of printable text"
+            )));
+        }
+    }
     Ok(gateway::key::Grant {
         name: name.into(),
         tenant: TenantId::parse(&tenant)
@@ -161,6 +170,20 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
         models: models.map(|models| models.iter().map(name_of).collect()),
         expires_at: expires_at.map(time).transpose()?,
     })
+}
+
+/// Refuses a tenant that neither the catalogue nor the configuration knows: its key would never serve.
+async fn check_tenant(kv: &dyn bus::Kv, config: &Config, tenant: &TenantId) -> anyhow::Result<()> {
+    let configured = tenant.as_str() == DEFAULT_TENANT || config.tenants.contains(tenant);
+    if configured
+        || seed::current(kv)
+            .await?
+            .contains_key(&catalog::tenant_key(tenant))
+    {
+        return Ok(());
+    }
+    let text = format!("there is no tenant \"{tenant}\"; add it under tenants of waybill.yaml");
+    Err(UsageError(text).into())
 }
 
 /// A key as a line of the list.
@@ -187,7 +210,10 @@ async fn stored(kv: &dyn bus::Kv) -> anyhow::Result<Vec<(String, u64, Key)>> {
 }
 
 fn ambiguous(named: &str, found: usize) -> UsageError {
-    UsageError(format!("{found} keys are called \"{named}\"; name one by its id"))
+    UsageError(match found {
+        0 => format!("no key has the id or the name \"{named}\"; waybill keys list shows them"),
+        _ => format!("{found} keys are called \"{named}\"; name one by its id"),
+    })
 }
 
 fn created(id: &str, key: &str) -> String {

@@ -53,6 +53,11 @@ pub fn role(word: &str) -> Option<Role> {
         .map(|(_, role)| *role)
 }
 
+/// True for a text that can name a key or its user.
+pub fn is_name(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control)
+}
+
 /// The word of a role.
 pub fn word(role: Role) -> &'static str {
     ROLES
@@ -111,8 +116,7 @@ fn read(key: &KeySettings, path: &str, settings: &Settings, document: &Document)
             "choose another key",
         ));
     }
-    let named = !key.name.trim().is_empty() && key.name.len() <= NAME_BYTES_MAX;
-    if !named || key.name.chars().any(char::is_control) {
+    if !is_name(&key.name) {
         return Err(wrong(
             "name",
             "a name has 1 to 128 bytes of printable text".into(),
