@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harness::{Behaviour, Client, End, Scene, chat, chat_streamed};
+use harness::{Behaviour, CALLER_KEY, Client, End, Model, Node, Scene, Upstream, chat, chat_streamed};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -238,4 +238,36 @@ async fn a_spool_that_lost_its_end_takes_nothing_back_and_loses_nothing_new() {
         );
     }
     scene.finish().await;
+}
+
+#[tokio::test]
+async fn books_and_log_that_are_gone_do_not_fill_the_spool_for_ever() {
+    let upstream = Upstream::start();
+    upstream.default(Behaviour::chat("hello").usage(9, 20));
+    let spool = json!({"bytes_max": 120_000});
+    let model = Model::new("m").leg(&upstream, 0);
+    let node = Node::builder().models(&[model]).setting("spool", spool);
+    let mut node = node.start().await;
+    serve(&node, 60).await;
+    assert_eq!(node.stop().await, Some(0));
+    std::fs::remove_dir_all(node.data_dir().join("bus")).expect("the log");
+    for file in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
+        let _ = std::fs::remove_file(node.data_dir().join(file));
+    }
+
+    node.restart().await;
+
+    // More than the spool may hold at once.
+    serve(&node, 150).await;
+    node.wait_rows("", 150).await;
+    assert_eq!(node.stop().await, Some(0));
+}
+
+/// Makes so many calls, all of which must be answered.
+async fn serve(node: &Node, calls: usize) {
+    let client = node.client(CALLER_KEY);
+    for _ in 0..calls {
+        assert_eq!(client.post_chat(&chat("m")).await.status, 200);
+        sleep(CALL_EVERY).await;
+    }
 }
