@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::money::{NanoUsd, Price};
+use schemas::money::{NANO_PER_USD, NanoUsd, ParseError, Price};
 use serde_json::Value;
 
 /// Keys that a `pricing` block may have.
@@ -14,6 +14,9 @@ const KEYS: [&str; 6] = [
     "request",
     "image",
 ];
+
+/// Highest price: far above any there is, and low enough that the cost of a request and its sums always fit.
+const PRICE_MAX: NanoUsd = NanoUsd(10_000 * NANO_PER_USD);
 
 /// Why a price cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +32,7 @@ pub enum Error {
         /// The key.
         key: String,
         /// Why.
-        reason: schemas::money::ParseError,
+        reason: ParseError,
     },
 }
 
@@ -46,6 +49,11 @@ pub fn read(pricing: &BTreeMap<String, Value>) -> Result<Option<Price>, Error> {
             Some(other) => other.to_string(),
         };
         let amount = NanoUsd::parse_usd(&text);
+        let amount = amount.and_then(|nano| {
+            Some(nano)
+                .filter(|nano| *nano <= PRICE_MAX)
+                .ok_or(ParseError::TooLarge)
+        });
         amount.map(|nano| Some(nano.0)).map_err(|reason| Error::Amount {
             key: key.to_owned(),
             reason,
@@ -113,9 +121,12 @@ mod tests {
             read(&block(r#"{"promt": "1"}"#)),
             Err(Error::UnknownKey("promt".into()))
         );
-        assert!(matches!(
-            read(&block(r#"{"prompt": "-1"}"#)),
-            Err(Error::Amount { .. })
-        ));
+        for odd in ["-1", "10000.000000001"] {
+            assert!(matches!(
+                read(&block(&format!(r#"{{"prompt": "{odd}"}}"#))),
+                Err(Error::Amount { .. })
+            ));
+        }
+        assert!(read(&block(r#"{"prompt": "10000"}"#)).is_ok());
     }
 }
