@@ -10,7 +10,7 @@ use crate::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, RequestId, Tena
 use crate::limit::Reservation;
 use crate::money::{NanoUsd, Price, PriceVersion};
 use crate::outcome::Outcome;
-use crate::time::{Timestamp, serialize_day};
+use crate::time::{Timestamp, deserialize_day, serialize_day};
 use crate::usage::{UsageFlag, UsageSource};
 
 /// The path family a request came in on.
@@ -174,13 +174,13 @@ pub struct RequestSettled {
     /// The catalogue revision it was admitted under.
     pub config_revision: Arc<str>,
     /// The UTC day of the request id.
-    #[serde(serialize_with = "serialize_day")]
+    #[serde(serialize_with = "serialize_day", deserialize_with = "deserialize_day")]
     pub waybill_day: NaiveDate,
     /// The day in the billing time zone, fixed at admission.
-    #[serde(serialize_with = "serialize_day")]
+    #[serde(serialize_with = "serialize_day", deserialize_with = "deserialize_day")]
     pub billing_day: NaiveDate,
     /// The first day of the month in the billing time zone.
-    #[serde(serialize_with = "serialize_day")]
+    #[serde(serialize_with = "serialize_day", deserialize_with = "deserialize_day")]
     pub billing_month: NaiveDate,
 }
 
