@@ -145,6 +145,32 @@ async fn create(scene: &Scene, key: &str, body: Value) -> Answer {
 }
 
 #[tokio::test]
+async fn a_key_of_the_file_that_was_revoked_stays_revoked_after_a_restart() {
+    for running in [true, false] {
+        let mut scene = Scene::start().await;
+        let listed = run(&scene, &["keys", "list"]).await;
+        let row = scene.client.post_chat(&chat("m")).await;
+        let id = scene.row(row.request_id()).await["key_id"].clone();
+        let id = id.as_str().expect("an id");
+        assert!(listed.contains(id), "{listed}");
+
+        if running {
+            run(&scene, &["keys", "revoke", id]).await;
+            assert_eq!(status_with(&scene, CALLER_KEY).await, 401);
+        }
+        assert_eq!(scene.node.stop().await, Some(0));
+        if !running {
+            run(&scene, &["keys", "revoke", id]).await;
+        }
+        scene.restart().await;
+
+        assert_eq!(status_with(&scene, CALLER_KEY).await, 401);
+        scene.node.wait_log("stays so").await;
+        scene.finish().await;
+    }
+}
+
+#[tokio::test]
 async fn nobody_makes_or_revokes_more_than_he_has() {
     let scene = Scene::start().await;
 

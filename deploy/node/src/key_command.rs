@@ -129,6 +129,7 @@ async fn offline(action: KeyAction, config: &Config, directory: &DataDirectory) 
                 return Err(ambiguous(&named, found.len()).into());
             };
             key.revoked = true;
+            key.origin = Origin::Runtime;
             write(&*kv, place, key, Expected::Revision(*revision)).await?;
             Ok(format!("revoked {}\n", key.id))
         }

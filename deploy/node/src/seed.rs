@@ -1,6 +1,6 @@
 //! Files seed the catalogue: each record that comes from a file is written by compare-and-set when it differs
 //! from what is there; a model or endpoint that left the files is deleted, a key is revoked. Records made at
-//! run time are left alone.
+//! run time are left alone, and so is a key of a file that was revoked at run time.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use bus::{BusError, Change, Entry, Expected, Kv};
 use bytes::Bytes;
 use schemas::subject::{CATALOG_BUCKET, catalog};
 use serde_json::Value;
+use tracing::warn;
 
 /// A record could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -99,11 +100,22 @@ fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str])
         }
         match old {
             Some((old, _)) if old == value => {}
+            Some((old, _)) if key.starts_with(catalog::KEY) && revoked_at_run_time(&old) => {
+                warn!(
+                    key.id = old["id"].as_str().unwrap_or_default(),
+                    "a key of waybill.yaml was revoked and stays so; remove it there, or give another"
+                );
+            }
             Some((_, revision)) => steps.push(Step::Put(key, value, Expected::Revision(revision))),
             None => steps.push(Step::Put(key, value, Expected::Absent)),
         }
     }
     steps
+}
+
+/// True for a key that an administrator revoked, be it from a file or not.
+fn revoked_at_run_time(key: &Value) -> bool {
+    key["revoked"] == true && key["origin"] == "runtime"
 }
 
 fn parsed(entry: &Entry) -> Option<Value> {
@@ -150,6 +162,24 @@ mod tests {
         assert_eq!(
             steps(other, &old, &["model."]),
             [Step::Put("model.61".into(), expected, Expected::Revision(1))]
+        );
+    }
+
+    #[test]
+    fn a_key_comes_back_to_the_file_but_not_from_its_revocation() {
+        let old = present(&[
+            ("key.00", json!({ "origin": "file", "revoked": true })),
+            ("key.01", json!({ "origin": "runtime", "revoked": true })),
+        ]);
+        let wanted = json!({ "origin": "file", "revoked": false });
+        let records = Records::from([
+            ("key.00".into(), wanted.clone()),
+            ("key.01".into(), wanted.clone()),
+        ]);
+
+        assert_eq!(
+            steps(records, &old, &["key."]),
+            [Step::Put("key.00".into(), wanted, Expected::Revision(1))]
         );
     }
 

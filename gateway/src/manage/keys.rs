@@ -304,6 +304,8 @@ async fn mark(state: &Shared, caller: &Caller, id: &str) -> Result<Key, Failure>
         };
         let mut record: Key = serde_json::from_slice(&value).map_err(|_| super::internal())?;
         record.revoked = true;
+        // From now on a decision of run time: the file that brought the key does not bring it back.
+        record.origin = Origin::Runtime;
         match write(state, &place, &record, Expected::Revision(entry.revision)).await {
             Err(failure) if failure.status == StatusCode::CONFLICT => {}
             written => return written.map(|()| record),
