@@ -29,7 +29,7 @@ fn assert_told(output: &str, place: &str) {
 const KEY: &str = "keys:\n  - name: a\n    key: sk-0123456789abcdef\n";
 
 /// Files, exit codes and the place that is told. `<key>` is an entry of a key, open at its end.
-const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 32] = [
+const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 33] = [
     (
         "listen: 127.0.0.1:0\nlsiten: x\n",
         USAGE,
@@ -117,6 +117,11 @@ const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 32] = [
         "waybill.yaml:2: spool.durability",
     ),
     ("cluster: \"a b\"\n", USAGE, "waybill.yaml:1: cluster"),
+    (
+        "spool: { bytes_max: 10 }\n",
+        USAGE,
+        "waybill.yaml:1: spool.bytes_max",
+    ),
     ("node_id: a/b\n", USAGE, "waybill.yaml:1: node_id"),
     ("attempts_max: 0\n", USAGE, "waybill.yaml:1: attempts_max"),
     ("log_level: loud\n", USAGE, "waybill.yaml:1: log_level"),

@@ -34,6 +34,8 @@ const LOG_LEVELS: [(&str, &str); 9] = [
 const NAME_BYTES_MAX: usize = 63;
 /// The address that is bound when none is given.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3_333);
+/// Least room for the spool: with less every request would be refused.
+const SPOOL_BYTES_MIN: u64 = 64 * 1024;
 /// Default room for the spool.
 const SPOOL_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 /// Default room for the embedded log.
@@ -209,7 +211,7 @@ impl Resolver<'_> {
                 .name("node_id", settings.node_id.as_deref())?
                 .map(NodeId::from),
             spool_dir: self.spool_dir(&data_dir),
-            spool_bytes_max: settings.spool.bytes_max.unwrap_or(SPOOL_BYTES_MAX),
+            spool_bytes_max: self.spool_bytes_max()?,
             durability: self.durability()?,
             log_bytes_max: settings
                 .bus
@@ -264,6 +266,17 @@ impl Resolver<'_> {
             let remedy = "use error, warn, info, debug or trace";
             self.given(("log_level", None, "LOG_LEVEL"), message, remedy)
         })
+    }
+
+    fn spool_bytes_max(&self) -> Result<u64, Error> {
+        match self.settings.spool.bytes_max.unwrap_or(SPOOL_BYTES_MAX) {
+            0..SPOOL_BYTES_MIN => {
+                let message = "the spool has no room for requests";
+                let remedy = "write 65536 (64 KiB) or more";
+                Err(self.document.problem("spool.bytes_max", message, remedy).into())
+            }
+            bytes => Ok(bytes),
+        }
     }
 
     fn attempts_max(&self) -> Result<u32, Error> {
