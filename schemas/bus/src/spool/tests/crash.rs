@@ -254,7 +254,10 @@ fn numbers_that_the_ledger_knows_are_not_given_away_again_when_the_end_is_gone()
     assert_eq!(sequences(&spool), [1, 2, 3, 4, 5, 6, 7, 11, 12]);
     let (_, declaration) = &everything(&spool)[7];
     let declaration = std::str::from_utf8(&declaration.payload).expect("text");
-    assert!(declaration.contains(r#""from":8,"to":10,"cause":"missing_end""#), "{declaration}");
+    assert!(
+        declaration.contains(r#""from":8,"to":10,"cause":"missing_end""#),
+        "{declaration}"
+    );
     spool.trim(12);
     drop(spool);
     let (again, recovered) = open(dir.path());
