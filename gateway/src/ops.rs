@@ -83,6 +83,7 @@ pub(crate) async fn ready(State(state): State<Shared>, RawQuery(query): RawQuery
     let status = match state.phase() {
         Phase::Draining | Phase::Closed => "draining",
         Phase::Serving if state.ports.catalog.peek().revision == 0 => "starting",
+        Phase::Serving if !state.ports.spool.has_room() => "full",
         Phase::Serving if health.status == "healthy" => "ready",
         Phase::Serving => "degraded",
     };
@@ -228,6 +229,7 @@ fn shallow(state: &Shared) -> Health<'_> {
     Health {
         status: match (routes_configured, whole) {
             (0, _) => "unhealthy",
+            _ if !state.ports.spool.has_room() => "unhealthy",
             (_, true) => "healthy",
             (_, false) => "degraded",
         },

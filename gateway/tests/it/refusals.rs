@@ -265,3 +265,28 @@ async fn pages_of_allowed_origins_may_call_and_others_may_not() {
         Some("authorization,x-stainless-os")
     );
 }
+
+#[tokio::test]
+async fn a_full_spool_refuses_calls_and_tells_balancers() {
+    let scene = Scene::new().await;
+    let held: Vec<_> = std::iter::from_fn(|| scene.spool.reserve().ok()).collect();
+
+    let refused = scene.chat(PLAIN).await;
+    let ready = scene.call("GET /health/ready", CALLER, "").await;
+    let health = scene.call("GET /health", CALLER, "").await;
+
+    assert_eq!((refused.status, &*refused.code()), (503, "spool_full"));
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(
+        (ready.status, ready.json()["status"].as_str()),
+        (503, Some("full"))
+    );
+    assert_eq!(
+        (health.status, health.json()["status"].as_str()),
+        (503, Some("unhealthy"))
+    );
+    for reservation in held {
+        scene.spool.give_back(reservation);
+    }
+    assert_eq!(scene.call("GET /health/ready", CALLER, "").await.status, 200);
+}

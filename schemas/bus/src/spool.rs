@@ -249,6 +249,14 @@ impl Spool {
         })
     }
 
+    /// Whether a request could be let in now.
+    pub fn has_room(&self) -> bool {
+        let held = self.shared.reserved_bytes.load(Ordering::Acquire);
+        let taken = self.shared.bytes.load(Ordering::Acquire).saturating_add(held);
+        taken.saturating_add(SPOOL_RESERVATION_BYTES) <= self.shared.bytes_max
+            && !self.flusher.synced().failed
+    }
+
     /// Gives a reservation back.
     pub fn give_back(&self, reservation: Reservation) {
         if reservation.spool_bytes > 0 {
