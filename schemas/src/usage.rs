@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Largest count that is believed; anything above is clamped and flagged.
+/// Largest count that is believed; anything above is estimated instead.
 pub const TOKENS_MAX: u64 = 10_000_000;
 
 /// Tokens of one request. Input classes are disjoint: total input = fresh + cached + cache write.
@@ -50,9 +50,9 @@ impl UsageSource {
 pub enum UsageFlag {
     /// The model has no price; cost 0 is not a statement about its worth.
     Unpriced,
-    /// A count was negative, fractional or beyond [`TOKENS_MAX`].
+    /// A count was fractional or written as text, and was made a whole number.
     Clamped,
-    /// A count was not a number at all and was left out.
+    /// A count was no number, negative or beyond [`TOKENS_MAX`], and was estimated instead.
     Malformed,
     /// Cached plus written exceeded the prompt; fresh input was set to 0.
     CacheExceedsPrompt,

@@ -209,13 +209,13 @@ async fn odd_numbers_are_brought_into_range_or_estimated_and_marked() {
         ),
         (
             r#"{"prompt_tokens":-5,"completion_tokens":20}"#,
-            [0, 0, 0, 20, 0],
-            json!(["clamped"]),
+            [prompt_estimate(), 0, 0, 20, 0],
+            json!(["malformed"]),
         ),
         (
-            r#"{"prompt_tokens":1e300,"completion_tokens":99999999999999999999999}"#,
-            [10_000_000, 0, 0, 10_000_000, 0],
-            json!(["clamped"]),
+            r#"{"prompt_tokens":9,"completion_tokens":99999999999999999999999}"#,
+            [9, 0, 0, text_estimate("a"), 0],
+            json!(["malformed"]),
         ),
         (
             r#"{"prompt_tokens":5,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":9}}"#,

@@ -21,9 +21,9 @@ pub struct UsageFacts {
     pub cache_write_tokens: Option<u64>,
     /// Output that was reasoning.
     pub reasoning_tokens: Option<u64>,
-    /// A count was negative, fractional, text, or too large, and was brought into range.
+    /// A count was fractional or written as text, and was made a whole number.
     pub clamped: bool,
-    /// A count was no number and was left out.
+    /// A count was no number, negative, or beyond belief, and was left out: nobody pays for such a figure.
     pub malformed: bool,
 }
 
@@ -252,7 +252,7 @@ impl Reading {
             return if count <= TOKENS_MAX {
                 Self::Count(count)
             } else {
-                Self::Clamped(TOKENS_MAX)
+                Self::Malformed
             };
         }
         let signed = text.strip_prefix('-').unwrap_or(text);
@@ -269,9 +269,9 @@ impl Reading {
             reason = "the cast saturates"
         )]
         let count = number as u64;
-        if count > TOKENS_MAX {
-            Self::Clamped(TOKENS_MAX)
-        } else if number < 0.0 || number.fract() != 0.0 {
+        if count > TOKENS_MAX || number < 0.0 {
+            Self::Malformed
+        } else if number.fract() != 0.0 {
             Self::Clamped(count)
         } else {
             Self::Count(count)
