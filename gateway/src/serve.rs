@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use tokio::io::ReadBuf;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -22,8 +23,8 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use crate::config::Config;
-use crate::connection::Wish;
 use crate::connection::socket::Socket;
+use crate::connection::{Connection, Wish};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::state::{Phase, Ports, Shared, State};
@@ -130,7 +131,7 @@ pub async fn run(
     let server = |router| Server {
         state: state.clone(),
         router,
-        builder: Arc::new(builder()),
+        http: Arc::new(Http::new()),
         connections: connections.clone(),
     };
     tasks.spawn(accept(server(router(&state)), main, stop.clone()));
@@ -189,7 +190,7 @@ async fn drain(state: &Shared, stop: &CancellationToken, connections: &TaskTrack
 struct Server {
     state: Shared,
     router: Router,
-    builder: Arc<Builder<TokioExecutor>>,
+    http: Arc<Http>,
     connections: TaskTracker,
 }
 
@@ -223,12 +224,13 @@ async fn serve(server: Server, stream: TcpStream, peer: SocketAddr) {
         return;
     }
     let Server {
-        state,
-        router,
-        builder,
-        ..
+        state, router, http, ..
     } = server;
     let connection = state.connections.open(peer);
+    let Some(builder) = http.builder(&stream, &connection).await else {
+        state.connections.close(&connection);
+        return;
+    };
     let socket = Socket::new(stream, connection.clone(), state.ports.clock.clone());
     let service = service_fn(|request: Request<Incoming>| {
         let server = (state.clone(), router.clone());
@@ -252,6 +254,39 @@ async fn serve(server: Server, stream: TcpStream, peer: SocketAddr) {
         ended.await;
     }
     state.connections.close(&connection);
+}
+
+/// How connections are served, by what they may speak.
+struct Http {
+    /// The version is still to be told, from bytes that are read for it.
+    either: Builder<TokioExecutor>,
+    /// The first bytes have told: no buffer is begun with bytes that were read to find out.
+    one: Builder<TokioExecutor>,
+}
+
+impl Http {
+    fn new() -> Self {
+        Self {
+            either: builder(),
+            one: builder().http1_only(),
+        }
+    }
+
+    /// What serves a connection, once its first bytes are there; they stay unread. `None` when none come.
+    async fn builder(&self, stream: &TcpStream, connection: &Connection) -> Option<&Builder<TokioExecutor>> {
+        let mut first = [0; 2];
+        let mut buffer = ReadBuf::new(&mut first);
+        let peeked = std::future::poll_fn(|context| match connection.wish(context) {
+            Wish::Abort => Poll::Ready(None),
+            Wish::Finish | Wish::None => stream.poll_peek(context, &mut buffer).map(Result::ok),
+        });
+        let bytes = timeout(HEADERS_WITHIN, peeked).await.ok()??;
+        match first.get(..bytes)? {
+            [] => None,
+            [b'P'] | [b'P', b'R', ..] => Some(&self.either),
+            _ => Some(&self.one),
+        }
+    }
 }
 
 /// The HTTP settings of a connection.

@@ -19,6 +19,9 @@ use super::tag::Tagged;
 /// A connection as HTTP sees it.
 pub(super) type Stream = TokioIo<Tagged<TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>>>;
 
+/// Bytes of an answer that the system reads ahead of us: left to grow to megabytes, hundreds of slow callers would
+/// hold gigabytes that no limit of ours counts.
+const RECEIVE_BUFFER_BYTES: usize = 512 * 1024;
 /// Silence after which the kernel asks whether the peer is still there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -47,6 +50,7 @@ impl Connector {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(timeout));
         tcp.set_keepalive(Some(TCP_KEEPALIVE));
+        tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         let https = match protocol {
             Protocol::Negotiated => builder.enable_all_versions().wrap_connector(tcp),
