@@ -8,7 +8,7 @@ use chrono::{Datelike as _, NaiveDate, TimeZone as _};
 use chrono_tz::Tz;
 use dialects::estimate;
 use schemas::catalog::Model;
-use schemas::event::request::{RequestAccepted, RequestSettled};
+use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use schemas::failure::FailureCode;
 use schemas::frame::{Delivered, Report};
 use schemas::id::{EndpointId, RequestId};
@@ -225,52 +225,14 @@ fn price(model: &Model, endpoint_id: &EndpointId) -> Option<Price> {
 
 /// A waybill without an answer: no attempt, no tokens, no money, outcome `lost`.
 fn blank(accepted: &RequestAccepted, days: Days, now: Timestamp) -> RequestSettled {
-    RequestSettled {
-        request_id: accepted.request_id,
-        client_request_id: None,
-        tenant: accepted.payer.tenant.clone(),
-        user: accepted.payer.user.clone(),
-        key_id: accepted.payer.key_id.clone(),
-        key_name: accepted.payer.key_name.clone(),
-        end_user: None,
-        surface: accepted.surface,
-        model: accepted.model.clone(),
-        served_model: None,
-        provider: None,
-        endpoint_id: None,
-        backend: None,
-        attempts: Vec::new(),
-        outcome: Outcome::Lost,
-        status: FailureCode::NodeLost.status(),
-        error_code: Some(FailureCode::NodeLost),
-        stream: false,
-        started_at: accepted.started_at,
-        ended_at: now,
-        ttft_ms: None,
-        latency_ms: now.millis_since(accepted.started_at),
-        input_tokens: 0,
-        cached_tokens: 0,
-        cache_write_tokens: 0,
-        output_tokens: 0,
-        reasoning_tokens: 0,
-        images: 0,
-        usage_source: UsageSource::None,
-        usage_flags: Vec::new(),
-        price_version: accepted.price_version.clone(),
-        prices: None,
-        cost_nano_usd: NanoUsd::ZERO,
-        cost_usd: NanoUsd::ZERO.usd(),
-        upstream_cost_nano_usd: None,
-        absorbed_nano_usd: NanoUsd::ZERO,
-        session_id: None,
-        affinity: None,
-        idempotency: None,
-        node: accepted.node.clone(),
-        config_revision: accepted.price_version.0.clone(),
+    let lost = RequestLost {
+        accepted: accepted.clone(),
+        declared_at: now,
         waybill_day: days.waybill,
         billing_day: days.billing,
         billing_month: days.month(),
-    }
+    };
+    lost.into_row()
 }
 
 /// The waybill of a request that was refused: amount 0, no tokens.

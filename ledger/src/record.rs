@@ -7,13 +7,9 @@ use bus::Stored;
 use bytes::Bytes;
 use schemas::envelope::Envelope;
 use schemas::event::Event;
-use schemas::event::request::{RequestLost, RequestSettled};
-use schemas::failure::FailureCode;
-use schemas::money::NanoUsd;
-use schemas::outcome::Outcome;
+use schemas::event::request::RequestSettled;
 use schemas::query::Row;
 use schemas::time::Timestamp;
-use schemas::usage::UsageSource;
 use serde_json::value::RawValue;
 
 use crate::coverage::Coverage;
@@ -139,7 +135,7 @@ impl Record {
     fn understand(&self, event: Event) -> Fact {
         match event {
             Event::RequestSettled(settled) => self.waybill(*settled, false),
-            Event::RequestLost(lost) => self.waybill(row_of_lost(*lost), true),
+            Event::RequestLost(lost) => self.waybill(lost.into_row(), true),
             Event::SpoolLost(lost) => {
                 let root = self.source.rsplit_once('/').map_or("", |(root, _)| root);
                 let source = format!("{root}/{}", lost.spool).into();
@@ -165,56 +161,5 @@ impl Record {
             event_id: Arc::clone(&self.event_id),
             provisional,
         }))
-    }
-}
-
-/// The row of a request whose node died: nothing was measured and nothing is charged.
-fn row_of_lost(lost: RequestLost) -> RequestSettled {
-    let accepted = lost.accepted;
-    RequestSettled {
-        request_id: accepted.request_id,
-        client_request_id: None,
-        tenant: accepted.payer.tenant,
-        user: accepted.payer.user,
-        key_id: accepted.payer.key_id,
-        key_name: accepted.payer.key_name,
-        end_user: None,
-        surface: accepted.surface,
-        model: accepted.model,
-        served_model: None,
-        provider: None,
-        endpoint_id: None,
-        backend: None,
-        attempts: Vec::new(),
-        outcome: Outcome::Lost,
-        status: FailureCode::NodeLost.status(),
-        error_code: Some(FailureCode::NodeLost),
-        stream: false,
-        started_at: accepted.started_at,
-        ended_at: lost.declared_at,
-        ttft_ms: None,
-        latency_ms: lost.declared_at.millis_since(accepted.started_at),
-        input_tokens: 0,
-        cached_tokens: 0,
-        cache_write_tokens: 0,
-        output_tokens: 0,
-        reasoning_tokens: 0,
-        images: 0,
-        usage_source: UsageSource::None,
-        usage_flags: Vec::new(),
-        config_revision: Arc::clone(&accepted.price_version.0),
-        price_version: accepted.price_version,
-        prices: None,
-        cost_nano_usd: NanoUsd::ZERO,
-        cost_usd: NanoUsd::ZERO.usd(),
-        upstream_cost_nano_usd: None,
-        absorbed_nano_usd: NanoUsd::ZERO,
-        session_id: None,
-        affinity: None,
-        idempotency: None,
-        node: accepted.node,
-        waybill_day: lost.waybill_day,
-        billing_day: lost.billing_day,
-        billing_month: lost.billing_month,
     }
 }

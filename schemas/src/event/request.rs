@@ -199,3 +199,56 @@ pub struct RequestLost {
     /// The first day of the month in the billing time zone.
     pub billing_month: NaiveDate,
 }
+
+impl RequestLost {
+    /// The row of a request that nobody else settled: nothing was measured and nothing is charged.
+    pub fn into_row(self) -> RequestSettled {
+        let accepted = self.accepted;
+        RequestSettled {
+            request_id: accepted.request_id,
+            client_request_id: None,
+            tenant: accepted.payer.tenant,
+            user: accepted.payer.user,
+            key_id: accepted.payer.key_id,
+            key_name: accepted.payer.key_name,
+            end_user: None,
+            surface: accepted.surface,
+            model: accepted.model,
+            served_model: None,
+            provider: None,
+            endpoint_id: None,
+            backend: None,
+            attempts: Vec::new(),
+            outcome: Outcome::Lost,
+            status: FailureCode::NodeLost.status(),
+            error_code: Some(FailureCode::NodeLost),
+            stream: false,
+            started_at: accepted.started_at,
+            ended_at: self.declared_at,
+            ttft_ms: None,
+            latency_ms: self.declared_at.millis_since(accepted.started_at),
+            input_tokens: 0,
+            cached_tokens: 0,
+            cache_write_tokens: 0,
+            output_tokens: 0,
+            reasoning_tokens: 0,
+            images: 0,
+            usage_source: UsageSource::None,
+            usage_flags: Vec::new(),
+            config_revision: Arc::clone(&accepted.price_version.0),
+            price_version: accepted.price_version,
+            prices: None,
+            cost_nano_usd: NanoUsd::ZERO,
+            cost_usd: NanoUsd::ZERO.usd(),
+            upstream_cost_nano_usd: None,
+            absorbed_nano_usd: NanoUsd::ZERO,
+            session_id: None,
+            affinity: None,
+            idempotency: None,
+            node: accepted.node,
+            waybill_day: self.waybill_day,
+            billing_day: self.billing_day,
+            billing_month: self.billing_month,
+        }
+    }
+}
