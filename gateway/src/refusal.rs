@@ -151,10 +151,7 @@ pub(crate) fn record(state: &State, arrival: &Arrival, caller: &Caller, refused:
     let catalog = state.ports.catalog.load();
     let model = catalog.model(&refused.model);
     state.metrics.refused(code, model.map(|model| &model.id.0));
-    if matches!(
-        code,
-        FailureCode::SpoolFull | FailureCode::Draining | FailureCode::BodyTooLarge
-    ) {
+    if matches!(code, FailureCode::SpoolFull | FailureCode::BodyTooLarge) {
         return;
     }
     let (row, ended) = state.refusals.note(caller, code, arrival.at, &state.config.node);

@@ -50,7 +50,7 @@ impl Config {
             connect_timeout: Duration::from_secs(5),
             pool_idle_timeout: Duration::from_secs(3),
             pool_idle_max: 1_024,
-            answer_bytes_max: 64 * MIB,
+            answer_bytes_max: 32 * MIB,
             event_bytes_max: 16 * MIB,
             decoded_bytes_max: 256 * MIB,
             node,
