@@ -1,9 +1,7 @@
-//! Everything that files, discovery and the demo say, as records of the catalogue and a book of credentials.
-
-use std::collections::HashMap;
+//! Everything that files, discovery and the demo say, as records of the catalogue.
 
 use bus::mint::Mint;
-use schemas::catalog::{self, CredentialRef, Origin, Tenant};
+use schemas::catalog::{self, Origin, Tenant};
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
@@ -96,11 +94,6 @@ impl Seeds<'_> {
         }
         Ok(records)
     }
-}
-
-/// The book of credentials that routers resolve references with.
-pub fn credentials(compiled: &Compiled) -> HashMap<CredentialRef, Secret<String>> {
-    compiled.credentials.clone()
 }
 
 /// Variables of HybridInference that change what it serves and that this version does not honour.

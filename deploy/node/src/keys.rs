@@ -9,11 +9,6 @@ use crate::config::Error;
 use crate::settings::{KeySettings, Settings};
 use crate::yaml::{Document, Problem};
 
-/// Shortest key that is accepted, in characters.
-const KEY_CHARACTERS_MIN: usize = 16;
-/// Longest key that is accepted, in characters.
-const KEY_CHARACTERS_MAX: usize = 256;
-
 /// Longest name of a key, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -108,8 +103,7 @@ fn read(key: &KeySettings, path: &str, settings: &Settings, document: &Document)
     let wrong = |field: &str, message: String, remedy: &str| {
         Error::Wrong(document.problem(&format!("{path}.{field}"), message, remedy))
     };
-    let printable = key.key.bytes().all(|byte| byte.is_ascii_graphic());
-    if !printable || !(KEY_CHARACTERS_MIN..=KEY_CHARACTERS_MAX).contains(&key.key.len()) {
+    if !gateway::key::acceptable(&key.key) {
         return Err(wrong(
             "key",
             "a key has 16 to 256 printable characters without spaces".into(),

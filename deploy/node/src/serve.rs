@@ -198,9 +198,7 @@ async fn seed_catalog(
         endpoints = compiled.endpoints.len(),
         "the catalogue is in force"
     );
-    Ok(Arc::new(router_worker::Credentials::new(
-        catalog_files::credentials(&compiled),
-    )))
+    Ok(Arc::new(router_worker::Credentials::new(compiled.credentials)))
 }
 
 /// Mints an operator key when the catalogue has no key at all, and waits until it is in force.
