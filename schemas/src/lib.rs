@@ -18,6 +18,7 @@ pub mod frame;
 pub mod id;
 pub mod limit;
 pub mod money;
+pub mod node;
 pub mod outcome;
 pub mod query;
 pub mod secret;

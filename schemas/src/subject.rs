@@ -22,6 +22,16 @@ pub const EVENTS_STREAM: &str = "WAYBILL_EVENTS";
 pub const CATALOG_BUCKET: &str = "wb_catalog";
 /// Bucket of the ledger's marks, one per source.
 pub const MARK_BUCKET: &str = "wb_mark";
+/// Bucket of the backends' circuits, one record per backend, under its id in hexadecimal.
+pub const CIRCUIT_BUCKET: &str = "wb_circuit";
+/// Bucket of the nodes: `node.<boot id>` for what a node says of itself, `gone.<spool id>` for a source that an
+/// operator declared gone.
+pub const NODE_BUCKET: &str = "wb_node";
+
+/// Stream of the counters of seconds.
+pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
+/// Stream of the counters of minutes.
+pub const RATE_MINUTE_STREAM: &str = "WAYBILL_RATE_MINUTE";
 
 /// Query: pages of the request log.
 pub const QUERY_LOGS: &str = "wb.q.logs";
@@ -47,16 +57,44 @@ pub fn source(cluster: &str, spool_id: &str) -> String {
     format!("/waybill/{cluster}/{spool_id}")
 }
 
+/// Where gateways offer requests to the routers of a pool.
+pub fn run(pool: &str) -> String {
+    format!("wb.run.{pool}")
+}
+
+/// Where a router listens for what gateways say about requests it has taken; `boot` names the router's process.
+pub fn control(boot: &str) -> String {
+    format!("wb.ctl.{boot}")
+}
+
 /// Keys of [`CATALOG_BUCKET`].
 pub mod catalog {
     /// Prefix of tenants.
     pub const TENANT: &str = "tenant.";
     /// Prefix of virtual keys, followed by the key's digest in hex.
     pub const KEY: &str = "key.";
-    /// Prefix of models, followed by the name in URL-safe base64.
+    /// Prefix of models, followed by the name in hexadecimal.
     pub const MODEL: &str = "model.";
-    /// Prefix of endpoints, followed by the id in URL-safe base64.
+    /// Prefix of the beats by which nodes measure how old their view is, followed by the node's boot id. A beat
+    /// replaces the one before and leaves no history.
+    pub const BEAT: &str = "beat.";
+    /// Prefix of endpoints, followed by the id in hexadecimal.
     pub const ENDPOINT: &str = "endpoint.";
+}
+
+/// Keys of [`NODE_BUCKET`].
+pub mod node {
+    /// Prefix of what a node says of itself, followed by its boot id.
+    pub const NODE: &str = "node.";
+    /// Prefix of sources that an operator declared gone, followed by the spool's id.
+    pub const GONE: &str = "gone.";
+}
+
+/// Keys of [`MARK_BUCKET`].
+pub mod mark {
+    /// How far the ledger has read the stream: `{"stream_created":<microseconds>,"sequence":<n>}`. Every other key is
+    /// a spool's id, its value the sequence in decimal.
+    pub const CURSOR: &str = "ledger.cursor";
 }
 
 #[cfg(test)]

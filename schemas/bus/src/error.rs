@@ -27,6 +27,16 @@ pub enum BusError {
     /// The disk refused.
     #[error("the log on disk failed")]
     Disk(#[source] std::io::Error),
+    /// The bus is away (not connected, no leader, no responder). What was asked was not done, or, where an
+    /// id or a revision goes with it, may be asked again without harm.
+    #[error("the bus is away")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The bus refuses what was asked, and will refuse it again: permissions, size, a missing feature.
+    #[error("the bus refuses: {reason}")]
+    Refused {
+        /// What it says, and what to do about it.
+        reason: String,
+    },
     /// The bus is shutting down.
     #[error("the bus is closed")]
     Closed,

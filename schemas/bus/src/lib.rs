@@ -10,6 +10,7 @@
 //! `conformance`, run by every adapter. The embedded adapters are the default product, not stubs.
 
 pub mod clock;
+pub mod counter;
 pub mod dispatch;
 pub mod embedded;
 pub mod error;
@@ -21,6 +22,7 @@ pub mod publisher;
 pub mod segment;
 pub mod spool;
 mod sync;
+pub mod wire;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -44,8 +46,8 @@ pub trait Bus: Send + Sync {
     /// stored once and gets its first place. After an error any prefix may have been stored: publish again.
     async fn publish(&self, messages: &[Message]) -> Result<Vec<u64>, BusError>;
 
-    /// Messages at and after `from`, in order and without holes, at most `messages_max`; waits up to `wait`
-    /// for the first. Reading takes nothing away and keeps no state: the reader's own cursor says where.
+    /// Messages at and after `from`, in order, at most `messages_max`; waits up to `wait` for the first. A number
+    /// is left out only where the log has lost or dropped that message for good. Reading takes nothing away and keeps no state: the reader's own cursor says where.
     async fn read(&self, from: u64, messages_max: usize, wait: Duration) -> Result<Vec<Stored>, BusError>;
 
     /// Where the log begins and ends.
