@@ -1,6 +1,9 @@
 //! What every adapter must do, one function per promise. A function takes any adapter, also one that holds
 //! other things already, panics when the promise is broken, and fails when the adapter does.
 
+pub mod counter;
+pub mod wire;
+
 use std::sync::Arc;
 use std::time::Duration;
 
