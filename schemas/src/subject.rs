@@ -33,6 +33,13 @@ pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
 /// Stream of the counters of minutes.
 pub const RATE_MINUTE_STREAM: &str = "WAYBILL_RATE_MINUTE";
 
+/// Every subject of [`EVENTS_STREAM`].
+pub const EVENTS: &str = "wb.ev.>";
+/// Prefix of the counters of seconds, followed by `<scope>.<slice>`.
+pub const RATE_SECOND: &str = "wb.rate.second.";
+/// Prefix of the counters of minutes, followed by `<scope>.<slice>`.
+pub const RATE_MINUTE: &str = "wb.rate.minute.";
+
 /// Query: pages of the request log.
 pub const QUERY_LOGS: &str = "wb.q.logs";
 /// Query: one request.
@@ -75,7 +82,7 @@ pub mod catalog {
     pub const KEY: &str = "key.";
     /// Prefix of models, followed by the name in hexadecimal.
     pub const MODEL: &str = "model.";
-    /// Prefix of the beats by which nodes measure how old their view is, followed by the node's boot id. A beat
+    /// Prefix of the beats by which nodes measure how old their view is, followed by their spools' ids. A beat
     /// replaces the one before and leaves no history.
     pub const BEAT: &str = "beat.";
     /// Prefix of endpoints, followed by the id in hexadecimal.

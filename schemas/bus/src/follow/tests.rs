@@ -1,0 +1,167 @@
+//! A view follows its bucket over ends of the watch, and knows how old it is.
+
+use std::sync::atomic::AtomicBool;
+
+use async_trait::async_trait;
+use schemas::catalog::{Origin, Tenant, tenant_key};
+use schemas::id::TenantId;
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::embedded::{Embedded, Options};
+use crate::{Revision, message};
+
+/// Buckets that can be cut off: watches tell nothing more and nothing is written.
+struct Cut {
+    kv: Arc<Embedded>,
+    cut: AtomicBool,
+}
+
+#[async_trait]
+impl Kv for Cut {
+    async fn get(&self, bucket: &str, key: &str) -> Result<Option<message::Entry>, BusError> {
+        self.kv.get(bucket, key).await
+    }
+
+    async fn put(
+        &self,
+        bucket: &str,
+        key: &str,
+        value: Bytes,
+        expected: Expected,
+    ) -> Result<Revision, BusError> {
+        if self.cut.load(Ordering::Acquire) {
+            return Err(BusError::Timeout);
+        }
+        self.kv.put(bucket, key, value, expected).await
+    }
+
+    async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
+        self.kv.delete(bucket, key, expected).await
+    }
+
+    async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
+        let mut changes = self.kv.watch(bucket).await?;
+        let (sender, receiver) = mpsc::channel(8);
+        // Ends after the first change that follows `Current`: every change is told by a watch of its own.
+        let mut current = false;
+        let mut told = Vec::new();
+        while let Ok(Some(change)) = tokio::time::timeout(Duration::from_millis(20), changes.recv()).await {
+            current |= change == Change::Current;
+            told.push(change);
+            if current {
+                break;
+            }
+        }
+        for change in told {
+            let _ = sender.send(change).await;
+        }
+        Ok(receiver)
+    }
+}
+
+struct Scene {
+    kv: Arc<Embedded>,
+    clock: Arc<dyn Clock>,
+    _dir: tempfile::TempDir,
+}
+
+fn scene() -> Scene {
+    let dir = tempfile::tempdir().expect("a directory");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let kv = Embedded::open(dir.path(), Options::default(), Arc::clone(&clock)).expect("opened");
+    Scene { kv, clock, _dir: dir }
+}
+
+async fn add_tenant(kv: &dyn Kv, name: &str) {
+    let id = TenantId::from(name);
+    let record = Tenant {
+        id: id.clone(),
+        origin: Origin::Runtime,
+    };
+    let value = Bytes::from(serde_json::to_vec(&record).expect("a record"));
+    kv.put(CATALOG_BUCKET, &tenant_key(&id), value, Expected::Any)
+        .await
+        .expect("written");
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let seen = async {
+        while !what() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), seen)
+        .await
+        .expect("it happens");
+}
+
+fn knows(view: &CatalogView, name: &str) -> bool {
+    view.load().tenant(&TenantId::from(name)).is_some()
+}
+
+#[tokio::test]
+async fn a_view_without_a_beat_is_never_old() {
+    let view = CatalogView::default();
+    assert_eq!(view.age_ms(u64::MAX), 0);
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_is_made_anew_and_misses_nothing() {
+    let scene = scene();
+    let kv = Arc::new(Cut {
+        kv: Arc::clone(&scene.kv),
+        cut: AtomicBool::new(false),
+    });
+    let (view, ready, shutdown) = (
+        CatalogView::default(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+    );
+    add_tenant(&*scene.kv, "before").await;
+    let follow = run(kv, view.clone(), ready.clone(), shutdown.clone());
+    let test = async {
+        ready.cancelled().await;
+        assert!(knows(&view, "before"));
+        add_tenant(&*scene.kv, "after").await;
+        until(|| knows(&view, "after")).await;
+        shutdown.cancel();
+    };
+    let (followed, ()) = tokio::join!(follow, test);
+    followed.expect("ends in order");
+}
+
+#[tokio::test]
+async fn a_view_is_as_old_as_the_last_beat_that_came_back() {
+    let scene = scene();
+    let kv = Arc::new(Cut {
+        kv: Arc::clone(&scene.kv),
+        cut: AtomicBool::new(false),
+    });
+    let beat = Beat {
+        spool: SpoolId::from("spool"),
+        boot: "boot".into(),
+        clock: Arc::clone(&scene.clock),
+    };
+    let view = CatalogView::measured(beat);
+    let (ready, shutdown) = (CancellationToken::new(), CancellationToken::new());
+    let follow = run(kv.clone(), view.clone(), ready.clone(), shutdown.clone());
+    let age = || view.age_ms(scene.clock.monotonic_ms());
+    let test = async {
+        ready.cancelled().await;
+        let began = scene.clock.monotonic_ms();
+        until(|| view.fresh.at_ms.load(Ordering::Relaxed) > began + 1).await;
+        assert!(age() < 1_000, "{}", age());
+
+        kv.cut.store(true, Ordering::Release);
+        until(|| age() > 3_000).await;
+        kv.cut.store(false, Ordering::Release);
+        until(|| age() < 1_000).await;
+        assert_eq!(view.load().revision, 0, "beats are no change of the catalogue");
+        shutdown.cancel();
+    };
+    let (followed, ()) = tokio::join!(follow, test);
+    followed.expect("ends in order");
+    let left = scene.kv.get(CATALOG_BUCKET, "beat.spool").await.expect("read");
+    assert_eq!(left, None, "the beat goes with its run");
+}
