@@ -7,7 +7,9 @@
 pub mod checker;
 pub mod client;
 pub mod node;
+pub mod proxy;
 pub mod scene;
+pub mod server;
 pub mod upstream;
 
 pub use checker::violation::Violation;
@@ -22,7 +24,10 @@ pub use node::config::{
     models_file, settings,
 };
 pub use node::{Node, NodeBuilder};
+pub use proxy::{Proxy, Way};
 pub use scene::Scene;
+pub use server::nats::{Nats, NatsCluster};
+pub use server::postgres::Postgres;
 pub use upstream::behaviour::{Behaviour, Then};
 pub use upstream::request::Received;
 pub use upstream::{Call, CallState, Upstream, refusing_addr};

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 pub(crate) mod books;
 pub mod config;
-mod process;
+pub(crate) mod process;
 
 use config::{API_KEY_SECRET, Model, OPERATOR_KEY};
 use process::Process;

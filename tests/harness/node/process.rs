@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::LOOK_EVERY;
 
 /// A running or ended process; killed when dropped.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     pid: u32,
     readers: JoinSet<()>,
@@ -27,12 +27,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(command: &mut Command, log: &Path) -> Self {
+    pub(crate) fn start(command: &mut Command, log: &Path) -> Self {
         Self::with_lines(command, log, Arc::default())
     }
 
     /// Starts the next process; the lines go on.
-    pub(super) fn again(&mut self, command: &mut Command, log: &Path) {
+    pub(crate) fn again(&mut self, command: &mut Command, log: &Path) {
         let lines = Arc::clone(&self.lines);
         *self = Self::with_lines(command, log, lines);
     }
@@ -65,20 +65,20 @@ impl Process {
         }
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().clone()
     }
 
-    pub(super) fn running(&mut self) -> bool {
+    pub(crate) fn running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
     /// The address of the line that tells it; panics with the log when it does not come.
-    pub(super) async fn listening(&mut self, wait: Duration) -> SocketAddr {
+    pub(crate) async fn listening(&mut self, wait: Duration) -> SocketAddr {
         let deadline = Instant::now() + wait;
         loop {
             let found = self
@@ -100,7 +100,7 @@ impl Process {
         }
     }
 
-    pub(super) async fn signal(&self, name: &str) {
+    pub(crate) async fn signal(&self, name: &str) {
         let script = format!("kill -{name} {}", self.pid);
         let status = Command::new("/bin/sh")
             .args(["-c", &script])
@@ -115,7 +115,7 @@ impl Process {
     }
 
     /// Waits for the end and for the last lines.
-    pub(super) async fn ended(&mut self, wait: Duration) -> Option<i32> {
+    pub(crate) async fn ended(&mut self, wait: Duration) -> Option<i32> {
         let Ok(status) = timeout(wait, self.child.wait()).await else {
             panic!(
                 "the node did not end in {wait:?}; its log:\n{}",
