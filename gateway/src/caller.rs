@@ -25,6 +25,8 @@ pub(crate) mod flood;
 
 /// The one text for every kind of credential that is not good.
 const REFUSED: &str = "A valid API key is required: Authorization: Bearer <key>, or x-api-key: <key>.";
+/// Seconds after which a caller of a node with an outdated catalogue may try again.
+const STALE_RETRY_SECONDS: u64 = 5;
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Longest credential that is looked at, in bytes.
 const CREDENTIAL_BYTES_MAX: usize = 512;
@@ -182,8 +184,18 @@ pub(crate) fn refused() -> Failure {
     Failure::new(FailureCode::InvalidApiKey, REFUSED)
 }
 
+/// The answer to everybody while the node cannot know which credentials are still good.
+fn stale() -> Failure {
+    let text =
+        "the node has not heard from the catalogue for too long to tell who may call; try another node";
+    Failure::new(FailureCode::StoreUnavailable, text).retry_after(STALE_RETRY_SECONDS)
+}
+
 /// Looks up the caller of a request and counts false credentials.
 fn identify(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Caller, Failure> {
+    if state.stale() {
+        return Err(stale());
+    }
     let address: Option<IpAddr> = arrival.peer.map(|peer| peer.ip());
     if let Some(seconds) = address.and_then(|address| state.floods.blocked(address, arrival.at)) {
         return Err(refused().with_status(429).retry_after(seconds));
@@ -224,12 +236,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor
 where
     Shared: FromRef<S>,
 {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let state = Shared::from_ref(state);
         let arrival = Arrival::of(&parts.extensions);
-        Ok(Self(identify(&state, &arrival, &parts.headers).ok()))
+        match identify(&state, &arrival, &parts.headers) {
+            Ok(caller) => Ok(Self(Some(caller))),
+            Err(failure) if failure.code == FailureCode::StoreUnavailable => {
+                Err(arrival.refuse_unread(&failure))
+            }
+            Err(_) => Ok(Self(None)),
+        }
     }
 }
 

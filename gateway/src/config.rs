@@ -45,6 +45,8 @@ pub struct Config {
     pub admin_token: Option<Secret<String>>,
     /// Shows `/routing` to everybody.
     pub public_routing: bool,
+    /// Age of the view of the catalogue from which nobody is served any more: a key may have been revoked.
+    pub stale_seconds_max: u64,
     /// Origins whose pages may call; `*` for all, without credentials of the browser.
     pub cors_origins: Vec<String>,
     /// Time zone of billing days and months.
@@ -77,6 +79,7 @@ impl Config {
             api_key_secret,
             admin_token: None,
             public_routing: false,
+            stale_seconds_max: 300,
             cors_origins: Vec::new(),
             billing_tz: Tz::UTC,
             database_configured: true,

@@ -41,6 +41,11 @@ struct ClassLabel {
     class: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BucketLabel {
+    bucket: &'static str,
+}
+
 /// The metrics of a gateway; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -70,6 +75,7 @@ pub(crate) struct Gauges {
     pub(crate) body_bytes: Gauge,
     pub(crate) connections_open: Gauge,
     pub(crate) ledger_lag_events: Gauge,
+    watch_age_seconds: Family<BucketLabel, Gauge>,
 }
 
 impl Metrics {
@@ -175,6 +181,13 @@ impl Metrics {
 }
 
 impl Gauges {
+    /// Sets for how long the view of a bucket may be outdated.
+    pub(crate) fn watch_age(&self, bucket: &'static str, seconds: i64) {
+        self.watch_age_seconds
+            .get_or_create(&BucketLabel { bucket })
+            .set(seconds);
+    }
+
     fn register(&self, registry: &mut Registry) {
         let gauges: [(&str, &str, &Gauge); 10] = [
             ("waybill_requests_open", "Requests that run", &self.requests_open),
@@ -224,6 +237,11 @@ impl Gauges {
                 &self.ledger_lag_events,
             ),
         ];
+        registry.register(
+            "waybill_watch_age_seconds",
+            "For how long the view of a bucket may be outdated",
+            self.watch_age_seconds.clone(),
+        );
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }

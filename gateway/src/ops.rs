@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use schemas::catalog::{Catalog, Model};
 use schemas::circuit::CircuitState;
 use schemas::failure::{Failure, FailureCode};
+use schemas::node::NodeRecord;
 use schemas::query::{BackendHealth, EndpointHealth, HealthAnswer};
 use schemas::subject::QUERY_HEALTH;
 use serde::Serialize;
@@ -53,6 +54,18 @@ struct Deep<'a> {
     #[serde(flatten)]
     health: Health<'a>,
     endpoints: BTreeMap<String, EndpointHealth>,
+    nodes: Vec<Peer>,
+    /// Seconds for which the view of the catalogue may be outdated.
+    watch_age: u64,
+}
+
+/// A node of the cluster.
+#[derive(Serialize)]
+struct Peer {
+    #[serde(flatten)]
+    record: NodeRecord,
+    /// Seconds since its last sign of life.
+    silent_seconds: u64,
 }
 
 #[derive(Serialize)]
@@ -83,6 +96,7 @@ pub(crate) async fn ready(State(state): State<Shared>, RawQuery(query): RawQuery
     let status = match state.phase() {
         Phase::Draining | Phase::Closed => "draining",
         Phase::Serving if state.ports.catalog.peek().revision == 0 => "starting",
+        Phase::Serving if state.stale() => "stale",
         Phase::Serving if !state.ports.spool.has_room() => "full",
         Phase::Serving if health.status == "healthy" => "ready",
         Phase::Serving => "degraded",
@@ -108,7 +122,18 @@ pub(crate) async fn deep(State(state): State<Shared>, arrival: Arrival, caller: 
         .map(|(id, health)| (id.as_str().to_owned(), health));
     let endpoints = named.collect();
     let up = health.status != "unhealthy";
-    with_status(json(&Deep { health, endpoints }), up)
+    let nodes = state.ports.nodes.all().into_iter();
+    let nodes = nodes.map(|(record, silent_ms)| Peer {
+        record,
+        silent_seconds: silent_ms / 1_000,
+    });
+    let deep = Deep {
+        health,
+        endpoints,
+        nodes: nodes.collect(),
+        watch_age: state.view_age_ms() / 1_000,
+    };
+    with_status(json(&deep), up)
 }
 
 /// Worn, cut off, or refusing our credential, which speaks for itself from the first time on.
@@ -229,7 +254,7 @@ fn shallow(state: &Shared) -> Health<'_> {
     Health {
         status: match (routes_configured, whole) {
             (0, _) => "unhealthy",
-            _ if !state.ports.spool.has_room() => "unhealthy",
+            _ if !state.ports.spool.has_room() || state.stale() => "unhealthy",
             (_, true) => "healthy",
             (_, false) => "degraded",
         },

@@ -7,6 +7,7 @@ use bus::clock::Clock;
 use bus::dispatch::Dispatcher;
 use bus::follow::CatalogView;
 use bus::mint::Mint;
+use bus::registry::Nodes;
 use bus::spool::Spool;
 use bus::{Bus, Kv};
 use http::HeaderValue;
@@ -36,6 +37,8 @@ pub struct Ports {
     pub dispatcher: Arc<dyn Dispatcher>,
     /// The catalogue, for reading.
     pub catalog: CatalogView,
+    /// The nodes of the cluster.
+    pub nodes: Nodes,
     /// The node's outbox.
     pub spool: Spool,
     /// Time.
@@ -108,6 +111,16 @@ impl State {
             ports,
             metrics,
         }))
+    }
+
+    /// Milliseconds for which the view of the catalogue may be outdated.
+    pub(crate) fn view_age_ms(&self) -> u64 {
+        self.ports.catalog.age_ms(self.ports.clock.monotonic_ms())
+    }
+
+    /// True when the view of the catalogue is too old to tell who may call.
+    pub(crate) fn stale(&self) -> bool {
+        self.view_age_ms() > self.config.stale_seconds_max.saturating_mul(1_000)
     }
 
     /// Where it is now.

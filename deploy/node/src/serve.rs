@@ -86,6 +86,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         kv: adapters.embedded.clone(),
         dispatcher: Arc::new(router),
         catalog: view.clone(),
+        nodes: bus::registry::Nodes::new(adapters.clock.clone()),
         spool: adapters.spool.clone(),
         clock: adapters.clock.clone(),
         mint: adapters.mint.clone(),

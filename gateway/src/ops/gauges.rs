@@ -1,5 +1,7 @@
 //! Figures that are read off when somebody asks for the metrics.
 
+use schemas::subject::CATALOG_BUCKET;
+
 use crate::state::Shared;
 
 /// Where the kernel tells the pages of this process.
@@ -24,6 +26,7 @@ pub(super) fn refresh(state: &Shared) {
     gauges
         .config_revision
         .set(wide(state.ports.catalog.peek().revision));
+    gauges.watch_age(CATALOG_BUCKET, wide(state.view_age_ms() / 1_000));
     if let Some(pages) = resident_pages() {
         gauges.resident_bytes.set(pages.saturating_mul(PAGE_BYTES));
     }

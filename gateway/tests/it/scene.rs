@@ -8,6 +8,7 @@ use bus::clock::{Clock as _, SystemClock};
 use bus::embedded::{Embedded, Options as BusOptions};
 use bus::follow::{self, CatalogView};
 use bus::mint::Mint;
+use bus::registry::Nodes;
 use bus::spool::{Durability, Options, Spool};
 use bus::{Expected, Kv as _};
 use gateway::key::{Grant, record};
@@ -89,6 +90,7 @@ impl Scene {
             kv: bus,
             dispatcher: script.clone(),
             catalog,
+            nodes: Nodes::new(clock.clone()),
             spool: spool.clone(),
             clock,
             mint,

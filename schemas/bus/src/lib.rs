@@ -19,6 +19,7 @@ mod json;
 pub mod message;
 pub mod mint;
 pub mod publisher;
+pub mod registry;
 pub mod segment;
 pub mod spool;
 mod sync;
