@@ -20,6 +20,7 @@ pub mod message;
 pub mod mint;
 pub mod publisher;
 pub mod registry;
+pub mod remote;
 pub mod segment;
 pub mod spool;
 mod sync;

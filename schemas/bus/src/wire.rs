@@ -2,6 +2,8 @@
 //! at most once, in order per sender and subject, lost when nobody listens or a listener is too slow. Whoever needs
 //! more numbers his messages.
 
+pub mod local;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};

@@ -1,0 +1,350 @@
+//! The gateway's side of dispatch over the bus: a [`Dispatcher`] whose sessions are polled like those in process, and
+//! one task for all of them ([`run`]) that takes in what arrives, beats, and notices who has become silent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use schemas::id::PoolName;
+use schemas::subject;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::code::{self, ORDERS_MAX, Order};
+use super::outbox::{Outbox, Outgoing};
+use super::request::{Directive, Heard, Now, Request};
+use super::session::RemoteSession;
+use super::{BEAT, BEAT_WORD, LOOK};
+use crate::BusError;
+use crate::clock::Clock;
+use crate::dispatch::{Dispatch, Dispatcher, Session};
+use crate::mint::Mint;
+use crate::wire::{Delivery, Wire};
+
+/// How a gateway offers requests.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The pool of routers that requests are offered to.
+    pub pool: PoolName,
+    /// How long a request may wait for a router.
+    pub admit_wait: Duration,
+    /// Most requests that wait for a router at once.
+    pub waiting_max: usize,
+}
+
+impl Config {
+    /// The usual waits, for a pool.
+    pub fn new(pool: PoolName) -> Self {
+        Self {
+            pool,
+            admit_wait: Duration::from_secs(8),
+            waiting_max: 1_000,
+        }
+    }
+}
+
+/// Has requests run by routers elsewhere, as long as [`run`] runs. Cheap to clone.
+///
+/// Its sessions keep the promises of [`crate::dispatch`]. One whose body is larger than
+/// [`BODY_BYTES_MAX`](super::BODY_BYTES_MAX) ends with `no_backends_available`; one that no router takes within
+/// [`Config::admit_wait`] ends with `store_unavailable` (the bus is away), `no_backends_available` (nobody listens) or
+/// `overloaded` (all are full). A router lost before the first content is replaced as long as attempts are left;
+/// after it the session ends with `upstream_cut`.
+#[derive(Clone)]
+pub struct RemoteDispatcher {
+    shared: Arc<Shared>,
+}
+
+impl RemoteDispatcher {
+    /// A dispatcher over `wire`; nothing is sent before [`run`] runs.
+    pub fn new(config: Config, wire: Arc<dyn Wire>, clock: Arc<dyn Clock>, mint: &Mint) -> Self {
+        let shared = Shared {
+            waiting: Arc::new(Semaphore::new(config.waiting_max.min(Semaphore::MAX_PERMITS))),
+            subject: subject::run(config.pool.as_str()),
+            // Lanes of another run of this node are not taken for ours.
+            lane: AtomicU64::new(mint.draw()),
+            connected: wire.connected(),
+            lanes: Mutex::default(),
+            outbox: Outbox::default(),
+            open: AtomicBool::new(true),
+            config,
+            wire,
+            clock,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Requests that are offered or running.
+    pub fn open(&self) -> usize {
+        self.shared.lanes.lock().len()
+    }
+}
+
+impl Dispatcher for RemoteDispatcher {
+    fn dispatch(&self, dispatch: Dispatch) -> Box<dyn Session> {
+        Box::new(RemoteSession::new(Arc::clone(&self.shared), dispatch))
+    }
+}
+
+/// A request, and who polls it.
+pub(super) struct Line {
+    pub(super) request: Mutex<Request>,
+    pub(super) waker: AtomicWaker,
+}
+
+impl Line {
+    pub(super) fn new(request: Request) -> Self {
+        Self {
+            request: Mutex::new(request),
+            waker: AtomicWaker::new(),
+        }
+    }
+}
+
+/// What the sessions of a gateway and its task share. A line's lock is never taken under that of `lanes`.
+pub(super) struct Shared {
+    pub(super) config: Config,
+    wire: Arc<dyn Wire>,
+    clock: Arc<dyn Clock>,
+    subject: String,
+    lane: AtomicU64,
+    lanes: Mutex<HashMap<u64, Arc<Line>>>,
+    outbox: Outbox,
+    waiting: Arc<Semaphore>,
+    connected: watch::Receiver<bool>,
+    /// False once nobody hears what arrives any more.
+    open: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn now(&self) -> Now {
+        Now {
+            at: Instant::now(),
+            wall: self.clock.now(),
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        *self.connected.borrow() && self.open.load(Ordering::Acquire)
+    }
+
+    pub(super) fn payload_bytes_max(&self) -> usize {
+        self.wire.payload_bytes_max()
+    }
+
+    pub(super) fn next_lane(&self) -> u64 {
+        self.lane.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A place among those that wait, if there is one.
+    pub(super) fn wait(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.waiting).try_acquire_owned().ok()
+    }
+
+    pub(super) fn replace_lane(&self, old: u64, lane: u64, line: &Arc<Line>) {
+        let mut lanes = self.lanes.lock();
+        if lanes.get(&old).is_some_and(|there| Arc::ptr_eq(there, line)) {
+            lanes.remove(&old);
+        }
+        lanes.insert(lane, Arc::clone(line));
+    }
+
+    pub(super) fn close_lane(&self, lane: u64) {
+        self.lanes.lock().remove(&lane);
+    }
+
+    /// Sends an offer; false when it cannot be.
+    pub(super) fn send_offer(&self, lane: u64, payload: Bytes) -> bool {
+        self.outbox.put(Outgoing {
+            subject: self.subject.clone(),
+            reply: Some(self.reply(lane)),
+            payload,
+            offer: Some(lane),
+        })
+    }
+
+    /// Tells a router what it must know. May be lost: each beat says it again.
+    pub(super) fn direct(&self, directive: Option<Directive>) {
+        let Some(Directive { boot, order, go }) = directive else {
+            return;
+        };
+        self.outbox.put(Outgoing {
+            subject: subject::control(&boot),
+            reply: go.then(|| self.reply(order.lane)),
+            payload: code::orders(self.wire.inbox(), &[order]),
+            offer: None,
+        });
+    }
+
+    fn reply(&self, lane: u64) -> String {
+        format!("{}.{lane:016x}", self.wire.inbox())
+    }
+
+    fn line(&self, lane: u64) -> Option<Arc<Line>> {
+        self.lanes.lock().get(&lane).cloned()
+    }
+
+    fn lines(&self) -> Vec<(u64, Arc<Line>)> {
+        let lanes = self.lanes.lock();
+        lanes
+            .iter()
+            .map(|(lane, line)| (*lane, Arc::clone(line)))
+            .collect()
+    }
+
+    fn unsent(&self, lane: u64) {
+        if let Some(line) = self.line(lane)
+            && line.request.lock().unsent(lane, self.now())
+        {
+            line.waker.wake();
+        }
+    }
+
+    /// Takes in what arrived.
+    fn hear(&self, delivery: Delivery) {
+        let word = delivery.subject.rsplit('.').next().unwrap_or_default();
+        if word == BEAT_WORD {
+            match code::read_beat(delivery.payload) {
+                Ok(places) => self.hear_beat(&places),
+                Err(problem) => unreadable(&delivery.subject, &problem),
+            }
+            return;
+        }
+        let lane = u64::from_str_radix(word, 16).ok();
+        let Some((lane, line)) = lane.and_then(|lane| Some((lane, self.line(lane)?))) else {
+            // It has ended here: the beats, which do not name it any more, say so.
+            return;
+        };
+        let heard = if delivery.unheard {
+            Heard {
+                wake: line.request.lock().unheard(lane, self.now()),
+                directive: None,
+            }
+        } else {
+            match code::read_reply(delivery.payload) {
+                Ok(reply) => line.request.lock().hear(lane, reply, self.now()),
+                Err(problem) => return unreadable(&delivery.subject, &problem),
+            }
+        };
+        self.direct(heard.directive);
+        if heard.wake {
+            line.waker.wake();
+        }
+    }
+
+    fn hear_beat(&self, places: &[code::Place]) {
+        let now = self.now();
+        for place in places {
+            if let Some(line) = self.line(place.lane) {
+                let directive = line.request.lock().beat(place.lane, place.next, now);
+                self.direct(directive);
+            }
+        }
+    }
+
+    /// Looks who has become silent.
+    fn look(&self, connected_since: Option<Instant>) {
+        let now = self.now();
+        for (_, line) in self.lines() {
+            if line.request.lock().look(connected_since, now) {
+                line.waker.wake();
+            }
+        }
+    }
+
+    /// Nobody hears what arrives any more.
+    fn close(&self) {
+        self.open.store(false, Ordering::Release);
+        for (_, line) in self.lines() {
+            line.request.lock().abandon();
+            line.waker.wake();
+        }
+    }
+
+    /// Tells every router how far its lanes are.
+    fn pulse(&self, resume: bool) {
+        let mut routers: HashMap<Arc<str>, Vec<Order>> = HashMap::new();
+        for (_, line) in self.lines() {
+            let directive = line.request.lock().pulse(resume);
+            if let Some(directive) = directive {
+                routers.entry(directive.boot).or_default().push(directive.order);
+            }
+        }
+        for (boot, orders) in routers {
+            for orders in orders.chunks(ORDERS_MAX) {
+                self.outbox.put(Outgoing {
+                    subject: subject::control(&boot),
+                    reply: None,
+                    payload: code::orders(self.wire.inbox(), orders),
+                    offer: None,
+                });
+            }
+        }
+    }
+}
+
+fn unreadable(subject: &str, problem: &code::Malformed) {
+    debug!(
+        subject,
+        error = problem as &dyn std::error::Error,
+        "a message of dispatch is left out"
+    );
+}
+
+/// Serves the sessions of `dispatcher` until `shutdown`, which comes after the gateway has drained: sessions that are
+/// still open then end as if their routers were lost. Fails when the wire ends.
+pub async fn run(dispatcher: RemoteDispatcher, shutdown: CancellationToken) -> Result<(), BusError> {
+    let shared = dispatcher.shared;
+    let inbox = shared
+        .wire
+        .subscribe(&format!("{}.*", shared.wire.inbox()))
+        .await?;
+    let unsent = |lane| shared.unsent(lane);
+    let served = tokio::select! {
+        biased;
+        served = receive(&shared, inbox, &shutdown) => served,
+        () = shared.outbox.run(&*shared.wire, &unsent) => Ok(()),
+    };
+    shared.close();
+    // What sessions said last, cancels for instance, still leaves.
+    shared.outbox.send(&*shared.wire, &unsent).await;
+    served
+}
+
+async fn receive(
+    shared: &Shared,
+    mut inbox: mpsc::Receiver<Delivery>,
+    shutdown: &CancellationToken,
+) -> Result<(), BusError> {
+    let mut connected = shared.wire.connected();
+    let mut connected_since = connected.borrow_and_update().then(Instant::now);
+    let mut beats = interval(BEAT);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        // What has arrived counts before anybody is called silent.
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ok(()),
+            delivery = inbox.recv() => shared.hear(delivery.ok_or(BusError::Closed)?),
+            changed = connected.changed() => {
+                changed.map_err(|_| BusError::Closed)?;
+                connected_since = connected.borrow_and_update().then(Instant::now);
+                if connected_since.is_some() {
+                    shared.pulse(true);
+                }
+            }
+            _ = beats.tick() => shared.pulse(false),
+            _ = looks.tick() => shared.look(connected_since),
+        }
+    }
+}

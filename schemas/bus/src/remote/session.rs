@@ -1,0 +1,178 @@
+//! The session of a request that is run elsewhere: a state that is polled by the response body, and one timer. What
+//! it has to say goes to the gateway's outbox; what it hears, the gateway's one task puts into its state.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use schemas::command::Offer;
+use schemas::failure::{Failure, FailureCode};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::BODY_BYTES_MAX;
+use super::code;
+use super::gateway::{Line, Shared};
+use super::request::{Facts, Request, Step, Stop, Trouble};
+use crate::dispatch::{Dispatch, Frame, Session};
+
+/// A session whose router is elsewhere.
+pub(super) struct RemoteSession {
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    offer: Offer,
+    body: Bytes,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Its place among those that wait for a router.
+    place: Option<OwnedSemaphorePermit>,
+    ended: bool,
+}
+
+impl RemoteSession {
+    /// A session that is offered when it is first polled.
+    pub(super) fn new(shared: Arc<Shared>, dispatch: Dispatch) -> Self {
+        let Dispatch { offer, body } = dispatch;
+        let mut request = Request::new(Facts {
+            started_at: offer.started_at,
+            endpoint: match &offer.candidates[..] {
+                [only] => Some(only.clone()),
+                _ => None,
+            },
+            attempts_max: offer.attempts_max,
+            admit_wait: shared.config.admit_wait,
+        });
+        if body.len() > BODY_BYTES_MAX {
+            request.refuse(Failure::new(
+                FailureCode::NoBackendsAvailable,
+                "a body of this size needs a router in the gateway's own node",
+            ));
+        }
+        Self {
+            line: Arc::new(Line::new(request)),
+            shared,
+            offer,
+            body,
+            timer: None,
+            place: None,
+            ended: false,
+        }
+    }
+
+    /// Offers the request on a new lane.
+    fn offer(&mut self) {
+        let now = self.shared.now();
+        let mut request = self.line.request.lock();
+        let old = request.lane();
+        if !self.shared.is_connected() {
+            request.trouble(Trouble::BusAway, now);
+            return;
+        }
+        self.offer.attempts_max = request.attempts_max();
+        let Ok(payload) = code::offer(&self.offer, &self.body) else {
+            request.refuse(Failure::new(
+                FailureCode::Internal,
+                "the request cannot be written",
+            ));
+            return;
+        };
+        if payload.len() > self.shared.payload_bytes_max() {
+            request.refuse(Failure::new(
+                FailureCode::NoBackendsAvailable,
+                "the bus carries no request of this size to a router elsewhere",
+            ));
+            return;
+        }
+        let lane = self.shared.next_lane();
+        request.offered(lane, now);
+        drop(request);
+        self.shared.replace_lane(old, lane, &self.line);
+        if !self.shared.send_offer(lane, payload) {
+            self.line.request.lock().unsent(lane, now);
+        }
+    }
+
+    /// Holds a place among those that wait as long as it waits. False when there is none: then it is refused.
+    fn keep_place(&mut self) -> bool {
+        let mut request = self.line.request.lock();
+        if !request.waits() {
+            self.place = None;
+        } else if self.place.is_none() {
+            self.place = self.shared.wait();
+            if self.place.is_none() {
+                request.refuse_waiting();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ready when the moment has come.
+    fn poll_timer(&mut self, context: &mut Context<'_>, until: Option<Instant>) -> Poll<()> {
+        let Some(until) = until else {
+            return Poll::Pending;
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if timer.deadline() != until {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(context)
+    }
+
+    fn stop(&self, stop: Stop) {
+        let directive = self.line.request.lock().stop(stop, self.shared.now());
+        self.shared.direct(directive);
+        self.line.waker.wake();
+    }
+
+    fn close(&mut self) {
+        self.ended = true;
+        self.place = None;
+        self.shared.close_lane(self.line.request.lock().lane());
+    }
+}
+
+impl Session for RemoteSession {
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Frame> {
+        self.line.waker.register(context.waker());
+        loop {
+            let now = self.shared.now();
+            let step = self.line.request.lock().step(now);
+            match step {
+                Step::Hand(frame, directive) => {
+                    self.shared.direct(directive);
+                    if matches!(frame, Frame::End(_)) {
+                        self.close();
+                    }
+                    return Poll::Ready(frame);
+                }
+                Step::Offer => self.offer(),
+                Step::Wait(until) => {
+                    if self.keep_place() && self.poll_timer(context, until).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.stop(Stop::CallerGone);
+    }
+
+    fn interrupt(&mut self) {
+        self.stop(Stop::Interrupted);
+    }
+}
+
+impl Drop for RemoteSession {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let directive = self.line.request.lock().leave(self.shared.now());
+        self.shared.direct(directive);
+        self.close();
+    }
+}
