@@ -1,0 +1,349 @@
+//! Reads: pages of the request log, one request, sums, and what a writer has to know before it writes.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use schemas::event::request::RequestAccepted;
+use schemas::outcome::Outcome;
+use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, UsageQuery, UsageRow};
+use schemas::subject;
+use schemas::time::Timestamp;
+use serde_json::value::RawValue;
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, Encode, Postgres, Row as _, Type};
+
+use super::row as value;
+use super::session::sort;
+use super::text;
+use super::write::{STREAM, capped_sum};
+use crate::coverage::Coverage;
+use crate::fold::bucket;
+use crate::record::{self, Record};
+use crate::store::row::{self, FIGURES, Fields as _, capped, unreadable};
+use crate::store::{Cursor, StoreError};
+use crate::usage::Tally;
+
+/// How far a request's admission may be from the moment inside its id, in microseconds. Only narrows a scan.
+const MINTED_APART_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// How far the stream is applied.
+pub(super) async fn cursor(connection: &mut PgConnection) -> Result<Option<Cursor>, StoreError> {
+    let query =
+        sqlx::query("SELECT stream_created, sequence FROM ledger_cursor WHERE stream = $1").bind(STREAM);
+    let found = query.fetch_optional(connection).await.map_err(sort)?;
+    found
+        .map(|found| {
+            Ok(Cursor {
+                stream_created: row::integer(&found, "stream_created")?,
+                sequence: row::count(&found, "sequence")?,
+            })
+        })
+        .transpose()
+}
+
+/// Which events of each source are kept: the marks, what is kept beyond them, what was declared lost; all as of one
+/// moment, as another ledger may move marks meanwhile.
+pub(super) async fn coverage(connection: &mut PgConnection) -> Result<Coverage, StoreError> {
+    let moment = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    let mut transaction = connection.begin_with(moment).await.map_err(sort)?;
+    let coverage = coverage_of(&mut transaction).await?;
+    transaction.commit().await.map_err(sort)?;
+    Ok(coverage)
+}
+
+async fn coverage_of(connection: &mut PgConnection) -> Result<Coverage, StoreError> {
+    let mut coverage = Coverage::default();
+    let mut marks = sqlx::query("SELECT source, sequence FROM ledger_marks").fetch(&mut *connection);
+    while let Some(found) = marks.try_next().await.map_err(sort)? {
+        let mark = row::count(&found, "sequence")?;
+        coverage.cover(&row::text(&found, "source")?, 1, mark);
+    }
+    drop(marks);
+    // The inner query is not worked into the outer one: per source the end of its key's range is read, no more.
+    let beyond = "SELECT held.source, kept.source_sequence FROM ledger_marks AS held CROSS JOIN LATERAL \
+         (SELECT source_sequence FROM event_log \
+          WHERE event_log.source = held.source AND event_log.source_sequence > held.sequence \
+          ORDER BY source_sequence OFFSET 0) AS kept";
+    let mut beyond = sqlx::query(beyond).fetch(&mut *connection);
+    while let Some(found) = beyond.try_next().await.map_err(sort)? {
+        let sequence = row::count(&found, "source_sequence")?;
+        coverage.cover(&row::text(&found, "source")?, sequence, sequence);
+    }
+    drop(beyond);
+    // The type as a literal: only then is the partial index used.
+    let kind = subject::SPOOL_LOST;
+    let lost = format!("SELECT event_id, envelope FROM event_log WHERE type = '{kind}'");
+    let mut lost = sqlx::query(AssertSqlSafe(lost)).fetch(connection);
+    while let Some(found) = lost.try_next().await.map_err(sort)? {
+        read_record(&found)?.cover(&mut coverage);
+    }
+    Ok(coverage)
+}
+
+/// The record of an `event_log` row with columns `event_id` and `envelope`.
+pub(super) fn read_record(found: &PgRow) -> Result<Record, StoreError> {
+    let event_id = row::text(found, "event_id")?;
+    Ok(Record::read_again(
+        &event_id,
+        Bytes::copy_from_slice(envelope(found)?),
+    ))
+}
+
+fn envelope(found: &PgRow) -> Result<&[u8], StoreError> {
+    found.try_get("envelope").map_err(|_| unreadable("envelope"))
+}
+
+/// The sources that have open requests.
+pub(super) async fn open_sources(connection: &mut PgConnection) -> Result<Vec<Arc<str>>, StoreError> {
+    let query = sqlx::query("SELECT DISTINCT source FROM open_requests ORDER BY source");
+    let found = query.fetch_all(connection).await.map_err(sort)?;
+    let source = |found: &PgRow| Ok(Arc::from(row::text(found, "source")?));
+    found.iter().map(source).collect()
+}
+
+/// The open requests of a source, oldest first. An event that cannot be read is left out.
+pub(super) async fn open_requests(
+    connection: &mut PgConnection,
+    source: &str,
+    requests_max: usize,
+) -> Result<Vec<RequestAccepted>, StoreError> {
+    let text = "SELECT event_log.envelope AS envelope FROM open_requests \
+         JOIN event_log USING (source, source_sequence, event_id) \
+         WHERE open_requests.source = $1 ORDER BY open_requests.request_id LIMIT $2";
+    let query = sqlx::query(text)
+        .bind(text::kept(source).into_owned())
+        .bind(i64::try_from(requests_max).unwrap_or(i64::MAX));
+    let found = query.fetch_all(connection).await.map_err(sort)?;
+    let mut open = Vec::new();
+    for found in &found {
+        open.extend(record::accepted(envelope(found)?));
+    }
+    Ok(open)
+}
+
+/// The ids of the events at one place of a source.
+pub(super) async fn event_ids(
+    connection: &mut PgConnection,
+    source: &str,
+    source_sequence: u64,
+) -> Result<Vec<Arc<str>>, StoreError> {
+    let text = "SELECT event_id FROM event_log WHERE source = $1 AND source_sequence = $2 ORDER BY event_id";
+    let query = sqlx::query(text)
+        .bind(text::kept(source).into_owned())
+        .bind(capped(source_sequence));
+    let found = query.fetch_all(connection).await.map_err(sort)?;
+    let event_id = |found: &PgRow| Ok(Arc::from(row::text(found, "event_id")?));
+    found.iter().map(event_id).collect()
+}
+
+/// A page of rows, newest first: by the day inside the id, then by the id.
+pub(super) async fn logs(connection: &mut PgConnection, query: &LogsQuery) -> Result<LogsAnswer, StoreError> {
+    let mut clause = Clause::default();
+    clause.filter(&query.filter);
+    if let Some(after) = query.after {
+        let day = value::partition_day(after);
+        // The first condition is implied by the second, and leaves out partitions.
+        clause.add("day <=", day);
+        clause.fragment("(day, request_id) <");
+        clause.text.push('(');
+        clause.place(day);
+        clause.text.push(',');
+        clause.place(after.0);
+        clause.text.push(')');
+    }
+    let mut statement = format!(
+        "SELECT * FROM api_logs{} ORDER BY day DESC, request_id DESC LIMIT ",
+        clause.text
+    );
+    clause.text.clear();
+    clause.place(i64::from(query.limit) + 1);
+    statement.push_str(&clause.text);
+    let mut found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?).fetch(connection);
+    let mut data = Vec::new();
+    while let Some(found) = found.try_next().await.map_err(sort)? {
+        data.push(row::read(&found)?);
+    }
+    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let more = data.len() > limit;
+    data.truncate(limit);
+    let last = data.last().filter(|_| more);
+    let next = last.map(|row| row.settled.request_id);
+    Ok(LogsAnswer { data, next })
+}
+
+/// One row and its envelope.
+pub(super) async fn log(connection: &mut PgConnection, query: &LogQuery) -> Result<LogAnswer, StoreError> {
+    let mut clause = Clause::default();
+    clause.add("day =", value::partition_day(query.request_id));
+    clause.add("request_id =", query.request_id.0);
+    clause.add_text("tenant =", query.tenant.as_ref().map(|tenant| &*tenant.0));
+    clause.add_text("key_id =", query.key.as_ref().map(|key| &*key.0));
+    let statement = format!("SELECT * FROM api_logs{}", clause.text);
+    let found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(sort)?;
+    let Some(found) = found else {
+        return Ok(LogAnswer {
+            row: None,
+            event: None,
+        });
+    };
+    let row = row::read(&found)?;
+    let kept = sqlx::query(
+        "SELECT envelope FROM event_log WHERE source = $1 AND source_sequence = $2 AND event_id = $3",
+    )
+    .bind(text::kept(&row.source).into_owned())
+    .bind(capped(row.source_sequence))
+    .bind(text::kept(&row::text(&found, "event_id")?).into_owned());
+    let kept = kept.fetch_optional(connection).await.map_err(sort)?;
+    let event = match kept {
+        Some(kept) => {
+            let json = String::from_utf8(envelope(&kept)?.to_vec()).ok();
+            json.and_then(|json| RawValue::from_string(json).ok())
+        }
+        None => None,
+    };
+    Ok(LogAnswer {
+        row: Some(row),
+        event,
+    })
+}
+
+/// Sums by group and bucket.
+pub(super) async fn usage(
+    connection: &mut PgConnection,
+    query: &UsageQuery,
+) -> Result<Vec<UsageRow>, StoreError> {
+    let mut tally = Tally::new(query)?;
+    let mut clause = Clause::default();
+    let filter = &query.filter;
+    if let Some(from) = filter.from {
+        clause.add("bucket >=", value::time(bucket(from)));
+    }
+    if let Some(to) = filter.to {
+        clause.add("bucket <", value::time(to));
+    }
+    clause.parties(filter);
+    clause.add_text(
+        "endpoint_id =",
+        filter.endpoint.as_ref().map(|endpoint| &*endpoint.0),
+    );
+    let mut group: Vec<&str> = tally.group_by().iter().map(|by| row::dimension(*by)).collect();
+    if query.interval.is_some() {
+        group.push("bucket");
+    }
+    let mut statement = String::from("SELECT ");
+    for figure in FIGURES {
+        let _ = write!(statement, "{} AS {figure}, ", capped_sum(&format!("sum({figure})")));
+    }
+    let _ = write!(statement, "count(*) AS groups");
+    for name in &group {
+        let _ = write!(statement, ", {name}");
+    }
+    let _ = write!(statement, " FROM usage_rollup{}", clause.text);
+    if group.is_empty() {
+        statement.push_str(" HAVING count(*) > 0");
+    } else {
+        let _ = write!(statement, " GROUP BY {}", group.join(", "));
+    }
+    let mut found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?).fetch(connection);
+    while let Some(found) = found.try_next().await.map_err(sort)? {
+        let at = if query.interval.is_some() {
+            found.time("bucket")?
+        } else {
+            Timestamp::default()
+        };
+        let names = row::names(&found, tally.group_by())?;
+        tally.add(at, names, row::sums(&found)?)?;
+    }
+    Ok(tally.finish())
+}
+
+/// A WHERE clause in the making: fixed fragments, and the values for their places.
+#[derive(Default)]
+struct Clause {
+    text: String,
+    arguments: PgArguments,
+    failure: Option<sqlx::Error>,
+}
+
+impl Clause {
+    fn fragment(&mut self, fragment: &str) {
+        self.text
+            .push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
+        self.text.push_str(fragment);
+    }
+
+    /// The place of the next value.
+    fn place<'t, T: Encode<'t, Postgres> + Type<Postgres>>(&mut self, value: T) {
+        if let Err(source) = self.arguments.add(value) {
+            self.failure = Some(sqlx::Error::Encode(source));
+        }
+        let _ = write!(self.text, " ${}", self.arguments.len());
+    }
+
+    fn add<'t, T: Encode<'t, Postgres> + Type<Postgres>>(&mut self, fragment: &str, value: T) {
+        self.fragment(fragment);
+        self.place(value);
+    }
+
+    fn add_text(&mut self, fragment: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.add(fragment, text::kept(value).into_owned());
+        }
+    }
+
+    fn parties(&mut self, filter: &LogFilter) {
+        self.add_text("tenant =", filter.tenant.as_ref().map(|tenant| &*tenant.0));
+        self.add_text("\"user\" =", filter.user.as_ref().map(|user| &*user.0));
+        self.add_text("key_id =", filter.key.as_ref().map(|key| &*key.0));
+        self.add_text("model =", filter.model.as_ref().map(|model| &*model.0));
+    }
+
+    fn filter(&mut self, filter: &LogFilter) {
+        self.parties(filter);
+        self.add_text(
+            "endpoint_id =",
+            filter.endpoint.as_ref().map(|endpoint| &*endpoint.0),
+        );
+        if let Some(status) = filter.status {
+            self.add("status =", i64::from(status));
+        }
+        if let Some(id) = filter.request_id {
+            self.add("day =", value::partition_day(id));
+            self.add("request_id =", id.0);
+        }
+        if let Some(outcome) = filter.outcome {
+            self.outcome(outcome);
+        }
+        if let Some(from) = filter.from {
+            self.add("started_at >=", value::time(from));
+            let first = value::day(from.plus_micros(-MINTED_APART_MICROS).day());
+            self.add("(day >=", first);
+            self.text.push_str(" OR day =");
+            self.place(value::no_day());
+            self.text.push(')');
+        }
+        if let Some(to) = filter.to {
+            self.add("started_at <", value::time(to));
+            self.add("day <=", value::day(to.plus_micros(MINTED_APART_MICROS).day()));
+        }
+    }
+
+    /// An outcome as a literal: only then is the partial index of failures used.
+    fn outcome(&mut self, outcome: Outcome) {
+        let word = outcome.as_str();
+        self.fragment(&format!("outcome = '{word}'"));
+        if outcome != Outcome::Ok {
+            self.fragment("outcome <> 'ok'");
+        }
+    }
+
+    /// The values, or the first that could not be written.
+    fn finish(self) -> Result<PgArguments, StoreError> {
+        self.failure.map_or(Ok(self.arguments), |failure| Err(sort(failure)))
+    }
+}
