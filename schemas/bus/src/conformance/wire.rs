@@ -52,7 +52,10 @@ pub async fn what_is_sent_is_heard_in_order(here: &dyn Wire, there: &dyn Wire) -
         let last = next(deliveries).await;
         assert_eq!(last.and_then(|delivery| delivery.reply), Some(inbox.clone()));
     }
-    assert!(timeout(MOMENT, others.recv()).await.is_err(), "it was sent elsewhere");
+    assert!(
+        timeout(MOMENT, others.recv()).await.is_err(),
+        "it was sent elsewhere"
+    );
     Ok(())
 }
 
@@ -87,10 +90,7 @@ pub async fn a_group_shares_its_messages(here: &dyn Wire, there: &dyn Wire) -> R
     }
     for deliveries in [&mut other, &mut alone] {
         for number in 0..100 {
-            assert_eq!(
-                next(deliveries).await,
-                Some(heard(subject, &number.to_string()))
-            );
+            assert_eq!(next(deliveries).await, Some(heard(subject, &number.to_string())));
         }
     }
     let mut shared: Vec<u64> = Vec::new();
@@ -125,10 +125,7 @@ pub async fn who_left_a_group_gets_nothing(here: &dyn Wire, there: &dyn Wire) ->
         here.send(subject, None, text(&number.to_string())).await?;
     }
     for number in 0..50 {
-        assert_eq!(
-            next(&mut stayed).await,
-            Some(heard(subject, &number.to_string()))
-        );
+        assert_eq!(next(&mut stayed).await, Some(heard(subject, &number.to_string())));
     }
     Ok(())
 }
@@ -201,7 +198,8 @@ pub async fn a_slow_listener_loses_and_delays_nobody(
         for number in 0..FLOOD_MESSAGES {
             here.send("wb.test.slow", None, text("x")).await?;
             if number % 1_000 == 0 {
-                here.send("wb.test.quick", None, text(&number.to_string())).await?;
+                here.send("wb.test.quick", None, text(&number.to_string()))
+                    .await?;
             }
         }
         Ok::<(), BusError>(())
