@@ -102,6 +102,9 @@ pub mod mark {
     /// How far the ledger has read the stream: `{"stream_created":<microseconds>,"sequence":<n>}`. Every other key is
     /// a spool's id, its value the sequence in decimal.
     pub const CURSOR: &str = "ledger.cursor";
+    /// Prefix of sources of which the ledger has two events under one place, followed by the spool's id; the value
+    /// names the place. Deleted by an operator once the cause is gone.
+    pub const CONTESTED: &str = "contested.";
 }
 
 #[cfg(test)]

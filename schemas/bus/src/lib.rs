@@ -30,6 +30,8 @@ pub mod wire;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod faulty;
 
 use std::time::Duration;
 

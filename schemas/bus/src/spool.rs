@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use schemas::event::Fact;
@@ -130,6 +130,10 @@ pub struct Gauges {
     pub appended: u64,
     /// Newest sequence up to which the ledger has everything.
     pub marked: u64,
+    /// Events published once more since the start, because the log had lost them.
+    pub republished: u64,
+    /// The ledger has two events under one place of this spool, which is therefore not trimmed.
+    pub contested: bool,
 }
 
 /// A spool; cheap to clone. The directory is free again when the last clone is gone.
@@ -154,6 +158,8 @@ struct Shared {
     bytes: AtomicU64,
     reserved_bytes: AtomicU64,
     reservations_open: AtomicU64,
+    republished: AtomicU64,
+    contested: AtomicBool,
     /// Where the publisher reads on.
     reading: Mutex<Option<read::Reading>>,
     changed: Notify,
@@ -280,16 +286,29 @@ impl Spool {
 
     /// Appends a fact as a numbered envelope.
     pub fn append<F: Fact>(&self, tenant: &TenantId, now: Timestamp, fact: &F) -> Result<Appended, Error> {
-        let appended = self.shared.append(tenant, now, fact, None)?;
+        let id = self.shared.mint.event_id(now);
+        self.append_as(id, tenant, now, fact)
+    }
+
+    /// As [`Spool::append`], under an id that is made of what the fact is about: said again, it is the same event.
+    pub fn append_as<F: Fact>(
+        &self,
+        id: EventId,
+        tenant: &TenantId,
+        now: Timestamp,
+        fact: &F,
+    ) -> Result<Appended, Error> {
+        let appended = self.shared.append(id, (tenant, now), fact, None)?;
         self.flusher.written();
         Ok(appended)
     }
 
     /// Appends a waybill and closes the intent of its request.
     pub fn settle(&self, now: Timestamp, settled: &RequestSettled) -> Result<Appended, Error> {
+        let id = self.shared.mint.event_id(now);
         let appended = self
             .shared
-            .append(&settled.tenant, now, settled, Some(settled.request_id))?;
+            .append(id, (&settled.tenant, now), settled, Some(settled.request_id))?;
         self.flusher.written();
         Ok(appended)
     }
@@ -353,7 +372,20 @@ impl Spool {
             oldest_seconds: oldest.map_or(0, |time| shared.clock.now().millis_since(time) / 1_000),
             appended: state.next - 1,
             marked: state.marked,
+            republished: shared.republished.load(Ordering::Relaxed),
+            contested: shared.contested.load(Ordering::Relaxed),
         }
+    }
+
+    /// Counts events that were published once more.
+    pub(crate) fn note_republished(&self, events: usize) {
+        let events = u64::try_from(events).unwrap_or(u64::MAX);
+        self.shared.republished.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// Notes whether the ledger has two events under one place of this spool.
+    pub(crate) fn set_contested(&self, contested: bool) {
+        self.shared.contested.store(contested, Ordering::Relaxed);
     }
 
     /// Returns when there may be more to read than at the last call; for the one reader.

@@ -1,5 +1,7 @@
 //! The publisher loses nothing, doubles nothing and leaves nothing behind.
 
+mod lost;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use schemas::envelope::Envelope;
@@ -79,6 +79,8 @@ pub(super) fn open(
         state: Mutex::new(state),
         reserved_bytes: AtomicU64::new(0),
         reservations_open: AtomicU64::new(0),
+        republished: AtomicU64::new(0),
+        contested: AtomicBool::new(false),
         reading: Mutex::new(None),
         changed: Notify::new(),
         _lock: lock,

@@ -91,12 +91,12 @@ impl Shared {
 
     pub(super) fn append<F: Fact>(
         &self,
-        tenant: &TenantId,
-        now: Timestamp,
+        id: EventId,
+        (tenant, now): (&TenantId, Timestamp),
         fact: &F,
         settles: Option<RequestId>,
     ) -> Result<Appended, Error> {
-        let draft = self.draft(tenant, now, fact, settles)?;
+        let draft = self.draft(id, (tenant, now), fact, settles)?;
         let mut state = self.state.lock();
         let appended = state.write_event(&draft, now, settles);
         self.note_bytes(&state);
@@ -105,12 +105,11 @@ impl Shared {
 
     fn draft<F: Fact>(
         &self,
-        tenant: &TenantId,
-        now: Timestamp,
+        id: EventId,
+        (tenant, now): (&TenantId, Timestamp),
         fact: &F,
         settles: Option<RequestId>,
     ) -> Result<Draft, Error> {
-        let id = self.mint.event_id(now);
         let subject = subject::event(F::KIND, tenant.as_str());
         let length = u16::try_from(subject.len()).map_err(|_| segment::TooLarge { bytes: subject.len() })?;
         let settles = settles.map_or(Uuid::nil(), |request| request.0);
