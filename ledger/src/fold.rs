@@ -95,12 +95,34 @@ pub struct Changes {
     pub rows: Vec<Arc<Waybill>>,
     /// By how much sums move; none of them is nought.
     pub sums: BTreeMap<Group, Sums>,
+    /// Requests that run, by request id: accepted, and without a row.
+    pub opened: Vec<Opened>,
+    /// Requests that run no more, by request id: these have their first row.
+    pub closed: Vec<RequestId>,
+}
+
+/// A request that was accepted, by the event that says so. Of several for one request the least stands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Opened {
+    /// The request.
+    pub request_id: RequestId,
+    /// The event's source.
+    pub source: Arc<str>,
+    /// Its place there.
+    pub source_sequence: u64,
+    /// Its id.
+    pub event_id: Arc<str>,
 }
 
 /// The requests that `records` are about, each once, in order.
 pub fn requests(records: &[Record]) -> Vec<RequestId> {
-    let mut ids: Vec<RequestId> = waybills(records)
-        .map(|waybill| waybill.row.settled.request_id)
+    let mut ids: Vec<RequestId> = records
+        .iter()
+        .filter_map(|record| match &record.fact {
+            Fact::Waybill(waybill) => Some(waybill.row.settled.request_id),
+            Fact::Accepted(request_id) => Some(*request_id),
+            _ => None,
+        })
         .collect();
     ids.sort_unstable();
     ids.dedup();
@@ -122,17 +144,43 @@ pub fn fold(records: &[Record], existing: &BTreeMap<RequestId, Standing>) -> Cha
         }
     }
 
-    let mut changes = Changes::default();
+    let mut changes = Changes {
+        opened: opened(records, |id| {
+            existing.contains_key(id) || winners.contains_key(id)
+        }),
+        ..Changes::default()
+    };
     for (id, (waybill, standing)) in winners {
         if let Some(old) = existing.get(&id) {
             *changes.sums.entry(old.group.clone()).or_default() -= old.sums;
             changes.superseded.push(id);
+        } else {
+            changes.closed.push(id);
         }
         *changes.sums.entry(standing.group).or_default() += standing.sums;
         changes.rows.push(Arc::clone(waybill));
     }
     changes.sums.retain(|_, sums| *sums != Sums::default());
     changes
+}
+
+/// Which requests `records` accept, without those that have a row.
+fn opened(records: &[Record], has_row: impl Fn(&RequestId) -> bool) -> Vec<Opened> {
+    let mut opened: Vec<Opened> = records
+        .iter()
+        .filter_map(|record| match &record.fact {
+            Fact::Accepted(request_id) if !has_row(request_id) => Some(Opened {
+                request_id: *request_id,
+                source: Arc::clone(&record.source),
+                source_sequence: record.source_sequence,
+                event_id: Arc::clone(&record.event_id),
+            }),
+            _ => None,
+        })
+        .collect();
+    opened.sort_unstable();
+    opened.dedup_by_key(|opened| opened.request_id);
+    opened
 }
 
 fn waybills(records: &[Record]) -> impl Iterator<Item = &Arc<Waybill>> {

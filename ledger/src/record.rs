@@ -1,18 +1,20 @@
 //! A message of the log as the ledger reads it: the raw envelope, where it came from, and what it says.
 //! Reading never fails: what is not understood is kept as it is and changes nothing else.
 
+mod parse;
+
 use std::sync::Arc;
 
 use bus::Stored;
 use bytes::Bytes;
 use schemas::envelope::Envelope;
-use schemas::event::Event;
-use schemas::event::request::RequestSettled;
+use schemas::event::request::{RequestAccepted, RequestSettled};
+use schemas::id::RequestId;
 use schemas::query::Row;
 use schemas::time::Timestamp;
-use serde_json::value::RawValue;
 
 use crate::coverage::Coverage;
+use parse::{Parsed, Said, parse};
 
 /// Type under which messages that are no envelope are kept.
 pub const NO_ENVELOPE: &str = "unreadable";
@@ -45,6 +47,8 @@ pub struct Record {
 pub enum Fact {
     /// A request has this row.
     Waybill(Arc<Waybill>),
+    /// A request runs, unless it has a row.
+    Accepted(RequestId),
     /// These sequences of `source` can never come.
     Lost {
         /// The source with the hole.
@@ -74,8 +78,8 @@ pub struct Waybill {
 impl Record {
     /// Reads one message.
     pub fn read(stored: &Stored) -> Self {
-        match serde_json::from_slice::<Envelope<&RawValue>>(&stored.message.payload) {
-            Ok(envelope) if i64::try_from(envelope.sourcesequence).is_ok() => Self::of(stored, envelope),
+        match parse(&stored.message.payload) {
+            Some(parsed) if i64::try_from(parsed.sequence).is_ok() => Self::of(stored, parsed),
             _ => Self::raw(stored),
         }
     }
@@ -100,20 +104,20 @@ impl Record {
         }
     }
 
-    fn of(stored: &Stored, envelope: Envelope<&RawValue>) -> Self {
+    fn of(stored: &Stored, parsed: Parsed<'_>) -> Self {
         let mut record = Self {
             sequence: stored.sequence,
-            source: envelope.source.into(),
-            source_sequence: envelope.sourcesequence,
-            event_id: envelope.id.to_string().into(),
-            kind: envelope.kind.into(),
-            subject: envelope.subject.into(),
-            time: envelope.time,
+            source: parsed.source.into(),
+            source_sequence: parsed.sequence,
+            event_id: parsed.id.to_string().into(),
+            kind: parsed.kind.into(),
+            subject: parsed.subject.into(),
+            time: parsed.time,
             envelope: stored.message.payload.clone(),
             fact: Fact::Unreadable,
         };
-        if let Ok(event) = Event::read(&record.kind, envelope.data.get()) {
-            record.fact = record.understand(event);
+        if let Some(said) = parsed.said {
+            record.fact = record.understand(said);
         }
         record
     }
@@ -132,11 +136,12 @@ impl Record {
         }
     }
 
-    fn understand(&self, event: Event) -> Fact {
-        match event {
-            Event::RequestSettled(settled) => self.waybill(*settled, false),
-            Event::RequestLost(lost) => self.waybill(lost.into_row(), true),
-            Event::SpoolLost(lost) => {
+    fn understand(&self, said: Said) -> Fact {
+        match said {
+            Said::Settled(settled) => self.waybill(*settled, false),
+            Said::Lost(lost) => self.waybill(lost.into_row(), true),
+            Said::Accepted(request_id) => Fact::Accepted(request_id),
+            Said::SpoolLost(lost) => {
                 let root = self.source.rsplit_once('/').map_or("", |(root, _)| root);
                 let source = format!("{root}/{}", lost.spool).into();
                 Fact::Lost {
@@ -145,9 +150,7 @@ impl Record {
                     to: lost.to,
                 }
             }
-            Event::RequestAccepted(_) | Event::LimitRefused(_) | Event::HealthCircuit(_) | Event::Unknown => {
-                Fact::Kept
-            }
+            Said::Nothing => Fact::Kept,
         }
     }
 
@@ -162,4 +165,10 @@ impl Record {
             provisional,
         }))
     }
+}
+
+/// What the envelope of `request.accepted` says; `None` for any other.
+pub fn accepted(envelope: &[u8]) -> Option<RequestAccepted> {
+    let envelope: Envelope<RequestAccepted> = serde_json::from_slice(envelope).ok()?;
+    Some(envelope.data)
 }

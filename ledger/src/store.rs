@@ -1,6 +1,8 @@
 //! The Store port: where the books are kept. Adapters differ in the database, never in what they promise;
 //! `conformance` has one function per promise and every adapter runs it.
 
+pub mod postgres;
+mod row;
 pub mod sqlite;
 
 #[cfg(test)]
@@ -10,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 
@@ -48,6 +51,20 @@ pub trait Store: Send + Sync {
 
     /// Computes rows and sums from the raw envelopes and puts them in the place of what was there, at once.
     async fn rebuild(&self) -> Result<RebuildAnswer, StoreError>;
+
+    /// The sources that have requests which were accepted and have no row, in order.
+    async fn open_sources(&self) -> Result<Vec<Arc<str>>, StoreError>;
+
+    /// Requests of a source that were accepted and have no row, by request id and so oldest first, at most
+    /// `requests_max`.
+    async fn open_requests(
+        &self,
+        source: &str,
+        requests_max: usize,
+    ) -> Result<Vec<RequestAccepted>, StoreError>;
+
+    /// The ids of the events that are kept under one place of a source: more than one is a place given twice.
+    async fn event_ids(&self, source: &str, source_sequence: u64) -> Result<Vec<Arc<str>>, StoreError>;
 
     /// True when the database answers.
     async fn healthy(&self) -> bool;
@@ -99,6 +116,30 @@ pub enum StoreError {
     /// The tables are not those of this version.
     #[error("the database's tables cannot be brought up to date")]
     Migration(#[source] sqlx::migrate::MigrateError),
+    /// Another process changes the tables: try again.
+    #[error("another process is changing the database's tables")]
+    Occupied,
+    /// The tables are older than this version needs, and nobody said to change them.
+    #[error(
+        "the database's tables are of version {database}, this program needs version {program}: run `waybill migrate`"
+    )]
+    Outdated {
+        /// The version that the database has, 0 for one without tables.
+        database: i64,
+        /// The version that this program knows.
+        program: i64,
+    },
+    /// The tables are newer than this version knows.
+    #[error(
+        "the database's tables are of version {database}, this program knows versions up to {program}: \
+         use a newer program"
+    )]
+    Newer {
+        /// The version that the database has.
+        database: i64,
+        /// The version that this program knows.
+        program: i64,
+    },
     /// A column holds what this version does not understand.
     #[error("column {column} of the database cannot be read")]
     Unreadable {
@@ -122,6 +163,6 @@ pub enum StoreError {
 impl StoreError {
     /// True when the same call may succeed later.
     pub const fn retryable(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable(_) | Self::Occupied)
     }
 }

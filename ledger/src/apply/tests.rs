@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use bus::{Expected, Kv};
 use bytes::Bytes;
+use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use schemas::subject::MARK_BUCKET;
@@ -382,6 +383,22 @@ impl Store for Flaky {
 
     async fn rebuild(&self) -> Result<RebuildAnswer, StoreError> {
         self.store.rebuild().await
+    }
+
+    async fn open_sources(&self) -> Result<Vec<Arc<str>>, StoreError> {
+        self.store.open_sources().await
+    }
+
+    async fn open_requests(
+        &self,
+        source: &str,
+        requests_max: usize,
+    ) -> Result<Vec<RequestAccepted>, StoreError> {
+        self.store.open_requests(source, requests_max).await
+    }
+
+    async fn event_ids(&self, source: &str, source_sequence: u64) -> Result<Vec<Arc<str>>, StoreError> {
+        self.store.event_ids(source, source_sequence).await
     }
 
     async fn healthy(&self) -> bool {

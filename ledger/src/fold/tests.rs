@@ -114,6 +114,7 @@ fn events_without_a_row_change_neither_rows_nor_sums() {
     let changes = fold(&records, &BTreeMap::new());
 
     assert!(changes.rows.is_empty() && changes.sums.is_empty());
+    assert_eq!(changes.opened.len(), 1);
     assert!(matches!(records[1].fact, Fact::Kept));
     assert!(matches!(records[2].fact, Fact::Unreadable));
 }

@@ -1,6 +1,7 @@
 //! What every adapter must do, one function per promise. Each takes a store without content.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::RequestSettled;
@@ -454,4 +455,74 @@ pub(crate) async fn a_rebuild_gives_the_same_books(store: &dyn Store) {
         store.usage(&by_everything()).await.expect("usage"),
         sums_of(&before.0)
     );
+}
+
+/// A request is open from its acceptance to its first row, whichever comes first, and after a rebuild as before it.
+pub(crate) async fn accepted_requests_are_open_until_they_have_a_row(store: &dyn Store) {
+    let accepted = |n| lost(n).accepted;
+    let open = async || {
+        let open = store.open_requests(SOURCE, 10).await.expect("open requests");
+        open.iter().map(|open| open.request_id).collect::<Vec<_>>()
+    };
+    let ids = |numbers: &[u64]| {
+        numbers
+            .iter()
+            .map(|n| fixture::request_id(*n))
+            .collect::<Vec<_>>()
+    };
+    assert!(store.open_sources().await.expect("sources").is_empty());
+
+    let records = [
+        record(1, accepted(3)),
+        record(2, accepted(1)),
+        record(3, settled(2)),
+        record(4, accepted(2)),
+        record(5, accepted(4)),
+    ];
+    apply(store, &records).await.expect("apply");
+    assert_eq!(open().await, ids(&[1, 3, 4]));
+    assert_eq!(*store.open_sources().await.expect("sources"), [SOURCE.into()]);
+    assert_eq!(store.open_requests(SOURCE, 1).await.expect("one"), [accepted(1)]);
+    assert!(
+        store
+            .open_requests("/waybill/main/other", 10)
+            .await
+            .expect("none")
+            .is_empty()
+    );
+
+    apply(store, &[record(6, settled(1)), record(7, lost(3))])
+        .await
+        .expect("apply");
+    apply(store, &records).await.expect("apply again");
+    assert_eq!(open().await, ids(&[4]));
+
+    store.rebuild().await.expect("rebuild");
+    assert_eq!(open().await, ids(&[4]));
+    apply(store, &[record(8, settled(4))]).await.expect("apply");
+    assert!(store.open_sources().await.expect("sources").is_empty());
+}
+
+/// Two events under one place of a source are both kept and told apart.
+pub(crate) async fn a_place_that_is_given_twice_has_two_ids(store: &dyn Store) {
+    let first = record(1, settled(1));
+    let mut second = record(1, settled(2));
+    second.event_id = "another".into();
+
+    apply(store, &[first.clone(), record(2, settled(3))])
+        .await
+        .expect("apply");
+    apply(store, std::slice::from_ref(&first))
+        .await
+        .expect("apply again");
+    assert_eq!(
+        store.event_ids(SOURCE, 1).await.expect("ids"),
+        [Arc::clone(&first.event_id)]
+    );
+    apply(store, &[second]).await.expect("apply");
+
+    let ids = store.event_ids(SOURCE, 1).await.expect("ids");
+    assert_eq!(ids, [Arc::clone(&first.event_id), "another".into()]);
+    assert_eq!(store.event_ids(SOURCE, 2).await.expect("ids").len(), 1);
+    assert!(store.event_ids(SOURCE, 3).await.expect("ids").is_empty());
 }

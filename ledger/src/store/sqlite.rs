@@ -9,9 +9,11 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use sqlx::pool::PoolConnection;
@@ -209,6 +211,22 @@ impl Store for SqliteStore {
 
     async fn rebuild(&self) -> Result<RebuildAnswer, StoreError> {
         rebuild::run(self).await
+    }
+
+    async fn open_sources(&self) -> Result<Vec<Arc<str>>, StoreError> {
+        read::open_sources(&mut *self.reader().await?).await
+    }
+
+    async fn open_requests(
+        &self,
+        source: &str,
+        requests_max: usize,
+    ) -> Result<Vec<RequestAccepted>, StoreError> {
+        read::open_requests(&mut *self.reader().await?, source, requests_max).await
+    }
+
+    async fn event_ids(&self, source: &str, source_sequence: u64) -> Result<Vec<Arc<str>>, StoreError> {
+        read::event_ids(&mut *self.reader().await?, source, source_sequence).await
     }
 
     async fn healthy(&self) -> bool {

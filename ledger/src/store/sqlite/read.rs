@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
 use schemas::outcome::Outcome;
-use schemas::query::{GroupBy, LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, UsageQuery, UsageRow};
+use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, UsageQuery, UsageRow};
 use schemas::subject;
 use schemas::time::Timestamp;
 use serde_json::value::RawValue;
@@ -15,15 +17,15 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::row::{self, STANDING_COLUMNS};
 use super::statement::Values;
 use super::write::STREAM;
 use super::{Schema, sort};
 use crate::coverage::Coverage;
-use crate::fold::{Standing, Sums, bucket};
-use crate::record::Record;
+use crate::fold::{Standing, bucket};
+use crate::record::{self, Record};
+use crate::store::row::{self, Fields as _, STANDING_COLUMNS};
 use crate::store::{Cursor, StoreError};
-use crate::usage::{Group, Tally};
+use crate::usage::Tally;
 
 /// Requests asked about in one statement.
 const EXISTING_IDS: usize = 64;
@@ -49,7 +51,7 @@ pub(super) async fn coverage(connection: &mut SqliteConnection) -> Result<Covera
     let mut coverage = Coverage::default();
     let mut marks = sqlx::query("SELECT source, sequence FROM ledger_marks").fetch(&mut *connection);
     while let Some(row) = marks.try_next().await.map_err(sort)? {
-        coverage.cover(row::text(&row, "source")?, 1, row::count(&row, "sequence")?);
+        coverage.cover(&row::text(&row, "source")?, 1, row::count(&row, "sequence")?);
     }
     drop(marks);
     let beyond = "SELECT event_log.source AS source, source_sequence FROM ledger_marks \
@@ -57,7 +59,7 @@ pub(super) async fn coverage(connection: &mut SqliteConnection) -> Result<Covera
     let mut beyond = sqlx::query(beyond).fetch(&mut *connection);
     while let Some(row) = beyond.try_next().await.map_err(sort)? {
         let sequence = row::count(&row, "source_sequence")?;
-        coverage.cover(row::text(&row, "source")?, sequence, sequence);
+        coverage.cover(&row::text(&row, "source")?, sequence, sequence);
     }
     drop(beyond);
     // The type as a literal: only then is the partial index used.
@@ -76,7 +78,7 @@ pub(super) fn record(row: &SqliteRow) -> Result<Record, StoreError> {
     let unreadable = |_| StoreError::Unreadable { column: "envelope" };
     let envelope: &[u8] = row.try_get_unchecked("envelope").map_err(unreadable)?;
     Ok(Record::read_again(
-        row::text(row, "event_id")?,
+        &row::text(row, "event_id")?,
         Bytes::copy_from_slice(envelope),
     ))
 }
@@ -106,6 +108,51 @@ pub(super) async fn existing(
         }
     }
     Ok(existing)
+}
+
+/// The sources that have open requests.
+pub(super) async fn open_sources(connection: &mut SqliteConnection) -> Result<Vec<Arc<str>>, StoreError> {
+    let query = sqlx::query("SELECT DISTINCT source FROM open_requests ORDER BY source");
+    let rows = query.fetch_all(connection).await.map_err(sort)?;
+    rows.iter()
+        .map(|row| Ok(Arc::from(&*row::text(row, "source")?)))
+        .collect()
+}
+
+/// The open requests of a source, oldest first. An event that cannot be read is left out.
+pub(super) async fn open_requests(
+    connection: &mut SqliteConnection,
+    source: &str,
+    requests_max: usize,
+) -> Result<Vec<RequestAccepted>, StoreError> {
+    let text = "SELECT event_log.envelope AS envelope FROM open_requests \
+         JOIN event_log USING (source, source_sequence, event_id) \
+         WHERE open_requests.source = ? ORDER BY open_requests.request_id LIMIT ?";
+    let query = sqlx::query(text)
+        .bind(source)
+        .bind(i64::try_from(requests_max).unwrap_or(i64::MAX));
+    let mut rows = query.fetch(connection);
+    let mut open = Vec::new();
+    while let Some(row) = rows.try_next().await.map_err(sort)? {
+        open.extend(record::accepted(row::text(&row, "envelope")?.as_bytes()));
+    }
+    Ok(open)
+}
+
+/// The ids of the events at one place of a source.
+pub(super) async fn event_ids(
+    connection: &mut SqliteConnection,
+    source: &str,
+    source_sequence: u64,
+) -> Result<Vec<Arc<str>>, StoreError> {
+    let text = "SELECT event_id FROM event_log WHERE source = ? AND source_sequence = ? ORDER BY event_id";
+    let query = sqlx::query(text)
+        .bind(source)
+        .bind(i64::try_from(source_sequence).unwrap_or(i64::MAX));
+    let rows = query.fetch_all(connection).await.map_err(sort)?;
+    rows.iter()
+        .map(|row| Ok(Arc::from(&*row::text(row, "event_id")?)))
+        .collect()
 }
 
 /// A page of rows, newest first.
@@ -167,10 +214,10 @@ pub(super) async fn log(
     )
     .bind(row.source.as_str())
     .bind(i64::try_from(row.source_sequence).unwrap_or(i64::MAX))
-    .bind(row::text(&found, "event_id")?);
+    .bind(row::text(&found, "event_id")?.into_owned());
     let envelope = envelope.fetch_optional(connection).await.map_err(sort)?;
     let event = match envelope {
-        Some(envelope) => RawValue::from_string(row::text(&envelope, "envelope")?.to_owned()).ok(),
+        Some(envelope) => RawValue::from_string(row::text(&envelope, "envelope")?.into_owned()).ok(),
         None => None,
     };
     Ok(LogAnswer {
@@ -194,7 +241,11 @@ pub(super) async fn usage(
         "endpoint_id = ?",
         filter.endpoint.as_ref().map(|endpoint| endpoint.0.clone()),
     );
-    let columns: Vec<&str> = tally.group_by().iter().map(|group| column(*group)).collect();
+    let columns: Vec<&str> = tally
+        .group_by()
+        .iter()
+        .map(|group| row::dimension(*group))
+        .collect();
     let mut group = columns.clone();
     if query.interval.is_some() {
         group.push("bucket");
@@ -218,47 +269,14 @@ pub(super) async fn usage(
     let mut found = sqlx::query_with(AssertSqlSafe(text), values).fetch(connection);
     while let Some(row) = found.try_next().await.map_err(sort)? {
         let at = if query.interval.is_some() {
-            row::time(&row, "bucket")?
+            row.time("bucket")?
         } else {
             Timestamp::default()
         };
-        let names: Group = tally
-            .group_by()
-            .iter()
-            .map(|group| dimension(&row, *group))
-            .collect::<Result<_, _>>()?;
-        tally.add(at, names, sums(&row)?)?;
+        let names = row::names(&row, tally.group_by())?;
+        tally.add(at, names, row::sums(&row)?)?;
     }
     Ok(tally.finish())
-}
-
-const fn column(group: GroupBy) -> &'static str {
-    match group {
-        GroupBy::Tenant => "tenant",
-        GroupBy::User => "\"user\"",
-        GroupBy::Key => "key_id",
-        GroupBy::Model => "model",
-        GroupBy::Endpoint => "endpoint_id",
-        GroupBy::Provider => "provider",
-    }
-}
-
-fn dimension(row: &SqliteRow, group: GroupBy) -> Result<String, StoreError> {
-    let name = column(group).trim_matches('"');
-    row::text(row, name).map(str::to_owned)
-}
-
-fn sums(row: &SqliteRow) -> Result<Sums, StoreError> {
-    Ok(Sums {
-        requests: row::integer(row, "requests")?,
-        ok: row::integer(row, "ok")?,
-        errors: row::integer(row, "errors")?,
-        input_tokens: row::integer(row, "input_tokens")?,
-        cached_tokens: row::integer(row, "cached_tokens")?,
-        cache_write_tokens: row::integer(row, "cache_write_tokens")?,
-        output_tokens: row::integer(row, "output_tokens")?,
-        cost_nano_usd: row::integer(row, "cost_nano_usd")?,
-    })
 }
 
 /// A WHERE clause in the making: fixed fragments, and the values for their places.

@@ -7,15 +7,15 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use super::write::Projection;
-use super::{Schema, SqliteStore, read, row, sort};
+use super::{Schema, SqliteStore, read, sort};
 use crate::fold;
-use crate::store::StoreError;
+use crate::store::{StoreError, row};
 
 /// Envelopes folded at a time.
 const PAGE_EVENTS: i64 = 512;
 
 /// The tables that are computed from the log.
-const PROJECTIONS: [&str; 2] = ["api_logs", "usage_rollup"];
+const PROJECTIONS: [&str; 3] = ["api_logs", "usage_rollup", "open_requests"];
 
 /// Where a rebuild is.
 #[derive(Debug, Default)]

@@ -76,11 +76,6 @@ impl Values {
         }
     }
 
-    /// The next value, a count; what does not fit the column is cut to its largest.
-    pub(super) fn put_count(&mut self, value: u64) {
-        self.put(i64::try_from(value).unwrap_or(i64::MAX));
-    }
-
     /// The values, or the first that could not be written.
     pub(super) fn finish(self) -> Result<SqliteArguments, sqlx::Error> {
         self.failure.map_or(Ok(self.arguments), Err)

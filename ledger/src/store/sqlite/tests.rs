@@ -45,6 +45,8 @@ promises! {
     usage_is_bounded
     what_is_not_understood_is_kept
     a_rebuild_gives_the_same_books
+    accepted_requests_are_open_until_they_have_a_row
+    a_place_that_is_given_twice_has_two_ids
 }
 
 /// Every value of every column of the projections, in the order of their keys.
@@ -54,6 +56,7 @@ async fn dump(store: &SqliteStore) -> Vec<String> {
     for text in [
         "SELECT * FROM api_logs ORDER BY 1",
         "SELECT * FROM usage_rollup ORDER BY 1, 2, 3, 4, 5, 6, 7, 8",
+        "SELECT * FROM open_requests ORDER BY 1",
     ] {
         let rows = sqlx::query(text).fetch_all(&mut *reader).await.expect("rows");
         lines.extend(rows.iter().map(line));

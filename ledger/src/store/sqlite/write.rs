@@ -5,11 +5,11 @@ use std::sync::Arc;
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnection;
 
-use super::row::{self, COLUMNS};
 use super::statement::{Bulk, Values};
 use super::{Schema, sort};
-use crate::fold::{Changes, Group, Sums};
+use crate::fold::{Changes, Group, Opened, Sums};
 use crate::record::Record;
+use crate::store::row::{self, COLUMNS, Sink as _};
 use crate::store::{Applied, Batch, Cursor, StoreError};
 
 /// The stream that the cursor belongs to; there is one.
@@ -22,6 +22,8 @@ pub(super) struct Projection {
     rows: Bulk,
     sums: Bulk,
     sums_gone: Arc<str>,
+    opened: Bulk,
+    closed: Bulk,
 }
 
 /// The statements of a batch.
@@ -108,6 +110,18 @@ impl Projection {
                  AND \"user\" = ? AND key_id = ? AND model = ? AND endpoint_id = ? AND provider = ? AND requests = 0"
             )
             .into(),
+            opened: Bulk::new(
+                &format!("INSERT INTO {schema}.open_requests VALUES"),
+                4,
+                "ON CONFLICT DO UPDATE SET source = excluded.source, source_sequence = excluded.source_sequence, \
+                 event_id = excluded.event_id WHERE (excluded.source, excluded.source_sequence, excluded.event_id) \
+                 < (source, source_sequence, event_id)",
+            ),
+            closed: Bulk::new(
+                &format!("DELETE FROM {schema}.open_requests WHERE request_id IN (VALUES"),
+                1,
+                ")",
+            ),
         }
     }
 
@@ -122,6 +136,12 @@ impl Projection {
                 values.put(id.to_string());
             })
             .await?;
+        self.closed
+            .run(connection, &changes.closed, |values, id| {
+                values.put(id.to_string());
+            })
+            .await?;
+        self.opened.run(connection, &changes.opened, put_opened).await?;
         self.rows.run(connection, &changes.rows, row::put).await?;
         let moves: Vec<(&Group, &Sums)> = changes.sums.iter().collect();
         self.sums.run(connection, &moves, put_sums).await?;
@@ -145,11 +165,11 @@ async fn move_cursor(
 ) -> Result<(), StoreError> {
     let mut values = Values::default();
     values.put(next.stream_created);
-    values.put_count(next.sequence);
+    values.count(next.sequence);
     values.put(STREAM);
     let text = if let Some(cursor) = expected {
         values.put(cursor.stream_created);
-        values.put_count(cursor.sequence);
+        values.count(cursor.sequence);
         "UPDATE ledger_cursor SET stream_created = ?, sequence = ? \
          WHERE stream = ? AND stream_created = ? AND sequence = ?"
     } else {
@@ -166,21 +186,28 @@ async fn move_cursor(
 
 fn put_event(values: &mut Values, record: &Record) {
     values.put(Arc::clone(&record.source));
-    values.put_count(record.source_sequence);
+    values.count(record.source_sequence);
     values.put(Arc::clone(&record.event_id));
     values.put(Arc::clone(&record.kind));
     values.put(Arc::clone(&record.subject));
     values.put(record.time.to_string());
-    values.put_count(record.sequence);
+    values.count(record.sequence);
     match std::str::from_utf8(&record.envelope) {
         Ok(text) => values.put(text),
         Err(_) => values.put(record.envelope.to_vec()),
     }
 }
 
+fn put_opened(values: &mut Values, opened: &Opened) {
+    values.put(opened.request_id.to_string());
+    values.put(Arc::clone(&opened.source));
+    values.count(opened.source_sequence);
+    values.put(Arc::clone(&opened.event_id));
+}
+
 fn put_mark(values: &mut Values, (source, sequence): &(Arc<str>, u64)) {
     values.put(Arc::clone(source));
-    values.put_count(*sequence);
+    values.count(*sequence);
 }
 
 fn put_group(values: &mut Values, group: &Group) {
@@ -200,16 +227,7 @@ fn put_group(values: &mut Values, group: &Group) {
 
 fn put_sums(values: &mut Values, (group, sums): &(&Group, &Sums)) {
     put_group(values, group);
-    for figure in [
-        sums.requests,
-        sums.ok,
-        sums.errors,
-        sums.input_tokens,
-        sums.cached_tokens,
-        sums.cache_write_tokens,
-        sums.output_tokens,
-        sums.cost_nano_usd,
-    ] {
+    for figure in row::figures(sums) {
         values.put(figure);
     }
 }
