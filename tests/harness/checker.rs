@@ -117,6 +117,8 @@ pub struct Facts {
     pub upstream_faults: Vec<String>,
     /// Prices by model.
     pub prices: BTreeMap<String, Price>,
+    /// What could not be read although the node runs.
+    pub silent: Vec<String>,
     /// What must not be found.
     pub canaries: Vec<Canary>,
     /// Where it is looked for.
@@ -148,6 +150,7 @@ pub fn check(facts: &Facts) -> Vec<Violation> {
             .cloned()
             .map(Violation::UpstreamFault),
     );
+    found.extend(facts.silent.iter().cloned().map(Violation::Silent));
     found.extend(canary::find(&facts.canaries, &facts.texts));
     found
 }

@@ -17,10 +17,12 @@ pub mod log;
 pub mod raw;
 pub mod sse;
 pub mod stream;
+mod targets;
 
 use connect::Connection;
 use log::{ClientLog, End, Entry};
 use stream::Stream;
+use targets::Targets;
 
 /// A word that stands in each prompt of the harness and must not be found in any log, event or table.
 pub const PROMPT_CANARY: &str = "prompt-canary-7f3a9";
@@ -43,7 +45,7 @@ pub enum Error {
 /// Who calls, and how.
 #[derive(Clone)]
 pub struct Client {
-    addr: SocketAddr,
+    targets: Targets,
     headers: Vec<(String, String)>,
     http2: bool,
     receive_bytes: Option<usize>,
@@ -104,7 +106,7 @@ impl Client {
     /// A client of the node at `addr` that presents `key`; an empty key presents none.
     pub fn new(addr: SocketAddr, key: &str) -> Self {
         let client = Self {
-            addr,
+            targets: Targets::new(&[addr]),
             headers: Vec::new(),
             http2: false,
             receive_bytes: None,
@@ -137,7 +139,21 @@ impl Client {
     /// The same client for another address, for example that of a node started again.
     #[must_use]
     pub fn at(&self, addr: SocketAddr) -> Self {
-        Self { addr, ..self.clone() }
+        self.over(&[addr])
+    }
+
+    /// The same client for several nodes: its calls, and those of its clones, go to one after the other.
+    #[must_use]
+    pub fn over(&self, addrs: &[SocketAddr]) -> Self {
+        Self {
+            targets: Targets::new(addrs),
+            ..self.clone()
+        }
+    }
+
+    /// Turns this client and all its clones to other nodes.
+    pub fn retarget(&self, addrs: &[SocketAddr]) {
+        self.targets.set(addrs);
     }
 
     /// The same client over HTTP/2 without TLS.
@@ -167,9 +183,9 @@ impl Client {
         }
     }
 
-    /// The address it calls.
+    /// The address of its next call.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.targets.next()
     }
 
     /// What was answered so far, and how each answer ended.
@@ -190,8 +206,7 @@ impl Client {
     /// Posts any bytes to an inference path; the call is logged.
     pub async fn post_inference(&self, path: &str, body: impl Into<Bytes>) -> Result<Answer, Error> {
         let started = Instant::now();
-        let request = self.request("POST", path, body.into());
-        let (mut connection, response) = match self.exchange(request).await {
+        let (mut connection, response) = match self.exchange("POST", path, body.into()).await {
             Ok(exchanged) => exchanged,
             Err(error) => {
                 self.log.add_unanswered();
@@ -228,8 +243,10 @@ impl Client {
     /// A streamed chat call; `body` is sent as it is and should ask for a stream.
     pub async fn try_stream_chat(&self, body: &Value) -> Result<Stream, Error> {
         let started = Instant::now();
-        let request = self.request("POST", CHAT_PATH, Bytes::from(body.to_string()));
-        match self.exchange(request).await {
+        match self
+            .exchange("POST", CHAT_PATH, Bytes::from(body.to_string()))
+            .await
+        {
             Ok((connection, response)) => {
                 let entry = Entry::new(&self.log, &response);
                 Ok(Stream::new(
@@ -253,7 +270,7 @@ impl Client {
     pub async fn leave_chat_after(&self, body: &Value, wait: Duration) {
         let call = timeout(
             wait,
-            self.exchange(self.request("POST", CHAT_PATH, Bytes::from(body.to_string()))),
+            self.exchange("POST", CHAT_PATH, Bytes::from(body.to_string())),
         );
         if let Ok(Ok((_, response))) = call.await {
             drop(Entry::new(&self.log, &response));
@@ -272,7 +289,7 @@ impl Client {
     /// Any other call; not logged.
     pub async fn call(&self, method: &str, path: &str, body: Bytes) -> Result<Answer, Error> {
         let started = Instant::now();
-        let (mut connection, response) = self.exchange(self.request(method, path, body)).await?;
+        let (mut connection, response) = self.exchange(method, path, body).await?;
         let (parts, body) = response.into_parts();
         let body = self.whole(body).await;
         connection.close();
@@ -294,24 +311,28 @@ impl Client {
 
     async fn exchange(
         &self,
-        request: Request<Full<Bytes>>,
+        method: &str,
+        path: &str,
+        body: Bytes,
     ) -> Result<(Connection, Response<Incoming>), Error> {
-        let mut connection = Connection::open(self.addr, self.http2, self.receive_bytes).await?;
+        let addr = self.targets.next();
+        let request = self.request(addr, (method, path), body);
+        let mut connection = Connection::open(addr, self.http2, self.receive_bytes).await?;
         let sent = timeout(self.patience, connection.send(request))
             .await
             .map_err(|_| Error::Silence)?;
         Ok((connection, sent.map_err(Error::Http)?))
     }
 
-    fn request(&self, method: &str, path: &str, body: Bytes) -> Request<Full<Bytes>> {
+    fn request(&self, addr: SocketAddr, (method, path): (&str, &str), body: Bytes) -> Request<Full<Bytes>> {
         let uri = if self.http2 {
-            format!("http://{}{path}", self.addr)
+            format!("http://{addr}{path}")
         } else {
             path.to_owned()
         };
         let mut request = Request::builder().method(method).uri(uri);
         if !self.http2 {
-            request = request.header("host", self.addr.to_string());
+            request = request.header("host", addr.to_string());
         }
         if !body.is_empty() {
             request = request.header("content-type", "application/json");

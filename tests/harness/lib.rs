@@ -4,14 +4,17 @@
 //! it uses none of its crates, so it computes costs, digests and framing a second time.
 #![expect(clippy::expect_used, reason = "a test suite")]
 
+pub mod books;
 pub mod checker;
 pub mod client;
+pub mod cluster;
 pub mod node;
 pub mod proxy;
 pub mod scene;
 pub mod server;
 pub mod upstream;
 
+pub use books::Books;
 pub use checker::violation::Violation;
 pub use checker::{Facts, check};
 pub use client::log::{Answered, ClientLog, End};
@@ -19,6 +22,7 @@ pub use client::raw::{RawAnswer, RawSocket, raw};
 pub use client::sse::{Reader, Said};
 pub use client::stream::{Event, Stream, Transcript};
 pub use client::{Answer, Client, PROMPT_CANARY, chat, chat_streamed, chat_streamed_with_usage};
+pub use cluster::{Cluster, Plan, Services, embedded_only};
 pub use node::config::{
     ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, Model, OPERATOR_KEY, OTHER_KEY, PRICE, PROVIDER_KEY, Price,
     models_file, settings,

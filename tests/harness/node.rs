@@ -19,6 +19,7 @@ pub(crate) mod process;
 use config::{API_KEY_SECRET, Model, OPERATOR_KEY};
 use process::Process;
 
+use crate::books::Books;
 use crate::client::Client;
 
 /// How long a node may take until it listens.
@@ -36,6 +37,9 @@ pub struct NodeBuilder {
     models: Option<String>,
     env: BTreeMap<String, String>,
     args: Vec<String>,
+    name: String,
+    roles: Option<String>,
+    database: Option<String>,
 }
 
 /// A node and its data directory. Dropped, the process is killed and the directory removed.
@@ -95,6 +99,39 @@ impl NodeBuilder {
         self
     }
 
+    /// What the harness calls it in what it reports.
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// The roles of a node of a cluster; one without a gateway listens for its operators only.
+    pub fn roles(mut self, roles: &str) -> Self {
+        self.roles = Some(roles.to_owned());
+        self.arg("--roles").arg(roles)
+    }
+
+    /// The bus of a cluster.
+    pub fn nats(self, url: &str) -> Self {
+        self.env("NATS_URL", url)
+    }
+
+    /// The database of a node that keeps the books.
+    pub fn postgres(self, url: &str) -> Self {
+        self.env("DATABASE_URL", url)
+    }
+
+    /// Where the tests read the books of its cluster.
+    pub fn books_in(mut self, url: &str) -> Self {
+        self.database = Some(url.to_owned());
+        self
+    }
+
+    fn has_gateway(&self) -> bool {
+        let has = |roles: &String| roles.split(',').any(|role| matches!(role, "all" | "gateway"));
+        self.roles.as_ref().is_none_or(has)
+    }
+
     /// Starts the node and waits until it listens; panics with its log when it does not.
     pub async fn start(self) -> Node {
         let dir = tempfile::Builder::new()
@@ -103,7 +140,7 @@ impl NodeBuilder {
             .expect("a temporary directory");
         self.write_files(dir.path());
         let mut process = Process::start(&mut self.command(dir.path()), &dir.path().join("node.log"));
-        let addr = process.listening(START_MAX).await;
+        let addr = process.listening(self.role_listening(), START_MAX).await;
         Node {
             builder: self,
             dir,
@@ -139,6 +176,11 @@ impl NodeBuilder {
         output_of(command).await
     }
 
+    /// The role in the line that tells where it listens; `None` for whichever.
+    fn role_listening(&self) -> Option<&'static str> {
+        self.has_gateway().then_some("gateway")
+    }
+
     fn write_files(&self, dir: &Path) {
         std::fs::create_dir_all(dir.join("data")).expect("a directory");
         let settings = self
@@ -169,6 +211,9 @@ impl NodeBuilder {
         if dir.join("models.yaml").exists() {
             command.env("MODELS_CONFIG_PATH", dir.join("models.yaml"));
         }
+        if !self.has_gateway() {
+            command.args(["--admin-listen", "127.0.0.1:0"]);
+        }
         command.args(&self.args).envs(&self.env);
         command.stdin(Stdio::null()).kill_on_drop(true);
         command
@@ -183,6 +228,27 @@ impl Node {
             models: None,
             env: BTreeMap::new(),
             args: Vec::new(),
+            name: "node".to_owned(),
+            roles: None,
+            database: None,
+        }
+    }
+
+    /// What the harness calls it.
+    pub fn name(&self) -> &str {
+        &self.builder.name
+    }
+
+    /// Whether it takes calls.
+    pub fn has_gateway(&self) -> bool {
+        self.builder.has_gateway()
+    }
+
+    /// Where its books are.
+    pub fn books(&self) -> Books {
+        match &self.builder.database {
+            Some(url) => Books::Postgres(url.clone()),
+            None => Books::Sqlite(self.data_dir().join("ledger.db")),
         }
     }
 
@@ -295,7 +361,10 @@ impl Node {
         let mut command = self.builder.command(self.dir.path());
         self.process
             .again(&mut command, &self.dir.path().join("node.log"));
-        self.addr = self.process.listening(START_MAX).await;
+        self.addr = self
+            .process
+            .listening(self.builder.role_listening(), START_MAX)
+            .await;
     }
 
     /// Writes `models.yaml` anew, for reloads and for the next start.

@@ -1,27 +1,39 @@
-//! A scene: one node, two upstreams, a client. Model `m` is served by `o1` and, if that fails, by `o2`.
-//! [`Scene::finish`] runs the checker; a scene that is dropped without it fails its test.
+//! A scene: one node or a cluster, two upstreams, a client. Model `m` is served by `o1` and, if that fails, by `o2`.
+//! With `WAYBILL_TEST_CLUSTER=1` the scenes of all tests are clusters, and the client's calls go to both gateways in
+//! turn. [`Scene::finish`] runs the checker; a scene that is dropped without it fails its test.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::checker::gather::{Expected, settle};
+use crate::checker::gather::{Expected, Scope, settle};
 use crate::checker::violation::Violation;
 use crate::client::Client;
+use crate::cluster::{self, Cluster, Plan};
 use crate::node::config::{CALLER_KEY, Model, PRICE, Price};
 use crate::node::{Node, NodeBuilder};
 use crate::upstream::Upstream;
 
-/// A node, its upstreams and a caller.
+/// How long the books of one node may take to become quiet.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+/// The same of a cluster, one of whose nodes may just have come back.
+const CLUSTER_QUIET_MAX: Duration = Duration::from_secs(30);
+
+/// Nodes, their upstreams and a caller.
 pub struct Scene {
     /// The upstream tried first.
     pub o1: Upstream,
     /// The fallback.
     pub o2: Upstream,
-    /// The node.
+    /// The node; in a cluster one of its two gateways.
     pub node: Node,
     /// A client with the caller's key; clients made from it share its log.
     pub client: Client,
+    cluster: Option<Cluster>,
+    pinned: bool,
     expected: Expected,
     finished: bool,
 }
@@ -44,21 +56,44 @@ impl Scene {
         change: impl FnOnce(NodeBuilder) -> NodeBuilder,
     ) -> Self {
         let model = Model::new("m").leg(&o1, 0).leg(&o2, 1);
-        let node = change(Node::builder().models(&[model])).start().await;
+        let builder = change(Node::builder().models(&[model]));
+        if cluster::wanted() {
+            let (node, cluster) = Cluster::start(Plan::default(), &builder).await;
+            Self::of(o1, o2, node, Some(cluster))
+        } else {
+            let node = builder.start().await;
+            Self::of(o1, o2, node, None)
+        }
+    }
+
+    /// A scene that is a cluster wherever it runs.
+    pub async fn start_cluster(plan: Plan, change: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Self {
+        let (o1, o2) = (Upstream::start(), Upstream::start());
+        let model = Model::new("m").leg(&o1, 0).leg(&o2, 1);
+        let builder = change(Node::builder().models(&[model]));
+        let (node, cluster) = Cluster::start(plan, &builder).await;
+        Self::of(o1, o2, node, Some(cluster))
+    }
+
+    fn of(o1: Upstream, o2: Upstream, node: Node, cluster: Option<Cluster>) -> Self {
         let client = node.client(CALLER_KEY);
         let expected = Expected {
             prices: BTreeMap::from([("m".to_owned(), PRICE)]),
             foreign_calls: false,
             upstream_faults: false,
         };
-        Self {
+        let scene = Self {
             o1,
             o2,
             node,
             client,
+            cluster,
+            pinned: false,
             expected,
             finished: false,
-        }
+        };
+        scene.turn_client();
+        scene
     }
 
     /// Tells the checker the price of a model; `None` when its costs are not to be computed.
@@ -79,16 +114,50 @@ impl Scene {
         self.expected.upstream_faults = true;
     }
 
-    /// Kills the node, starts it again and turns the client to it.
+    /// Sends all calls of the client to [`Scene::node`], for what one node alone knows or does.
+    pub fn pin(&mut self) {
+        self.pinned = true;
+        self.turn_client();
+    }
+
+    /// The cluster; panics when the scene is none.
+    pub fn cluster(&mut self) -> &mut Cluster {
+        self.cluster.as_mut().expect("the scene is a cluster")
+    }
+
+    /// Kills every gateway, starts them again and turns the client to them.
     pub async fn kill_and_restart(&mut self) {
-        self.node.kill().await;
+        join_all(self.gateways().into_iter().map(Node::kill)).await;
         self.restart().await;
     }
 
-    /// Starts an ended node again and turns the client to it.
+    /// Starts ended gateways again and turns the client to them.
     pub async fn restart(&mut self) {
-        self.node.restart().await;
-        self.client = self.client.at(self.node.addr());
+        let mut ended = self.gateways();
+        ended.retain_mut(|node| !node.running());
+        join_all(ended.into_iter().map(Node::restart)).await;
+        self.turn_client();
+    }
+
+    /// Turns the client to where the running gateways listen now.
+    pub fn turn_client(&self) {
+        self.client.retarget(&self.addrs());
+    }
+
+    /// Where calls go.
+    fn addrs(&self) -> Vec<SocketAddr> {
+        let others = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
+        let others = others.filter(|node| node.has_gateway() && !self.pinned);
+        std::iter::once(&self.node)
+            .chain(others)
+            .map(Node::addr)
+            .collect()
+    }
+
+    fn gateways(&mut self) -> Vec<&mut Node> {
+        let others = self.cluster.iter_mut().flat_map(|cluster| &mut cluster.nodes);
+        let others = others.filter(|node| node.has_gateway());
+        std::iter::once(&mut self.node).chain(others).collect()
     }
 
     /// The row of a request.
@@ -96,15 +165,39 @@ impl Scene {
         self.node.wait_row(request_id).await
     }
 
+    /// A metric's sum over the gateways.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let others = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
+        let mut sum = self.node.metric(name).await;
+        for node in others.filter(|node| node.has_gateway()) {
+            sum += node.metric(name).await;
+        }
+        sum
+    }
+
     /// What the checker finds once the books are quiet.
     pub async fn violations(&mut self) -> Vec<Violation> {
-        settle(
-            &mut self.node,
-            &[&self.o1, &self.o2],
-            self.client.log(),
-            &self.expected,
-        )
-        .await
+        let books = self.node.books();
+        let mut nodes = vec![&mut self.node];
+        let mut directories = Vec::new();
+        let quiet_max = match &mut self.cluster {
+            None => QUIET_MAX,
+            Some(cluster) => {
+                directories.extend(cluster.services.nats.servers.iter().map(crate::Nats::store_dir));
+                nodes.extend(&mut cluster.nodes);
+                CLUSTER_QUIET_MAX
+            }
+        };
+        let scope = Scope {
+            nodes,
+            books,
+            upstreams: vec![&self.o1, &self.o2],
+            directories,
+            log: self.client.log().clone(),
+            expected: &self.expected,
+            quiet_max,
+        };
+        settle(scope).await
     }
 
     /// Runs the checker; panics with what it finds.
@@ -115,11 +208,14 @@ impl Scene {
             return;
         }
         let lines: Vec<String> = found.iter().map(|violation| format!("- {violation:?}")).collect();
-        panic!(
-            "the books are wrong:\n{}\nthe node's log:\n{}",
-            lines.join("\n"),
-            self.node.logs().join("\n")
-        );
+        panic!("the books are wrong:\n{}\n{}", lines.join("\n"), self.logs());
+    }
+
+    /// The logs of all nodes, for messages of failed tests.
+    pub fn logs(&self) -> String {
+        let others = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
+        let log = |node: &Node| format!("the log of {}:\n{}\n", node.name(), node.logs().join("\n"));
+        std::iter::once(&self.node).chain(others).map(log).collect()
     }
 }
 

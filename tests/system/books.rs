@@ -1,67 +1,9 @@
 //! The books as their readers see them: pages, filters, who may see what, sums, and the same tables from the log.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use harness::{
-    ADMIN_KEY, Behaviour, CALLER_KEY, Client, Node, OPERATOR_KEY, OTHER_KEY, Scene, chat, chat_streamed,
+    ADMIN_KEY, Behaviour, CALLER_KEY, Client, OPERATOR_KEY, OTHER_KEY, Scene, chat, chat_streamed,
 };
 use serde_json::{Value, json};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{AssertSqlSafe, Connection, Row};
-
-/// Tables that the log alone makes.
-const TABLES: [&str; 4] = ["api_logs", "event_log", "usage_rollup", "adjustments"];
-
-/// Every line of the tables as text, in a fixed order: two dumps are equal when the books are.
-pub(crate) async fn dump(node: &Node) -> BTreeMap<String, Vec<String>> {
-    let mut connection = open(node).await;
-    let mut tables = BTreeMap::new();
-    for table in TABLES {
-        let columns = format!(
-            "SELECT name FROM pragma_table_info('{table}') WHERE name NOT IN ('position') ORDER BY cid"
-        );
-        let columns = sqlx::query(AssertSqlSafe(columns))
-            .fetch_all(&mut connection)
-            .await
-            .expect("columns");
-        let quoted: Vec<String> = columns
-            .iter()
-            .map(|row| format!("quote(\"{}\")", row.get::<String, _>(0)))
-            .collect();
-        let query = format!(
-            "SELECT {} AS line FROM {table} ORDER BY line",
-            quoted.join(" || '|' || ")
-        );
-        let lines = sqlx::query(AssertSqlSafe(query))
-            .fetch_all(&mut connection)
-            .await
-            .expect("rows");
-        tables.insert(table.to_owned(), lines.iter().map(|row| row.get(0)).collect());
-    }
-    connection.close().await.expect("the file closes");
-    tables
-}
-
-async fn open(node: &Node) -> SqliteConnection {
-    let file = node.data_dir().join("ledger.db");
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .busy_timeout(Duration::from_secs(5));
-    SqliteConnection::connect_with(&options)
-        .await
-        .expect("the ledger's file opens")
-}
-
-async fn change(node: &Node, statement: &str) {
-    let mut connection = open(node).await;
-    let done = sqlx::query(AssertSqlSafe(statement))
-        .execute(&mut connection)
-        .await
-        .expect("a statement");
-    assert!(done.rows_affected() > 0, "{statement} changed nothing");
-    connection.close().await.expect("the file closes");
-}
 
 /// Calls of every kind and tenant: the ids of the answers, oldest first.
 async fn calls(scene: &Scene) -> Vec<String> {
@@ -322,29 +264,37 @@ async fn usage_is_the_sum_of_the_rows_in_every_grouping() {
 async fn a_rebuild_gives_the_same_tables_with_the_node_running_and_ended() {
     let mut scene = Scene::start().await;
     calls(&scene).await;
-    let before = dump(&scene.node).await;
+    let before = scene.node.books().dump().await;
     assert_eq!(before["api_logs"].len(), 8);
 
     let (code, output) = scene.node.command(&["replay", "--rebuild"]).await;
     assert_eq!(code, Some(0), "{output}");
-    assert_eq!(dump(&scene.node).await, before, "online");
+    assert_eq!(scene.node.books().dump().await, before, "online");
     let later = scene.client.post_chat(&chat("m")).await;
     scene.row(later.request_id()).await;
 
     assert_eq!(scene.node.stop().await, Some(0));
-    let before = dump(&scene.node).await;
-    change(&scene.node, "DELETE FROM api_logs WHERE outcome = 'ok'").await;
-    change(
-        &scene.node,
-        "UPDATE usage_rollup SET cost_nano_usd = cost_nano_usd + 1",
-    )
-    .await;
-    change(&scene.node, "UPDATE api_logs SET status = 299").await;
-    assert_ne!(dump(&scene.node).await, before);
+    let before = scene.node.books().dump().await;
+    scene
+        .node
+        .books()
+        .change("DELETE FROM api_logs WHERE outcome = 'ok'")
+        .await;
+    scene
+        .node
+        .books()
+        .change("UPDATE usage_rollup SET cost_nano_usd = cost_nano_usd + 1")
+        .await;
+    scene
+        .node
+        .books()
+        .change("UPDATE api_logs SET status = 299")
+        .await;
+    assert_ne!(scene.node.books().dump().await, before);
     let (code, output) = scene.node.command(&["replay", "--rebuild"]).await;
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains("9 rows"), "{output}");
-    assert_eq!(dump(&scene.node).await, before, "offline");
+    assert_eq!(scene.node.books().dump().await, before, "offline");
 
     let (code, output) = scene.node.command(&["replay"]).await;
     assert_eq!(code, Some(64), "{output}");

@@ -37,7 +37,7 @@ fn versions(scene: &Scene) -> [(&'static str, Client); 2] {
 async fn freed(scene: &Scene, call: usize, since: Instant) -> Duration {
     scene.o1.wait_left(call).await;
     let took = since.elapsed();
-    while scene.node.metric("waybill_reservations_open").await != 0.0 {
+    while scene.metric("waybill_reservations_open").await != 0.0 {
         assert!(since.elapsed() < GIVEN_BACK_MAX, "a reservation is still open");
         sleep(Duration::from_millis(10)).await;
     }

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harness::{Behaviour, CALLER_KEY, Client, End, Model, Node, Scene, Upstream, chat, chat_streamed};
+use harness::{
+    Behaviour, CALLER_KEY, Client, End, Model, Node, Scene, Upstream, chat, chat_streamed, embedded_only,
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
-
-use crate::books::dump;
 
 /// Time between two calls: 50 a second.
 const CALL_EVERY: Duration = Duration::from_millis(20);
@@ -113,10 +113,10 @@ async fn killed_again_and_again_under_load_the_books_hold_every_answer_once() {
 /// Reads the books again from the log, with the node ended, and compares.
 async fn rebuild_changes_nothing(scene: &mut Scene) {
     assert_eq!(scene.node.stop().await, Some(0));
-    let before = dump(&scene.node).await;
+    let before = scene.node.books().dump().await;
     let (code, output) = scene.node.command(&["replay", "--rebuild"]).await;
     assert_eq!(code, Some(0), "{output}");
-    assert_eq!(dump(&scene.node).await, before);
+    assert_eq!(scene.node.books().dump().await, before);
     scene.restart().await;
 }
 
@@ -198,6 +198,7 @@ async fn an_answer_that_was_whole_before_the_kill_is_in_the_books_after_it() {
 #[tokio::test]
 async fn a_spool_that_lost_its_end_takes_nothing_back_and_loses_nothing_new() {
     let mut scene = Scene::start().await;
+    scene.pin();
     scene.o1.default(Behaviour::chat("hello").usage(9, 20));
     let mut ids = Vec::new();
     for _ in 0..6 {
@@ -242,6 +243,9 @@ async fn a_spool_that_lost_its_end_takes_nothing_back_and_loses_nothing_new() {
 
 #[tokio::test]
 async fn books_and_log_that_are_gone_do_not_fill_the_spool_for_ever() {
+    if embedded_only("the log and the books are files of the node") {
+        return;
+    }
     let upstream = Upstream::start();
     upstream.default(Behaviour::chat("hello").usage(9, 20));
     let spool = json!({"bytes_max": 120_000});

@@ -13,6 +13,7 @@ const END_SLACK: Duration = Duration::from_secs(2);
 #[tokio::test]
 async fn running_streams_end_whole_readiness_is_bad_at_once_and_the_node_exits_with_0() {
     let mut scene = Scene::start_with(|node| node.setting("drain_seconds", 10)).await;
+    scene.pin();
     scene.o1.default(
         Behaviour::chat("")
             .chunks(15, Duration::from_millis(100))
@@ -62,6 +63,7 @@ async fn running_streams_end_whole_readiness_is_bad_at_once_and_the_node_exits_w
 #[tokio::test]
 async fn a_stream_that_outlasts_the_drain_ends_with_an_error_event_and_a_proper_row() {
     let mut scene = Scene::start_with(|node| node.setting("drain_seconds", 1)).await;
+    scene.pin();
     scene
         .o1
         .default(Behaviour::chat("").chunks(6_000, Duration::from_millis(50)));
@@ -117,6 +119,7 @@ async fn a_stream_that_outlasts_the_drain_ends_with_an_error_event_and_a_proper_
 #[tokio::test]
 async fn a_second_signal_ends_the_node_at_once_and_loses_no_row() {
     let mut scene = Scene::start_with(|node| node.setting("drain_seconds", 60)).await;
+    scene.pin();
     scene
         .o1
         .default(Behaviour::chat("").chunks(6_000, Duration::from_millis(50)));
@@ -143,6 +146,7 @@ async fn a_second_signal_ends_the_node_at_once_and_loses_no_row() {
 #[tokio::test]
 async fn plain_calls_go_on_without_a_failure_until_the_node_refuses_connections() {
     let mut scene = Scene::start_with(|node| node.setting("drain_seconds", 5)).await;
+    scene.pin();
     scene
         .o1
         .default(Behaviour::chat("done {call}").first_byte_delay(Duration::from_millis(30)));
@@ -192,6 +196,7 @@ async fn plain_calls_go_on_without_a_failure_until_the_node_refuses_connections(
 #[tokio::test]
 async fn an_idle_node_ends_at_once() {
     let mut scene = Scene::start().await;
+    scene.pin();
     assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
     let told = Instant::now();
 

@@ -106,7 +106,7 @@ async fn a_body_beyond_the_limit_is_refused_by_its_declared_length_before_a_byte
         started.elapsed()
     );
     assert_eq!(scene.o1.calls(), 0);
-    assert!(scene.node.metric("waybill_limit_rejections_total").await >= 1.0);
+    assert!(scene.metric("waybill_limit_rejections_total").await >= 1.0);
     scene.finish().await;
 }
 

@@ -178,13 +178,13 @@ async fn one_broken_event_is_dropped_and_counted_and_the_rest_flows() {
     scene
         .o1
         .default(Behaviour::chat("one two three").usage(9, 20).broken_json_after(2));
-    let before = scene.node.metric("waybill_upstream_events_dropped_total").await;
+    let before = scene.metric("waybill_upstream_events_dropped_total").await;
 
     let streamed = stream(&scene).await;
 
     assert_eq!(streamed.whole(), "one two three");
     assert_billed(&scene.row(streamed.request_id()).await, 9, 20, 178_000);
-    let after = scene.node.metric("waybill_upstream_events_dropped_total").await;
+    let after = scene.metric("waybill_upstream_events_dropped_total").await;
     assert!(
         (after - before - 1.0).abs() < f64::EPSILON,
         "{before} then {after}"

@@ -1,29 +1,26 @@
-//! Gathers the facts of a scene: the ledger's tables straight from its file, the node's own answers, its
-//! log, its data directory, and what upstreams and clients saw. Waits until the books are quiet.
+//! Gathers the facts of a scene: the ledger's tables straight from its database, what each node answers, their logs,
+//! the directories, and what upstreams and clients saw. Waits until the books are quiet.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{AssertSqlSafe, Connection, Row};
 use tokio::time::Instant;
 
 use super::canary::{Text, canaries, find, plain_canaries};
 use super::violation::Violation;
 use super::{EventFacts, Facts, RowFacts, Sums, check};
+use crate::books::{Books, Columns};
 use crate::client::log::ClientLog;
 use crate::node::Node;
 use crate::node::books::sum_of;
 use crate::node::config::{OPERATOR_KEY, Price};
 use crate::upstream::Upstream;
 
-/// How long the books may take to become quiet.
-const QUIET_MAX: Duration = Duration::from_secs(5);
-/// How often they are looked at.
+/// How often the books are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Bytes of one file of the data directory that are searched.
+/// Bytes of one file of a directory that are searched.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// What is known beforehand and bent by a test.
@@ -37,44 +34,59 @@ pub struct Expected {
     pub upstream_faults: bool,
 }
 
-/// Gathers and judges until nothing is found or five seconds have gone; gives what is found then.
-pub async fn settle(
-    node: &mut Node,
-    upstreams: &[&Upstream],
-    log: &ClientLog,
-    expected: &Expected,
-) -> Vec<Violation> {
-    let deadline = Instant::now() + QUIET_MAX;
+/// Where everything is that is judged.
+pub struct Scope<'a> {
+    /// The nodes; those that do not run are judged by their files.
+    pub nodes: Vec<&'a mut Node>,
+    /// The tables.
+    pub books: Books,
+    /// The upstreams.
+    pub upstreams: Vec<&'a Upstream>,
+    /// Directories of servers that hold no secret.
+    pub directories: Vec<PathBuf>,
+    /// What clients saw.
+    pub log: ClientLog,
+    /// What is known beforehand.
+    pub expected: &'a Expected,
+    /// How long the books may take to become quiet.
+    pub quiet_max: Duration,
+}
+
+/// Gathers and judges until nothing is found or the time is over; gives what is found then.
+pub async fn settle(mut scope: Scope<'_>) -> Vec<Violation> {
+    let deadline = Instant::now() + scope.quiet_max;
     loop {
-        let facts = gather(node, upstreams, log, expected).await;
-        let mut found = check(&facts);
-        found.extend(find(&plain_canaries(), &files(&node.data_dir())));
-        if found.is_empty() || Instant::now() >= deadline {
+        let mut found = Vec::new();
+        for facts in gather(&mut scope).await {
+            found.extend(check(&facts));
+        }
+        if found.is_empty() {
+            // Only now: there may be much to read.
+            let data = scope.nodes.iter().map(|node| node.data_dir());
+            for directory in data.chain(scope.directories.iter().cloned()) {
+                found.extend(find(&plain_canaries(), &files(&directory)));
+            }
+            return found;
+        }
+        if Instant::now() >= deadline {
             return found;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// The facts as they are now. A node that does not run is judged by its files.
-pub async fn gather(node: &mut Node, upstreams: &[&Upstream], log: &ClientLog, expected: &Expected) -> Facts {
-    let running = node.running();
+/// The facts as they are now: all of them, and then for each further gateway what it answers, with the tables.
+pub async fn gather(scope: &mut Scope<'_>) -> Vec<Facts> {
+    let expected = scope.expected;
     let mut facts = Facts {
-        answered: log.answered(),
-        unanswered: (!expected.foreign_calls).then(|| log.unanswered()),
+        answered: scope.log.answered(),
+        unanswered: (!expected.foreign_calls).then(|| scope.log.unanswered()),
         prices: expected.prices.clone(),
         canaries: canaries(),
         ..Facts::default()
     };
-    read_ledger(&node.data_dir().join("ledger.db"), &mut facts).await;
-    if running {
-        read_node(node, &mut facts).await;
-    }
-    facts.texts.push(Text {
-        place: "the node's log".to_owned(),
-        text: node.logs().join("\n"),
-    });
-    for upstream in upstreams {
+    read_ledger(&scope.books, &mut facts).await;
+    for upstream in &scope.upstreams {
         facts
             .busy_connections
             .insert(upstream.addr().to_string(), upstream.busy());
@@ -82,25 +94,57 @@ pub async fn gather(node: &mut Node, upstreams: &[&Upstream], log: &ClientLog, e
             facts.upstream_faults.extend(upstream.faults());
         }
     }
-    facts
+    let mut views = Vec::new();
+    for node in &mut scope.nodes {
+        let name = node.name().to_owned();
+        facts.texts.push(Text {
+            place: format!("the log of {name}"),
+            text: node.logs().join("\n"),
+        });
+        if node.running() {
+            let mut view = Facts {
+                rows: facts.rows.clone(),
+                rollup: facts.rollup,
+                events: facts.events.clone(),
+                canaries: facts.canaries.clone(),
+                ..Facts::default()
+            };
+            read_node(node, &mut view).await;
+            views.push(view);
+        }
+    }
+    views.insert(0, facts);
+    views
 }
 
+/// What a running node says of itself and, with a gateway, of the books.
 async fn read_node(node: &Node, facts: &mut Facts) {
+    let name = node.name();
     let client = node.client(OPERATOR_KEY);
     let Ok(metrics) = client.call("GET", "/metrics", bytes::Bytes::new()).await else {
+        facts.silent.push(format!("{name}: /metrics"));
         return;
     };
     let page = metrics.text();
     facts.reservations_open = sum_of(&page, "waybill_reservations_open");
     facts.texts.push(Text {
-        place: "/metrics".to_owned(),
+        place: format!("/metrics of {name}"),
         text: page,
     });
-    let rows = node.logs_api("").await;
-    let id = |row: &Value| row["request_id"].as_str().unwrap_or_default().to_owned();
-    facts.listed = Some(rows.iter().map(id).collect());
-    let sums = node.usage_api("group_by=model").await;
-    facts.usage = Some(sums.iter().map(sums_of).fold(Sums::default(), Sums::plus));
+    if !node.has_gateway() {
+        return;
+    }
+    match (
+        node.try_logs_api("").await,
+        node.try_usage_api("group_by=model").await,
+    ) {
+        (Ok(rows), Ok(sums)) => {
+            let id = |row: &Value| row["request_id"].as_str().unwrap_or_default().to_owned();
+            facts.listed = Some(rows.iter().map(id).collect());
+            facts.usage = Some(sums.iter().map(sums_of).fold(Sums::default(), Sums::plus));
+        }
+        (Err(told), _) | (_, Err(told)) => facts.silent.push(format!("{name}: {told}")),
+    }
 }
 
 fn sums_of(row: &Value) -> Sums {
@@ -115,26 +159,16 @@ fn sums_of(row: &Value) -> Sums {
     }
 }
 
-/// Reads the tables; a node that never made its file has empty books.
-async fn read_ledger(file: &Path, facts: &mut Facts) {
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .read_only(true)
-        .busy_timeout(QUIET_MAX);
-    if !file.exists() {
-        return;
-    }
-    let mut connection = SqliteConnection::connect_with(&options)
-        .await
-        .expect("the ledger's file opens");
-    let rows = table(&mut connection, "api_logs").await;
+/// Reads the tables.
+async fn read_ledger(books: &Books, facts: &mut Facts) {
+    let rows = books.table("api_logs").await;
     facts.rows = rows.iter().map(row_facts).collect();
-    let rollups = table(&mut connection, "usage_rollup").await;
+    let rollups = books.table("usage_rollup").await;
     facts.rollup = rollups
         .iter()
         .map(|row| sums_in(row, None))
         .fold(Sums::default(), Sums::plus);
-    let events = table(&mut connection, "event_log").await;
+    let events = books.table("event_log").await;
     facts.events = events.iter().filter_map(event_facts).collect();
     for (name, rows) in [
         ("api_logs", &rows),
@@ -147,39 +181,6 @@ async fn read_ledger(file: &Path, facts: &mut Facts) {
             text: lines.join("\n"),
         });
     }
-    connection.close().await.expect("the ledger's file closes");
-}
-
-/// A row of any table: columns as text, `None` for null.
-type Columns = BTreeMap<String, Option<String>>;
-
-async fn table(connection: &mut SqliteConnection, name: &str) -> Vec<Columns> {
-    let query = format!("SELECT name FROM pragma_table_info('{name}') ORDER BY cid");
-    let names = sqlx::query(AssertSqlSafe(query))
-        .fetch_all(&mut *connection)
-        .await
-        .expect("columns of a table");
-    let names: Vec<String> = names.iter().map(|row| row.get(0)).collect();
-    if names.is_empty() {
-        return Vec::new();
-    }
-    let texts: Vec<String> = names
-        .iter()
-        .map(|column| format!("CAST(\"{column}\" AS TEXT)"))
-        .collect();
-    let query = format!("SELECT {} FROM {name}", texts.join(", "));
-    let rows = sqlx::query(AssertSqlSafe(query))
-        .fetch_all(connection)
-        .await
-        .expect("rows of a table");
-    let columns = |row: &sqlx::sqlite::SqliteRow| {
-        names
-            .iter()
-            .enumerate()
-            .map(|(index, name)| (name.clone(), row.get(index)))
-            .collect()
-    };
-    rows.iter().map(columns).collect()
 }
 
 fn text_in(row: &Columns, name: &str) -> String {
@@ -258,6 +259,9 @@ fn files(dir: &Path) -> Vec<Text> {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::Connection;
+    use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+
     use super::*;
 
     #[tokio::test]
@@ -289,7 +293,7 @@ mod tests {
         connection.close().await.expect("closed");
         let mut facts = Facts::default();
 
-        read_ledger(&file, &mut facts).await;
+        read_ledger(&Books::Sqlite(file), &mut facts).await;
 
         let sums = Sums {
             requests: 1,

@@ -63,6 +63,7 @@ fn good() -> Facts {
         reservations_open: Some(0.0),
         busy_connections: [("u".to_owned(), 0)].into(),
         upstream_faults: Vec::new(),
+        silent: Vec::new(),
         prices: [("m".to_owned(), PRICE)].into(),
         canaries: canaries(),
         texts: vec![Text {
@@ -375,4 +376,12 @@ fn costs_are_rounded_once_half_to_even() {
         ),
         16_300_000
     );
+}
+
+#[test]
+fn a_node_that_runs_and_tells_nothing_is_seen() {
+    let mut facts = good();
+    facts.silent.push("b: /metrics".to_owned());
+
+    assert_eq!(check(&facts), [Violation::Silent("b: /metrics".to_owned())]);
 }

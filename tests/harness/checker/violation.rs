@@ -66,6 +66,8 @@ pub enum Violation {
         /// What the client saw.
         seen: Answered,
     },
+    /// A running node did not answer a question about itself or the books.
+    Silent(String),
     /// Something is still reserved.
     ReservationOpen(f64),
     /// Upstream connections still carry calls.

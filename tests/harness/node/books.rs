@@ -7,28 +7,33 @@ use tokio::time::Instant;
 
 use super::config::OPERATOR_KEY;
 use super::{LOOK_EVERY, Node};
+use crate::books::Books;
 
 /// How long a row may take to appear.
 const ROW_MAX: Duration = Duration::from_secs(5);
+/// The same over a bus and a database of their own.
+const CLUSTER_ROW_MAX: Duration = Duration::from_secs(15);
 /// Pages that are read at most.
 const PAGES_MAX: usize = 1000;
 
 impl Node {
     /// Rows of `GET /api/v1/logs` with this query (without `?`), newest first, all pages.
     pub async fn logs_api(&self, query: &str) -> Vec<Value> {
-        let client = self.client(OPERATOR_KEY);
+        self.try_logs_api(query).await.expect("the request log")
+    }
+
+    /// The same; what was said instead, when the books cannot be read.
+    pub async fn try_logs_api(&self, query: &str) -> Result<Vec<Value>, String> {
         let mut rows = Vec::new();
         let mut after = String::new();
         for _ in 0..PAGES_MAX {
-            let answer = client
-                .get(&format!("/api/v1/logs?limit=1000&{query}{after}"))
-                .await;
-            assert_eq!(answer.status, 200, "{}", answer.text());
-            let mut page = answer.json();
+            let mut page = self
+                .read(&format!("/api/v1/logs?limit=1000&{query}{after}"))
+                .await?;
             rows.append(page["data"].as_array_mut().expect("a list of rows"));
             match page["next"].as_str() {
                 Some(cursor) => after = format!("&after={cursor}"),
-                None => return rows,
+                None => return Ok(rows),
             }
         }
         panic!("the request log has no last page");
@@ -36,15 +41,29 @@ impl Node {
 
     /// Sums of `GET /api/v1/usage` with this query (without `?`).
     pub async fn usage_api(&self, query: &str) -> Vec<Value> {
-        let answer = self
-            .client(OPERATOR_KEY)
-            .get(&format!("/api/v1/usage?{query}"))
-            .await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.json()["data"].as_array().expect("a list of sums").clone()
+        self.try_usage_api(query).await.expect("sums of usage")
     }
 
-    /// The row of a request, read with the operator's key; panics when it does not appear in five seconds.
+    /// The same; what was said instead, when the books cannot be read.
+    pub async fn try_usage_api(&self, query: &str) -> Result<Vec<Value>, String> {
+        let page = self.read(&format!("/api/v1/usage?{query}")).await?;
+        Ok(page["data"].as_array().expect("a list of sums").clone())
+    }
+
+    async fn read(&self, path: &str) -> Result<Value, String> {
+        let answer = self
+            .client(OPERATOR_KEY)
+            .call("GET", path, bytes::Bytes::new())
+            .await
+            .map_err(|error| format!("{path}: {error:?}"))?;
+        if answer.status == 200 {
+            Ok(answer.json())
+        } else {
+            Err(format!("{path}: {} {}", answer.status, answer.text()))
+        }
+    }
+
+    /// The row of a request, read with the operator's key; panics when it does not appear soon.
     pub async fn wait_row(&self, request_id: &str) -> Value {
         self.wait_row_as(OPERATOR_KEY, request_id).await
     }
@@ -53,7 +72,7 @@ impl Node {
     pub async fn wait_row_as(&self, key: &str, request_id: &str) -> Value {
         assert!(!request_id.is_empty(), "the answer had no request id");
         let client = self.client(key);
-        let deadline = Instant::now() + ROW_MAX;
+        let deadline = Instant::now() + self.row_max();
         loop {
             let answer = client.get(&format!("/api/v1/logs/{request_id}")).await;
             if answer.status == 200
@@ -74,18 +93,23 @@ impl Node {
 
     /// Waits until `GET /api/v1/logs` has `count` rows for this query; gives them.
     pub async fn wait_rows(&self, query: &str, count: usize) -> Vec<Value> {
-        let deadline = Instant::now() + ROW_MAX;
+        let deadline = Instant::now() + self.row_max();
         loop {
-            let rows = self.logs_api(query).await;
-            if rows.len() >= count {
-                return rows;
+            let rows = self.try_logs_api(query).await;
+            match rows {
+                Ok(rows) if rows.len() >= count => return rows,
+                _ if Instant::now() < deadline => {}
+                Ok(rows) => panic!("{} rows instead of {count} for {query:?}", rows.len()),
+                Err(told) => panic!("no rows for {query:?}: {told}"),
             }
-            assert!(
-                Instant::now() < deadline,
-                "{} rows instead of {count} for {query:?}",
-                rows.len()
-            );
             tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn row_max(&self) -> Duration {
+        match self.books() {
+            Books::Sqlite(_) => ROW_MAX,
+            Books::Postgres(_) => CLUSTER_ROW_MAX,
         }
     }
 

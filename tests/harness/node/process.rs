@@ -78,7 +78,7 @@ impl Process {
     }
 
     /// The address of the line that tells it; panics with the log when it does not come.
-    pub(crate) async fn listening(&mut self, wait: Duration) -> SocketAddr {
+    pub(crate) async fn listening(&mut self, role: Option<&str>, wait: Duration) -> SocketAddr {
         let deadline = Instant::now() + wait;
         loop {
             let found = self
@@ -86,7 +86,7 @@ impl Process {
                 .lock()
                 .iter()
                 .skip(self.earlier)
-                .find_map(|line| listening_addr(line));
+                .find_map(|line| listening_addr(line, role));
             if let Some(addr) = found {
                 return addr;
             }
@@ -141,12 +141,16 @@ async fn keep<R: AsyncRead + Unpin>(from: R, lines: Arc<Mutex<Vec<String>>>, log
     }
 }
 
-/// The address in `listening addr=HOST:PORT role=gateway`.
-fn listening_addr(line: &str) -> Option<SocketAddr> {
+/// The address in `listening addr=HOST:PORT role=ROLE`, of this role or of any.
+fn listening_addr(line: &str, role: Option<&str>) -> Option<SocketAddr> {
     let (_, rest) = line.split_once("listening addr=")?;
     let mut words = rest.split_whitespace();
     let addr = words.next()?.parse().ok()?;
-    words.any(|word| word == "role=gateway").then_some(addr)
+    let of_role = |word: &str| {
+        word.strip_prefix("role=")
+            .is_some_and(|named| role.is_none_or(|role| role == named))
+    };
+    words.any(of_role).then_some(addr)
 }
 
 #[cfg(test)]
@@ -157,11 +161,17 @@ mod tests {
     fn the_address_is_read_from_the_line_that_tells_it() {
         let addr = Some(SocketAddr::from(([127, 0, 0, 1], 4001)));
         assert_eq!(
-            listening_addr("2026  INFO listening addr=127.0.0.1:4001 role=gateway"),
+            listening_addr(
+                "2026  INFO listening addr=127.0.0.1:4001 role=gateway",
+                Some("gateway")
+            ),
             addr
         );
-        assert_eq!(listening_addr("listening addr=127.0.0.1:4001 role=admin"), None);
-        assert_eq!(listening_addr("listening"), None);
+        assert_eq!(
+            listening_addr("listening addr=127.0.0.1:4001 role=admin", Some("gateway")),
+            None
+        );
+        assert_eq!(listening_addr("listening", Some("gateway")), None);
     }
 
     #[tokio::test]
@@ -173,7 +183,13 @@ mod tests {
             &dir.path().join("log"),
         );
 
-        assert_eq!(process.listening(Duration::from_secs(5)).await.port(), 9);
+        assert_eq!(
+            process
+                .listening(Some("gateway"), Duration::from_secs(5))
+                .await
+                .port(),
+            9
+        );
         assert!(process.running());
         process.signal("KILL").await;
         assert_eq!(process.ended(Duration::from_secs(5)).await, None);
