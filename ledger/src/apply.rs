@@ -1,15 +1,21 @@
 //! From the log into the books: reads batches at its own cursor, folds them, applies them, and tells spools and
-//! log how far they may forget. An event is never skipped: what the database does not take is tried again.
+//! log how far they may forget. An event is never skipped: what the database does not take is tried again, and what
+//! is missing is looked for in the log. Of two ledgers one applies and the other stands by.
 
+mod again;
+mod contest;
+mod gaps;
+mod stand_by;
 mod tell;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BATCH_MESSAGES_MAX, BusError, LogState, Stored};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::book::book;
 use crate::coverage::Coverage;
@@ -17,6 +23,10 @@ use crate::record::{Fact, Record};
 use crate::state::State;
 use crate::store::{Cursor, StoreError};
 use crate::{Config, Error, Ports};
+use again::Again;
+use contest::Contests;
+use gaps::Gaps;
+use stand_by::Patience;
 use tell::Marks;
 
 /// How long a read waits for the first event.
@@ -27,8 +37,16 @@ const GATHER_ROUNDS_MAX: u32 = 4;
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// Longest pause after a failure.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// How long a ledger that was overtaken leaves the other one alone.
-const STAND_BY: Duration = Duration::from_secs(1);
+/// How often is looked whether log and cursor are what they were.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether this ledger goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    On,
+    /// Another ledger has moved the cursor.
+    Overtaken,
+}
 
 /// The one who applies.
 pub(crate) struct Applier {
@@ -46,24 +64,41 @@ pub(crate) struct Applier {
     /// The end of the log when reading began: what is read beyond it came later.
     backlog_end: u64,
     coverage: Coverage,
+    /// By source, the place in the log at which it went on last without a hole.
+    places: HashMap<Arc<str>, u64>,
+    again: Option<Again>,
+    gaps: Gaps,
+    contests: Contests,
     marks: Marks,
+    patience: Patience,
+    standing_by: bool,
+    next_check: Instant,
     warned_unreadable: bool,
+    warned_away: bool,
 }
 
 impl Applier {
-    pub(crate) fn new(config: Config, ports: Ports, state: Arc<State>) -> Self {
+    pub(crate) fn new(config: Config, ports: Ports) -> Self {
         Self {
+            patience: Patience::new(Duration::from_millis(config.patience_ms.max(1))),
+            state: Arc::clone(&ports.state),
             config,
             ports,
-            state,
             cursor: None,
             stream_created: 0,
             reached: 0,
             from: 1,
             backlog_end: 0,
             coverage: Coverage::default(),
+            places: HashMap::new(),
+            again: None,
+            gaps: Gaps::default(),
+            contests: Contests::default(),
             marks: Marks::default(),
+            standing_by: false,
+            next_check: Instant::now(),
             warned_unreadable: false,
+            warned_away: false,
         }
     }
 
@@ -72,6 +107,9 @@ impl Applier {
         tokio::select! {
             result = self.follow() => result?,
             () = shutdown.cancelled() => {}
+        }
+        if self.standing_by {
+            return Ok(());
         }
         let drained =
             tokio::time::timeout(Duration::from_secs(self.config.drain_seconds), self.drain()).await;
@@ -87,22 +125,39 @@ impl Applier {
 
     /// Never ends but by an error.
     async fn follow(&mut self) -> Result<(), Error> {
+        loop {
+            self.lead().await?;
+            self.stand_by().await?;
+        }
+    }
+
+    /// Applies until another ledger does.
+    async fn lead(&mut self) -> Result<(), Error> {
         self.resume().await?;
+        self.state.set_applying(true);
         loop {
             if self.state.take_reread() {
-                self.from = 1;
+                self.ask_again(1);
             }
             let stored = self.gather().await?;
             let caught_up = stored.is_empty();
-            if !caught_up {
-                self.take(&stored).await?;
+            if !caught_up && self.take(&stored).await? == Course::Overtaken {
+                return Ok(());
+            }
+            if self.read_again().await? == Course::Overtaken {
+                return Ok(());
             }
             if self.marks.next.is_none_or(|next| next <= Instant::now()) {
+                self.look_for_gaps().await;
                 // A log that never falls silent is caught up with as well.
-                self.tell(caught_up || self.from > self.backlog_end).await;
+                let caught_up = caught_up || self.from > self.backlog_end;
+                self.tell(caught_up && self.again.is_none()).await;
             }
-            if caught_up {
-                self.check_stream().await?;
+            if self.next_check <= Instant::now() {
+                self.next_check = Instant::now() + CHECK_EVERY;
+                if self.check(caught_up).await? == Course::Overtaken {
+                    return Ok(());
+                }
             }
         }
     }
@@ -125,24 +180,37 @@ impl Applier {
                 }
             };
             if stored.is_empty() {
+                while self.again.is_some() {
+                    if self.read_again().await? == Course::Overtaken {
+                        return Ok(());
+                    }
+                }
                 self.tell(true).await;
                 return Ok(());
             }
-            self.take(&stored).await?;
+            if self.take(&stored).await? == Course::Overtaken {
+                return Ok(());
+            }
         }
     }
 
     /// Learns where the books are and where the log is, and decides where reading goes on.
     async fn resume(&mut self) -> Result<(), Error> {
         let store = Arc::clone(&self.ports.store);
-        self.cursor = self.trying(|| store.cursor()).await?;
-        self.coverage = self.trying(|| store.coverage()).await?;
+        self.cursor = self.trying(|| store.cursor()).await.0?;
+        self.coverage = self.trying(|| store.coverage()).await.0?;
         let log = self.log_state().await?;
         self.stream_created = log.created_at_micros;
         self.backlog_end = log.last;
-        (self.from, self.reached) = resume_at(self.cursor, log, self.coverage.missing() > 0);
+        (self.from, self.reached) = resume_at(self.cursor, log);
+        self.again = None;
+        self.places.clear();
+        if self.coverage.missing() > 0 {
+            self.ask_again(log.first);
+        }
+        self.marks = Marks::default();
         self.marks.due = true;
-        self.state.set_cursor(self.reached);
+        self.state.applied(0, self.reached, self.coverage.missing());
         info!(
             from = self.from,
             cursor = self.reached,
@@ -151,18 +219,48 @@ impl Applier {
         Ok(())
     }
 
-    /// A log that is another one, or shorter than what was read, is read from its oldest.
-    async fn check_stream(&mut self) -> Result<(), Error> {
+    /// A log that is another one, or shorter than what was read, is read from its oldest. A cursor that another
+    /// ledger has moved is left to it.
+    async fn check(&mut self, caught_up: bool) -> Result<Course, Error> {
+        if caught_up {
+            let store = Arc::clone(&self.ports.store);
+            let cursor = self.trying(|| store.cursor()).await.0?;
+            if cursor != self.cursor {
+                return Ok(Course::Overtaken);
+            }
+        }
         let log = self.log_state().await?;
         if log.created_at_micros != self.stream_created || log.last < self.reached {
             warn!(
                 cursor = self.reached,
                 last = log.last,
-                "the log was made anew and is read from its oldest event"
+                "the log was made anew or has lost its end, and is read from its oldest event"
             );
             self.resume().await?;
         }
-        Ok(())
+        Ok(Course::On)
+    }
+
+    /// Reports gaps, and has the log read again where it may fill them.
+    async fn look_for_gaps(&mut self) {
+        let found = self.gaps.look(Instant::now(), self.coverage.holes());
+        for hole in &found.opened {
+            warn!(source = %hole.source, from = hole.from, to = hole.to, "ledger gap");
+        }
+        for hole in &found.closed {
+            info!(source = %hole.source, from = hole.from, to = hole.to, "a ledger gap is filled");
+        }
+        if found.wanted.is_empty() {
+            return;
+        }
+        // A source publishes in order: what is missing came after what came before it.
+        let place = |(source, whole): &(Arc<str>, bool)| {
+            let place = self.places.get(source).filter(|_| !whole);
+            place.map_or(1, |place| place + 1)
+        };
+        if let Some(from) = found.wanted.iter().map(place).min() {
+            self.ask_again(from);
+        }
     }
 
     fn batch_max(&self) -> usize {
@@ -178,8 +276,14 @@ impl Applier {
             .map_or(READ_WAIT, |next| {
                 next.saturating_duration_since(Instant::now()).min(READ_WAIT)
             });
+        let wait = if self.again.is_some() { again::PAUSE } else { wait };
         let mut stored = match self.ports.bus.read(self.from, self.batch_max(), wait).await {
-            Ok(stored) => stored,
+            Ok(stored) => {
+                if std::mem::take(&mut self.warned_away) {
+                    info!("the log can be read again");
+                }
+                stored
+            }
             Err(problem) => {
                 self.mend(problem, BACKOFF_MAX / 4).await?;
                 return Ok(Vec::new());
@@ -207,60 +311,63 @@ impl Applier {
     }
 
     /// Applies a batch, however long it takes.
-    async fn take(&mut self, stored: &[Stored]) -> Result<(), Error> {
+    async fn take(&mut self, stored: &[Stored]) -> Result<Course, Error> {
         let records: Vec<Record> = stored.iter().map(Record::read).collect();
-        let fresh = self.note(&records);
         let Some(last) = records.last().map(|record| record.sequence) else {
-            return Ok(());
+            return Ok(Course::On);
         };
-        let reached = self.reached.max(last);
         let next = Cursor {
             stream_created: self.stream_created,
-            sequence: reached,
+            sequence: self.reached.max(last),
         };
-        let store = Arc::clone(&self.ports.store);
-        match self
-            .trying(|| book(&*store, &records, &self.coverage, (self.cursor, next)))
-            .await
-        {
-            Ok(applied) => {
-                if applied.events > fresh {
-                    // All are kept; but a source gives a place to one event only, and none after it was declared lost.
-                    error!(
-                        events = applied.events - fresh,
-                        "events came under places that were accounted for"
-                    );
-                }
-                self.cursor = Some(next);
-                self.reached = reached;
-                self.from = last + 1;
-                self.marks.due = true;
-                self.state
-                    .applied(applied.events, reached, self.coverage.missing());
-                Ok(())
-            }
-            Err(StoreError::Superseded) => self.stand_by(next).await,
-            Err(problem) => Err(problem.into()),
+        let course = self.book(&records, next).await?;
+        if course == Course::On {
+            self.reached = next.sequence;
+            self.from = last + 1;
         }
+        Ok(course)
     }
 
-    /// Somebody moved the cursor: another ledger, or this one by a commit whose answer was lost.
-    async fn stand_by(&mut self, next: Cursor) -> Result<(), Error> {
-        self.resume().await?;
-        if self.cursor != Some(next) {
-            warn!(cursor = self.reached, "another ledger applies this log");
-            tokio::time::sleep(STAND_BY).await;
+    /// Books records and moves the cursor to `next`.
+    async fn book(&mut self, records: &[Record], next: Cursor) -> Result<Course, Error> {
+        let (fresh, taken) = self.note(records);
+        let store = Arc::clone(&self.ports.store);
+        let (booked, failures) = self
+            .trying(|| book(&*store, records, &self.coverage, (self.cursor, next)))
+            .await;
+        let events = match booked {
+            Ok(applied) => applied.events,
+            // A commit whose answer was lost is this ledger's own.
+            Err(StoreError::Superseded)
+                if failures > 0 && self.trying(|| store.cursor()).await.0? == Some(next) =>
+            {
+                fresh
+            }
+            Err(StoreError::Superseded) => return Ok(Course::Overtaken),
+            Err(problem) => return Err(problem.into()),
+        };
+        self.cursor = Some(next);
+        self.marks.due = true;
+        self.state.applied(events, next.sequence, self.coverage.missing());
+        if events > fresh {
+            self.contest(&taken).await?;
         }
-        Ok(())
+        Ok(Course::On)
     }
 
     /// Notes which sequences are covered once these records are applied, and what cannot be understood. Returns
-    /// how many records at most are new.
-    fn note(&mut self, records: &[Record]) -> u64 {
-        let mut fresh = 0;
+    /// how many records at most are new, and the places of the others.
+    fn note(&mut self, records: &[Record]) -> (u64, Vec<(Arc<str>, u64)>) {
+        let (mut fresh, mut taken) = (0, Vec::new());
         for record in records {
-            let taken = self.coverage.covers(&record.source, record.source_sequence);
-            fresh += u64::from(record.source.is_empty() || !taken);
+            if record.source.is_empty() {
+                fresh += 1;
+            } else if self.coverage.covers(&record.source, record.source_sequence) {
+                taken.push((Arc::clone(&record.source), record.source_sequence));
+            } else {
+                fresh += 1;
+                self.note_place(record);
+            }
             record.cover(&mut self.coverage);
             match &record.fact {
                 Fact::Lost { source, from, to } => {
@@ -276,7 +383,19 @@ impl Applier {
                 Fact::Waybill(_) | Fact::Accepted(_) | Fact::Kept => {}
             }
         }
-        fresh
+        (fresh, taken)
+    }
+
+    /// Notes where a source goes on without a hole.
+    fn note_place(&mut self, record: &Record) {
+        if self.coverage.mark(&record.source).checked_add(1) != Some(record.source_sequence) {
+            return;
+        }
+        if let Some(place) = self.places.get_mut(&record.source) {
+            *place = record.sequence;
+        } else {
+            self.places.insert(Arc::clone(&record.source), record.sequence);
+        }
     }
 
     /// Deals with a bus that did not do as asked: goes to where a trimmed log begins, waits, or gives up.
@@ -294,55 +413,53 @@ impl Applier {
             }
             BusError::Closed => Err(problem.into()),
             problem => {
-                warn!(
-                    error = &problem as &dyn std::error::Error,
-                    "the log cannot be read"
-                );
+                self.warn_away(&problem);
                 tokio::time::sleep(pause).await;
                 Ok(())
             }
         }
     }
 
-    async fn log_state(&self) -> Result<LogState, Error> {
+    /// Says once that the log cannot be read.
+    fn warn_away(&mut self, problem: &BusError) {
+        if !std::mem::replace(&mut self.warned_away, true) {
+            warn!(
+                error = problem as &dyn std::error::Error,
+                "the log cannot be read"
+            );
+        }
+    }
+
+    async fn log_state(&mut self) -> Result<LogState, Error> {
         let mut pause = BACKOFF_MIN;
         loop {
             match self.ports.bus.state().await {
                 Ok(log) => return Ok(log),
                 Err(BusError::Closed) => return Err(BusError::Closed.into()),
-                Err(problem) => warn!(
-                    error = &problem as &dyn std::error::Error,
-                    "the log cannot be read"
-                ),
+                Err(problem) => self.warn_away(&problem),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(BACKOFF_MAX);
         }
     }
 
-    /// Calls the store until it does as asked or the cursor turns out to be another's. Also what the database refuses
-    /// is tried again: to skip an event is worse than to wait for somebody to repair the file.
-    async fn trying<T, F>(&self, call: impl Fn() -> F) -> Result<T, StoreError>
+    /// Calls the store until it does as asked or the cursor turns out to be another's, and counts the failures. Also
+    /// what the database refuses is tried again: to skip an event is worse than to wait for somebody to repair the file.
+    async fn trying<T, F>(&self, call: impl Fn() -> F) -> (Result<T, StoreError>, u64)
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut pause = BACKOFF_MIN;
+        let mut failures = 0;
         loop {
-            let problem = match call().await {
+            match call().await {
                 done @ (Ok(_) | Err(StoreError::Superseded)) => {
-                    self.state.set_connected(true);
-                    return done;
+                    self.note_database(Ok(()));
+                    return (done, failures);
                 }
-                Err(problem) => problem,
-            };
-            if self.state.set_connected(false) {
-                let retryable = problem.retryable();
-                error!(
-                    retryable,
-                    error = &problem as &dyn std::error::Error,
-                    "the ledger's database does not do its work; events wait in the log"
-                );
+                Err(problem) => self.note_database(Err(&problem)),
             }
+            failures += 1;
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(BACKOFF_MAX);
         }
@@ -350,12 +467,11 @@ impl Applier {
 }
 
 /// Where reading goes on, and the highest sequence of this log that is applied. A log that is another one or that
-/// is shorter than the cursor says is read from its oldest; so is one that may fill a hole.
-pub(crate) fn resume_at(cursor: Option<Cursor>, log: LogState, holes: bool) -> (u64, u64) {
+/// is shorter than the cursor says is read from its oldest.
+pub(crate) fn resume_at(cursor: Option<Cursor>, log: LogState) -> (u64, u64) {
     match cursor {
         Some(cursor) if cursor.stream_created == log.created_at_micros && cursor.sequence <= log.last => {
-            let from = if holes { log.first } else { cursor.sequence + 1 };
-            (from.max(1), cursor.sequence)
+            (cursor.sequence.saturating_add(1), cursor.sequence)
         }
         _ => (log.first.max(1), 0),
     }

@@ -13,6 +13,7 @@ mod book;
 pub mod coverage;
 pub mod fold;
 mod query;
+mod reaper;
 pub mod rebuild;
 pub mod record;
 mod state;
@@ -27,11 +28,14 @@ use std::sync::Arc;
 use apply::Applier;
 use bus::{Bus, Kv};
 use query::Desk;
+use reaper::Reaper;
 use serde::Deserialize;
 use state::State;
 use store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+pub use reaper::Reaping;
 
 /// `[ledger]`: how the books are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -45,6 +49,16 @@ pub struct Config {
     pub mark_interval_ms: u64,
     /// Seconds that a shutdown may spend on events that are already in the log.
     pub drain_seconds: u64,
+    /// Milliseconds for which the cursor of the ledger that applies may stand still, although the log has more,
+    /// before one that stands by takes over.
+    pub patience_ms: u64,
+    /// Seconds for which a node must have been gone before its open requests may be declared lost.
+    pub gone_seconds: u64,
+    /// Seconds that a request may live at most, by the clocks of the gateways: an hour is the longest a stream may
+    /// take. A request is declared lost only after that, unless an operator declared its source gone.
+    pub request_seconds_max: u64,
+    /// Milliseconds between two looks for open requests of nodes that are gone.
+    pub reap_interval_ms: u64,
 }
 
 impl Default for Config {
@@ -54,6 +68,10 @@ impl Default for Config {
             gather_ms: 25,
             mark_interval_ms: 500,
             drain_seconds: 5,
+            patience_ms: 3_000,
+            gone_seconds: 600,
+            request_seconds_max: 3_600,
+            reap_interval_ms: 5_000,
         }
     }
 }
@@ -65,6 +83,8 @@ pub struct Ports {
     kv: Arc<dyn Kv>,
     store: Arc<dyn Store>,
     progress: Arc<watch::Sender<u64>>,
+    state: Arc<State>,
+    reaping: Option<Reaping>,
 }
 
 impl Ports {
@@ -75,7 +95,27 @@ impl Ports {
             kv,
             store,
             progress: Arc::new(watch::Sender::new(0)),
+            state: Arc::default(),
+            reaping: None,
         }
+    }
+
+    /// Has this ledger declare requests lost whose node is gone. Not for a node that is alone: it settles its own
+    /// requests when it comes back.
+    #[must_use]
+    pub fn with_reaping(mut self, reaping: Reaping) -> Self {
+        self.reaping = Some(reaping);
+        self
+    }
+
+    /// Whether the database answers, as of a second ago; false before the ledger runs.
+    pub fn database_connected(&self) -> bool {
+        self.state.connected()
+    }
+
+    /// True while this ledger applies, false while it stands by.
+    pub fn applying(&self) -> bool {
+        self.state.applying()
     }
 
     /// Follows how far the ledger is.
@@ -115,9 +155,9 @@ pub enum Error {
 /// Keeps the books until `shutdown`, then applies what is already in the log and returns. While the database
 /// is away, events wait in the log and questions are answered with `unavailable`.
 pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> Result<(), Error> {
-    let state = Arc::new(State::default());
-    let desk = Desk::open(&*ports.bus, Arc::clone(&ports.store), Arc::clone(&state)).await?;
-    let applier = Applier::new(config, ports, state);
+    let desk = Desk::open(&*ports.bus, Arc::clone(&ports.store), Arc::clone(&ports.state)).await?;
+    let reaper = Reaper::new(&config, &ports);
+    let applier = Applier::new(config, ports);
     // Questions are answered as long as events are applied, and no longer.
     let closing = CancellationToken::new();
     let applying = async {
@@ -125,6 +165,11 @@ pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> R
         closing.cancel();
         result
     };
-    let (result, ()) = tokio::join!(applying, desk.run(closing.clone()));
+    let reaping = async {
+        if let Some(reaper) = reaper {
+            closing.run_until_cancelled(reaper.run()).await;
+        }
+    };
+    let (result, (), ()) = tokio::join!(applying, desk.run(closing.clone()), reaping);
     result
 }

@@ -23,7 +23,7 @@ async fn read_stream(store: &dyn Store, bus: &dyn Bus) -> Result<(), Error> {
     let log = bus.state().await?;
     let mut coverage = store.coverage().await?;
     let mut cursor = store.cursor().await?;
-    let (_, mut reached) = resume_at(cursor, log, true);
+    let (_, mut reached) = resume_at(cursor, log);
     let mut from = log.first.max(1);
     loop {
         let stored = match bus.read(from, BATCH_MESSAGES_MAX, Duration::ZERO).await {

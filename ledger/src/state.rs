@@ -1,8 +1,13 @@
 //! What the ledger knows about itself, shared between the one who applies and those who answer.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use schemas::query::LedgerState;
+
+/// What is known of the database.
+const UNKNOWN: u8 = 0;
+const CONNECTED: u8 = 1;
+const AWAY: u8 = 2;
 
 /// Figures and wishes.
 #[derive(Debug, Default)]
@@ -11,7 +16,8 @@ pub(crate) struct State {
     events_unreadable: AtomicU64,
     events_missing: AtomicU64,
     cursor: AtomicU64,
-    away: AtomicBool,
+    database: AtomicU8,
+    applying: AtomicBool,
     reread: AtomicBool,
 }
 
@@ -19,12 +25,16 @@ impl State {
     /// A batch is in the books.
     pub(crate) fn applied(&self, events: u64, cursor: u64, missing: u64) {
         self.events_applied.fetch_add(events, Relaxed);
-        self.cursor.store(cursor, Relaxed);
-        self.events_missing.store(missing, Relaxed);
+        self.set_cursor(cursor);
+        self.set_missing(missing);
     }
 
     pub(crate) fn set_cursor(&self, cursor: u64) {
         self.cursor.store(cursor, Relaxed);
+    }
+
+    pub(crate) fn set_missing(&self, missing: u64) {
+        self.events_missing.store(missing, Relaxed);
     }
 
     /// An event was not understood.
@@ -32,9 +42,29 @@ impl State {
         self.events_unreadable.fetch_add(1, Relaxed);
     }
 
-    /// Notes whether the database answers; true when that is news.
+    /// Notes whether the database answers; true when that is news. That it answers at first is none.
     pub(crate) fn set_connected(&self, connected: bool) -> bool {
-        self.away.swap(!connected, Relaxed) == connected
+        if connected {
+            self.database.swap(CONNECTED, Relaxed) == AWAY
+        } else {
+            self.database.swap(AWAY, Relaxed) != AWAY
+        }
+    }
+
+    /// Whether the database answers; false until it has been asked.
+    pub(crate) fn connected(&self) -> bool {
+        debug_assert_eq!(UNKNOWN, u8::default());
+        self.database.load(Relaxed) == CONNECTED
+    }
+
+    /// Notes whether this ledger applies or stands by.
+    pub(crate) fn set_applying(&self, applying: bool) {
+        self.applying.store(applying, Relaxed);
+    }
+
+    /// True while this ledger applies.
+    pub(crate) fn applying(&self) -> bool {
+        self.applying.load(Relaxed)
     }
 
     /// Asks for the log to be read again from its oldest.
@@ -51,7 +81,7 @@ impl State {
         LedgerState {
             events_applied: self.events_applied.load(Relaxed),
             cursor: self.cursor.load(Relaxed),
-            database_connected: !self.away.load(Relaxed),
+            database_connected: self.connected(),
             events_missing: self.events_missing.load(Relaxed),
             events_unreadable: self.events_unreadable.load(Relaxed),
         }

@@ -1,38 +1,39 @@
-//! Telling spools and log how far they may forget: by marks in the KV bucket, one per source, and by the progress
-//! that the node follows. Nothing is told before it is on disk for good.
+//! Telling spools and log how far they may forget: by marks in the KV bucket, one per source, by the cursor there, and
+//! by the progress that the node follows. Nothing is told before it is on disk for good.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bus::Expected;
+use bus::publisher::LedgerCursor;
 use bytes::Bytes;
-use schemas::subject::MARK_BUCKET;
+use schemas::subject::{MARK_BUCKET, mark as keys};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::Applier;
-use crate::coverage::Hole;
 
 /// What spools and log were told.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// The last marks told, by source.
     told: BTreeMap<Arc<str>, u64>,
-    /// Holes seen at the last look, and whether they were reported.
-    holes: BTreeMap<(Arc<str>, u64), bool>,
+    /// The last cursor told.
+    cursor: Option<LedgerCursor>,
     /// When to tell again.
     pub(super) next: Option<Instant>,
     /// Batches were applied since the last telling.
     pub(super) due: bool,
+    /// The marks cannot be written, and that was said.
+    warned: bool,
 }
 
 impl Applier {
     /// Tells spools and log how far the books are on disk for good. Done at intervals: it costs a flush.
     pub(super) async fn tell(&mut self, caught_up: bool) {
         self.marks.next = Some(Instant::now() + Duration::from_millis(self.config.mark_interval_ms));
-        let holes: Vec<Hole> = self.coverage.holes().collect();
-        self.marks.look_at(&holes);
+        self.tell_contests().await;
         if !self.marks.due {
             return;
         }
@@ -57,6 +58,29 @@ impl Applier {
         for (source, mark) in moved {
             self.marks.due |= !self.tell_source(&source, mark, caught_up).await;
         }
+        if !self.marks.due {
+            // After the marks: whoever sees the cursor pass an event sees its mark as well.
+            self.marks.due = !self.tell_cursor().await;
+        }
+    }
+
+    /// Writes the cursor; false when it has to be written again.
+    async fn tell_cursor(&mut self) -> bool {
+        let cursor = LedgerCursor {
+            stream_created: self.stream_created,
+            sequence: self.reached,
+        };
+        if self.marks.cursor == Some(cursor) {
+            return true;
+        }
+        let Ok(value) = serde_json::to_vec(&cursor) else {
+            return true;
+        };
+        let told = self.tell_record(keys::CURSOR, value.into()).await;
+        if told {
+            self.marks.cursor = Some(cursor);
+        }
+        told
     }
 
     /// Writes the mark of one source; false when it has to be looked at again.
@@ -66,6 +90,11 @@ impl Applier {
             return true;
         };
         if !self.marks.told.contains_key(source) {
+            match self.contested_before(source).await {
+                None => return false,
+                Some(true) => return true,
+                Some(false) => {}
+            }
             let Ok(entry) = self.ports.kv.get(MARK_BUCKET, key).await else {
                 return false;
             };
@@ -86,34 +115,34 @@ impl Applier {
                 self.coverage.cover(source, 1, before);
                 mark = self.coverage.mark(source);
             }
+        } else if self.contests.holds(source) {
+            return true;
         }
-        let value = Bytes::from(mark.to_string());
+        let told = self.tell_record(key, Bytes::from(mark.to_string())).await;
+        if told {
+            self.marks.told.insert(Arc::clone(source), mark);
+        }
+        told
+    }
+
+    /// Writes a record of the bucket; false when that failed, which is said once.
+    async fn tell_record(&mut self, key: &str, value: Bytes) -> bool {
         match self.ports.kv.put(MARK_BUCKET, key, value, Expected::Any).await {
             Ok(_) => {
-                self.marks.told.insert(Arc::clone(source), mark);
+                self.marks.warned = false;
                 true
             }
             Err(problem) => {
-                warn!(source = %source, error = &problem as &dyn std::error::Error, "a mark cannot be written");
+                if !std::mem::replace(&mut self.marks.warned, true) {
+                    warn!(
+                        key,
+                        error = &problem as &dyn std::error::Error,
+                        "a mark cannot be written"
+                    );
+                }
                 false
             }
         }
-    }
-}
-
-impl Marks {
-    /// Reports a hole that is still there at the second look: events may arrive out of order.
-    fn look_at(&mut self, holes: &[Hole]) {
-        let seen = |hole: &Hole| (Arc::clone(&hole.source), hole.from);
-        let mut now = BTreeMap::new();
-        for hole in holes {
-            let reported = self.holes.get(&seen(hole)).copied();
-            if reported == Some(false) {
-                warn!(source = %hole.source, from = hole.from, to = hole.to, "ledger gap");
-            }
-            now.insert(seen(hole), reported.is_some());
-        }
-        self.holes = now;
     }
 }
 
@@ -121,7 +150,7 @@ impl Marks {
 const SPOOL_ID_BYTES_MAX: usize = 128;
 
 /// The key of a source's mark, its spool's id: the last part of `/waybill/<cluster>/<spool id>`.
-fn mark_key(source: &str) -> Option<&str> {
+pub(super) fn mark_key(source: &str) -> Option<&str> {
     let (_, id) = source.rsplit_once('/')?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (!id.is_empty() && id.len() <= SPOOL_ID_BYTES_MAX && id.bytes().all(plain)).then_some(id)

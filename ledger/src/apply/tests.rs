@@ -52,12 +52,12 @@ impl Scene {
     fn start(&self) -> Running {
         let ports = Ports::new(self.bus.clone(), self.bus.clone(), Arc::clone(&self.store));
         let progress = ports.progress();
-        let (state, shutdown) = (Arc::new(State::default()), CancellationToken::new());
+        let (state, shutdown) = (Arc::clone(&ports.state), CancellationToken::new());
         let config = Config {
             mark_interval_ms: 20,
             ..Config::default()
         };
-        let applier = Applier::new(config, ports, Arc::clone(&state));
+        let applier = Applier::new(config, ports);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(applier.run(shutdown.clone()));
         Running {
@@ -306,21 +306,16 @@ fn reading_resumes_after_the_cursor_or_at_the_oldest() {
         })
     };
 
-    assert_eq!(resume_at(None, log, false), (5, 0));
-    assert_eq!(resume_at(cursor(1, 12), log, false), (13, 12));
+    assert_eq!(resume_at(None, log), (5, 0));
+    assert_eq!(resume_at(cursor(1, 12), log), (13, 12));
+    assert_eq!(resume_at(cursor(1, 20), log), (21, 20));
     assert_eq!(
-        resume_at(cursor(1, 12), log, true),
-        (5, 12),
-        "a hole may be filled by what the log still has"
-    );
-    assert_eq!(resume_at(cursor(1, 20), log, false), (21, 20));
-    assert_eq!(
-        resume_at(cursor(1, 21), log, false),
+        resume_at(cursor(1, 21), log),
         (5, 0),
         "the log is shorter than the cursor says"
     );
-    assert_eq!(resume_at(cursor(2, 12), log, false), (5, 0), "another log");
-    assert_eq!(resume_at(None, LogState::default(), false), (1, 0));
+    assert_eq!(resume_at(cursor(2, 12), log), (5, 0), "another log");
+    assert_eq!(resume_at(None, LogState::default()), (1, 0));
 }
 
 /// A store whose writes fail a few times: before the commit, and after it.

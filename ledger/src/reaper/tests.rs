@@ -1,0 +1,1 @@
+//! Who is declared lost, and when.
