@@ -12,13 +12,14 @@ use schemas::outcome::Outcome;
 use schemas::query::{GroupBy, Interval, LogFilter, LogQuery, LogsQuery, UsageQuery};
 use schemas::time::Timestamp;
 
-use super::{Cursor, Store, StoreError};
+use super::{Batch, Cursor, Store, StoreError};
 use crate::book::book;
 use crate::coverage::Coverage;
 use crate::fixture::{
     self, CREATED, NOON, SOURCE, apply, books, by_everything, full, lost, record, settled, sums_of,
 };
-use crate::record::Record;
+use crate::fold::Changes;
+use crate::record::{Fact, Record};
 
 /// Applying a batch twice, or its events one by one, leaves the same books.
 pub(crate) async fn applying_twice_changes_nothing(store: &dyn Store) {
@@ -89,6 +90,36 @@ pub(crate) async fn sums_equal_the_rows(store: &dyn Store) {
     let (rows, sums) = books(store).await;
     assert_eq!(rows.len(), 100);
     assert_eq!(sums, sums_of(&rows));
+}
+
+/// A sum stops at the largest number there is; it never wraps around or fails.
+pub(crate) async fn sums_stop_at_the_largest(store: &dyn Store) {
+    let mut cursor = None;
+    for sequence in 1..=3 {
+        let next = Cursor {
+            stream_created: CREATED,
+            sequence,
+        };
+        let Fact::Waybill(waybill) = record(1, settled(1)).fact else {
+            panic!("a waybill");
+        };
+        let mut standing = waybill.standing();
+        standing.sums.cost_nano_usd = i64::MAX - 1;
+        let mut changes = Changes::default();
+        changes.sums.insert(standing.group, standing.sums);
+        let batch = Batch {
+            expected: cursor,
+            next,
+            records: &[],
+            changes,
+            marks: Vec::new(),
+        };
+        store.apply(&batch).await.expect("apply");
+        cursor = Some(next);
+    }
+
+    let sums = store.usage(&by_everything()).await.expect("usage");
+    assert_eq!((sums[0].requests, sums[0].cost_nano_usd), (3, i64::MAX));
 }
 
 /// The cursor moves by compare-and-set; who was overtaken changes nothing.

@@ -336,9 +336,7 @@ pub(super) const fn dimension(group: GroupBy) -> &'static str {
 
 /// Reads the values of the dimensions that sums were grouped by.
 pub(super) fn names(row: &impl Fields, group_by: &[GroupBy]) -> Result<crate::usage::Group, StoreError> {
-    let name = |group: &GroupBy| {
-        text(row, dimension(*group).trim_matches('"')).map(Cow::into_owned)
-    };
+    let name = |group: &GroupBy| text(row, dimension(*group).trim_matches('"')).map(Cow::into_owned);
     group_by.iter().map(name).collect()
 }
 

@@ -227,10 +227,11 @@ async fn fold_page(
         return Ok(0);
     };
     let position = row::integer(last, "position")?;
-    let records = page.iter().map(read::read_record).collect::<Result<Vec<_>, _>>()?;
-    let existing = projection
-        .existing(connection, &fold::requests(&records))
-        .await?;
+    let records = page
+        .iter()
+        .map(read::read_record)
+        .collect::<Result<Vec<_>, _>>()?;
+    let existing = projection.existing(connection, &fold::requests(&records)).await?;
     let changes = fold::fold(&records, &existing);
     projection.write(connection, &changes).await.map_err(sort)?;
     pass.position = position;

@@ -100,7 +100,15 @@ const RETRYABLE_CLASSES: [&str; 4] = ["08", "40", "53", "58"];
 /// Single ones: read-only transaction (a server that is no longer the primary one), idle transaction, object in use,
 /// lock not available, query canceled, administrator's shutdown, crash, cannot connect now, idle session.
 const RETRYABLE_CODES: [&str; 9] = [
-    "25006", "25P03", "55006", LOCK_NOT_AVAILABLE, "57014", "57P01", "57P02", "57P03", "57P05",
+    "25006",
+    "25P03",
+    "55006",
+    LOCK_NOT_AVAILABLE,
+    "57014",
+    "57P01",
+    "57P02",
+    "57P03",
+    "57P05",
 ];
 /// A lock was not free in time.
 pub(super) const LOCK_NOT_AVAILABLE: &str = "55P03";
@@ -130,7 +138,10 @@ fn retryable(code: &str) -> bool {
 
 /// The SQLSTATE of an error of the database.
 pub(super) fn code(error: &sqlx::Error) -> Option<String> {
-    error.as_database_error()?.code().map(std::borrow::Cow::into_owned)
+    error
+        .as_database_error()?
+        .code()
+        .map(std::borrow::Cow::into_owned)
 }
 
 #[cfg(test)]

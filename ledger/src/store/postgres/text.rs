@@ -31,7 +31,11 @@ pub(super) fn meant(kept: &str) -> Cow<'_, str> {
     let mut characters = kept.chars();
     while let Some(character) = characters.next() {
         match (character, character == MARK) {
-            (_, true) => text.extend(characters.next().map(|next| if next == '0' { '\0' } else { next })),
+            (_, true) => text.extend(
+                characters
+                    .next()
+                    .map(|next| if next == '0' { '\0' } else { next }),
+            ),
             (other, false) => text.push(other),
         }
     }
@@ -46,7 +50,10 @@ mod tests {
 
     #[test]
     fn an_ordinary_text_is_kept_as_it_is() {
-        assert!(matches!(kept("caf\u{e9} 0 \\0"), Cow::Borrowed("caf\u{e9} 0 \\0")));
+        assert!(matches!(
+            kept("caf\u{e9} 0 \\0"),
+            Cow::Borrowed("caf\u{e9} 0 \\0")
+        ));
         assert_eq!(kept("a\0b\u{1a}"), "a\u{1a}0b\u{1a}\u{1a}");
     }
 

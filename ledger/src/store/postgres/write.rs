@@ -228,10 +228,7 @@ impl Projection {
         let groups: Vec<&Group> = moves.iter().map(|(group, _)| *group).collect();
         let mut query = Dimensions::of(&groups).bind(sqlx::query(AssertSqlSafe(Arc::clone(&self.sums))));
         for figure in 0..FIGURES.len() {
-            let column: Vec<i64> = moves
-                .iter()
-                .map(|(_, sums)| row::figures(sums)[figure])
-                .collect();
+            let column: Vec<i64> = moves.iter().map(|(_, sums)| row::figures(sums)[figure]).collect();
             query = query.bind(column);
         }
         query.execute(connection).await?;
@@ -241,7 +238,11 @@ impl Projection {
 
 /// `expression`, which is `NUMERIC`, as a `BIGINT`: what is beyond its range is cut to its ends.
 pub(super) fn capped_sum(expression: &str) -> String {
-    format!("least(greatest({expression}, {}), {})::bigint", i64::MIN, i64::MAX)
+    format!(
+        "least(greatest({expression}, {}), {})::bigint",
+        i64::MIN,
+        i64::MAX
+    )
 }
 
 /// Requests by the day whose partition they are in.
@@ -294,7 +295,9 @@ impl<'g> Dimensions<'g> {
         'g: 'q,
     {
         let query = query.bind(self.buckets).bind(self.billing_days);
-        self.names.into_iter().fold(query, |query, names| query.bind(names))
+        self.names
+            .into_iter()
+            .fold(query, |query, names| query.bind(names))
     }
 }
 

@@ -34,6 +34,7 @@ promises! {
     settled_supersedes_lost
     rows_come_back_as_written
     sums_equal_the_rows
+    sums_stop_at_the_largest
     the_cursor_moves_by_compare_and_set
     marks_stop_before_holes
     pages_walk_every_row_once
