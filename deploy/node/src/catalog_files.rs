@@ -49,7 +49,7 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
     Ok(compiled)
 }
 
-/// What the seeds need beside the compiled models.
+/// What the seeds of callers need.
 pub struct Seeds<'a> {
     /// The node's configuration.
     pub config: &'a Config,
@@ -62,8 +62,8 @@ pub struct Seeds<'a> {
 }
 
 impl Seeds<'_> {
-    /// The records of tenants, keys, models and endpoints.
-    pub fn records(&self, compiled: &Compiled) -> Result<Records, seed::Error> {
+    /// The records of tenants and of the keys of waybill.yaml.
+    pub fn callers(&self) -> Result<Records, seed::Error> {
         let mut records = Records::new();
         let default = TenantId::from(DEFAULT_TENANT);
         for id in std::iter::once(&default).chain(&self.config.tenants) {
@@ -86,14 +86,20 @@ impl Seeds<'_> {
             let record = gateway::key::record(self.mint, key.key.reveal(), grant, Origin::File, self.now);
             seed::record(&mut records, catalog::key_key(&digest), &record)?;
         }
-        for model in &compiled.models {
-            seed::record(&mut records, catalog::model_key(&model.id), model)?;
-        }
-        for endpoint in &compiled.endpoints {
-            seed::record(&mut records, catalog::endpoint_key(&endpoint.id), endpoint)?;
-        }
         Ok(records)
     }
+}
+
+/// The records of models and endpoints.
+pub fn served(compiled: &Compiled) -> Result<Records, seed::Error> {
+    let mut records = Records::new();
+    for model in &compiled.models {
+        seed::record(&mut records, catalog::model_key(&model.id), model)?;
+    }
+    for endpoint in &compiled.endpoints {
+        seed::record(&mut records, catalog::endpoint_key(&endpoint.id), endpoint)?;
+    }
+    Ok(records)
 }
 
 /// Variables of HybridInference that change what it serves and that this version does not honour.

@@ -24,6 +24,10 @@ pub fn report(config: &Config) -> Result<String, Error> {
         config.cluster
     ));
     line(format_args!(
+        "roles {} pool {} bus {} store {}",
+        config.roles, config.pool, config.bus, config.store
+    ));
+    line(format_args!(
         "tenants {} keys {} models {} endpoints {}",
         config.tenants.len() + 1,
         config.keys.len(),

@@ -21,11 +21,34 @@ pub enum Command {
     Serve(Flags),
     /// Say what the configuration means and what is wrong with it, then exit.
     CheckConfig(Flags),
+    /// Bring the tables of the books up to date.
+    Migrate(Flags),
+    /// Empty the spool: a node that runs on the data directory drains and ends, without one the spool is opened.
+    Drain {
+        /// How long the books may take.
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        wait_seconds: u64,
+        /// Where the node's data is, and how the bus is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// See who is in the cluster, declare a node gone.
+    Node {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: NodeAction,
+    },
     /// Read the log again.
     Replay {
         /// Replace the tables by what the log says.
         #[arg(long)]
         rebuild: bool,
+        /// Publish the events of a spool that was rescued from a lost node.
+        #[arg(long, value_name = "DIR", conflicts_with = "rebuild")]
+        spool: Option<PathBuf>,
+        /// How long the books may take to have what is published.
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        wait_seconds: u64,
         /// Where the node's data is, and how it is reached.
         #[command(flatten)]
         flags: Flags,
@@ -38,6 +61,28 @@ pub enum Command {
     },
     /// Print the version.
     Version,
+}
+
+/// What can be done with the nodes of a cluster.
+#[derive(Debug, Subcommand)]
+pub enum NodeAction {
+    /// List nodes, and whether they live.
+    List {
+        /// How the bus is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// Declare a node gone for good: its open requests become lost.
+    Forget {
+        /// The node's name, or the id of its spool.
+        id: String,
+        /// Also when it lives.
+        #[arg(long)]
+        force: bool,
+        /// How the bus is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
 }
 
 /// What can be done with keys.

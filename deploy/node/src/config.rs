@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bus::spool::Durability;
 use chrono_tz::Tz;
 use schemas::circuit;
-use schemas::id::{NodeId, TenantId};
+use schemas::id::{NodeId, PoolName, TenantId};
 use schemas::secret::Secret;
 
 use crate::command_line::Flags;
@@ -16,6 +16,9 @@ use crate::keys::{self, FileKey};
 use crate::settings::{LimitProblem, Limits, Settings};
 use crate::yaml::{Document, Problem};
 
+use cluster::{Bus, Roles, Store};
+
+pub mod cluster;
 mod idle;
 
 /// Levels of log lines, and the words that other programs have for them.
@@ -38,8 +41,10 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3_33
 const SPOOL_BYTES_MIN: u64 = 64 * 1024;
 /// Default room for the spool.
 const SPOOL_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
-/// Default room for the embedded log.
-const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Default of `admit_wait_seconds`: a change of leader on the bus takes five to six.
+const ADMIT_WAIT_SECONDS: u64 = 8;
+/// Default of `auth.stale_seconds_max`.
+const STALE_SECONDS_MAX: u64 = 300;
 
 /// Everything the node needs to know, checked.
 #[derive(Debug, Clone)]
@@ -60,8 +65,18 @@ pub struct Config {
     pub spool_bytes_max: u64,
     /// What "spooled" means.
     pub durability: Durability,
-    /// Largest embedded log, in bytes.
-    pub log_bytes_max: u64,
+    /// What runs in this process.
+    pub roles: Roles,
+    /// The pool of its router, and where its gateway sends what no router of its own runs.
+    pub pool: PoolName,
+    /// Over what the roles meet.
+    pub bus: Bus,
+    /// Where the books are.
+    pub store: Store,
+    /// How long to wait for what cannot be decided without the bus, in seconds.
+    pub admit_wait_seconds: u64,
+    /// Age from which a view of the catalogue is not served from any more, in seconds.
+    pub stale_seconds_max: u64,
     /// Most attempts of one request.
     pub attempts_max: u32,
     /// Allowed cross-origin origins.
@@ -102,10 +117,31 @@ pub struct Config {
     pub log_format: LogFormat,
     /// How much is logged.
     pub log_level: String,
+    /// Why no node may run on this configuration, though commands may use it.
+    unservable: Option<Problem>,
     /// What is odd but does not stop the node.
     pub warnings: Vec<Problem>,
     /// The environment, for files that refer to it.
     pub environment: Environment,
+}
+
+impl Config {
+    /// Refuses what is understood and must not run as a node.
+    pub fn servable(&self) -> Result<(), Error> {
+        self.unservable
+            .clone()
+            .map_or(Ok(()), |problem| Err(Error::Refused(problem)))
+    }
+
+    /// How to open the spool of a directory.
+    pub fn spool(&self, dir: &Path) -> bus::spool::Options {
+        bus::spool::Options {
+            dir: dir.to_owned(),
+            cluster: self.cluster.clone(),
+            bytes_max: self.spool_bytes_max,
+            durability: self.durability,
+        }
+    }
 }
 
 /// How log lines look.
@@ -181,8 +217,8 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn resolve(&self) -> Result<Config, Error> {
         let settings = self.settings;
-        self.refuse_what_is_not_offered()?;
         self.check_limits()?;
+        let parts = self.parts()?;
         let data_dir = self.data_dir();
         let models_path = self.path(
             "MODELS_CONFIG_PATH",
@@ -193,7 +229,8 @@ impl Resolver<'_> {
             && self.environment.get("WAYBILL_CONFIG").is_none()
             && models_path.is_none();
         let (keys, mut warnings) = keys::from_settings(settings, self.document)?;
-        warnings.extend(idle::problems(settings, self.document));
+        warnings.extend(idle::problems(settings, self.document, parts.bus.is_shared()));
+        warnings.extend(parts.warnings);
         Ok(Config {
             listen: self
                 .address("listen", self.flags.listen.as_ref(), settings.listen.as_ref())?
@@ -213,11 +250,8 @@ impl Resolver<'_> {
             spool_dir: self.spool_dir(&data_dir),
             spool_bytes_max: self.spool_bytes_max()?,
             durability: self.durability()?,
-            log_bytes_max: settings
-                .bus
-                .as_ref()
-                .and_then(|bus| bus.log_bytes_max)
-                .unwrap_or(LOG_BYTES_MAX),
+            admit_wait_seconds: settings.admit_wait_seconds.unwrap_or(ADMIT_WAIT_SECONDS),
+            stale_seconds_max: settings.auth.stale_seconds_max.unwrap_or(STALE_SECONDS_MAX),
             attempts_max: self.attempts_max()?,
             cors_origins: settings.cors.origins.clone(),
             public_routing: settings.public_routing.unwrap_or(false),
@@ -231,7 +265,12 @@ impl Resolver<'_> {
                 settings.routing_path.as_deref(),
             ),
             demo: settings.demo.unwrap_or(first_run),
-            discover: settings.discover.unwrap_or(first_run),
+            discover: settings.discover.unwrap_or(first_run && !parts.bus.is_shared()),
+            unservable: parts.unservable,
+            roles: parts.roles,
+            pool: parts.pool,
+            bus: parts.bus,
+            store: parts.store,
             drain_seconds: settings.drain_seconds.unwrap_or(30),
             client_stall_seconds: settings.client_stall_seconds.unwrap_or(60).max(1),
             keepalive_seconds: settings.keepalive_seconds.unwrap_or(15).max(1),
@@ -303,24 +342,28 @@ impl Resolver<'_> {
     }
 
     /// A problem with a value at its place: the flag if it was given, else the variable if it is set, else the key.
-    fn given(
+    fn given(&self, place: (&str, Option<&str>, &str), message: String, remedy: &str) -> Error {
+        Error::Wrong(self.told(place, message, remedy))
+    }
+
+    fn told(
         &self,
         (path, flag, variable): (&str, Option<&str>, &str),
         message: String,
         remedy: &str,
-    ) -> Error {
+    ) -> Problem {
         let (file, path) = match flag {
             Some(flag) => ("command line", flag),
             None if self.environment.get(variable).is_some() => ("environment", variable),
-            None => return self.document.problem(path, message, remedy).into(),
+            None => return self.document.problem(path, message, remedy),
         };
-        Error::Wrong(Problem {
+        Problem {
             file: file.to_owned(),
             line: 0,
             path: path.to_owned(),
             message,
             remedy: remedy.to_owned(),
-        })
+        }
     }
 
     fn spool_dir(&self, data_dir: &Path) -> PathBuf {
@@ -364,70 +407,6 @@ impl Resolver<'_> {
             let named = flag.map(|_| format!("--{}", path.replace('_', "-")));
             self.given((path, named.as_deref(), &variable), message, remedy)
         })
-    }
-
-    fn refuse_what_is_not_offered(&self) -> Result<(), Error> {
-        let refuse = |path: &str, message: &str, remedy: &str| {
-            Err(Error::Refused(self.document.problem(path, message, remedy)))
-        };
-        let nats = self.pick(self.flags.nats_url.as_ref(), "NATS_URL", None);
-        let kind = self
-            .settings
-            .bus
-            .as_ref()
-            .and_then(|bus| bus.kind.as_deref())
-            .unwrap_or("embedded");
-        if nats.is_some() || kind != "embedded" {
-            return refuse(
-                "bus.kind",
-                "this version carries events on its embedded bus only",
-                "remove NATS_URL, or write bus: { kind: embedded }",
-            );
-        }
-        let postgres = self.pick(self.flags.database_url.as_ref(), "DATABASE_URL", None);
-        let kind = self
-            .settings
-            .store
-            .as_ref()
-            .and_then(|store| store.kind.as_deref())
-            .unwrap_or("sqlite");
-        if postgres.is_some() || kind != "sqlite" {
-            return refuse(
-                "store.kind",
-                "this version keeps its books in SQLite only",
-                "remove DATABASE_URL, or write store: { kind: sqlite }",
-            );
-        }
-        let roles = self.pick(self.flags.roles.as_ref(), "WAYBILL_ROLES", None);
-        let roles = roles
-            .map(|text| text.split(',').map(|role| role.trim().to_owned()).collect())
-            .or_else(|| self.settings.roles.clone());
-        self.check_roles(&roles.unwrap_or_default())
-    }
-
-    fn check_roles(&self, roles: &[String]) -> Result<(), Error> {
-        const ALL: [&str; 4] = ["gateway", "router", "health", "ledger"];
-        if let Some(unknown) = roles
-            .iter()
-            .find(|role| *role != "all" && !ALL.contains(&role.as_str()))
-        {
-            let message = format!("\"{unknown}\" is not a role");
-            let remedy = "use all, or a list of gateway, router, health, ledger";
-            let flag = self.flags.roles.as_ref().map(|_| "--roles");
-            return Err(self.given(("roles", flag, "WAYBILL_ROLES"), message, remedy));
-        }
-        let complete = roles.is_empty()
-            || roles.iter().any(|role| role == "all")
-            || ALL.iter().all(|role| roles.iter().any(|named| named == role));
-        if complete {
-            return Ok(());
-        }
-        let message = "an embedded bus cannot join two processes, so one process must run every role";
-        Err(Error::Refused(self.document.problem(
-            "roles",
-            message,
-            "run all roles in this process",
-        )))
     }
 
     fn check_limits(&self) -> Result<(), Error> {

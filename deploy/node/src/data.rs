@@ -46,10 +46,14 @@ impl DataDirectory {
             .open(path.join("lock"))
             .map_err(unusable)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self {
-                path: path.to_owned(),
-                _lock: file,
-            }),
+            Ok(()) => {
+                // Where an earlier process listened is nobody's address any more.
+                let _ = std::fs::remove_file(path.join("address"));
+                Ok(Self {
+                    path: path.to_owned(),
+                    _lock: file,
+                })
+            }
             Err(std::fs::TryLockError::WouldBlock) => Err(Error::Held {
                 path: path.to_owned(),
             }),

@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bus::Expected;
 use bus::clock::{Clock as _, SystemClock};
 use bus::embedded::Embedded;
 use bus::mint::Mint;
+use bus::{Expected, Kv};
 use bytes::Bytes;
 use reqwest::Method;
 use schemas::catalog::{self, Key, Origin};
 use schemas::id::{DEFAULT_TENANT, ModelName, TenantId, UserId};
+use schemas::secret::Secret;
 use schemas::subject;
 use schemas::time::Timestamp;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use crate::command_line::{Flags, KeyAction};
 use crate::config::Config;
 use crate::data::{self, DataDirectory};
 use crate::management::RunningNode;
-use crate::{keys, secrets, seed};
+use crate::{agreement, joining, keys, secrets, seed};
 
 /// Carries out an action and returns what to print.
 pub async fn run(
@@ -33,11 +34,58 @@ pub async fn run(
         }
     };
     let config = load(&flags)?;
+    if config.bus.is_shared() {
+        return in_cluster(action, &config, &flags).await;
+    }
     match DataDirectory::hold(&config.data_dir) {
-        Ok(directory) => offline(action, &config, &directory).await,
+        Ok(directory) => {
+            let path = directory.path().join("bus");
+            let clock = Arc::new(SystemClock::new());
+            let kv = Embedded::open(&path, bus::embedded::Options::default(), clock)?;
+            offline(action, &config, (&*kv, Some(&directory))).await
+        }
         Err(data::Error::Held { .. }) => online(action, &RunningNode::find(&config, &flags)?).await,
         Err(error) => Err(error.into()),
     }
+}
+
+/// Through a node that runs here and can be asked, else over the bus.
+async fn in_cluster(action: KeyAction, config: &Config, flags: &Flags) -> anyhow::Result<String> {
+    let runs = config.data_dir.exists()
+        && matches!(
+            DataDirectory::hold(&config.data_dir),
+            Err(data::Error::Held { .. })
+        );
+    if let Some(node) = runs.then(|| RunningNode::find(config, flags).ok()).flatten() {
+        return online(action, &node).await;
+    }
+    let carrier = joining::connect(config).await?;
+    let told = offline(action, config, (&*carrier.kv(), None)).await;
+    carrier.close().await;
+    told
+}
+
+/// The secret that keys are known by: generated beside an embedded node's data, the cluster's own in a cluster.
+async fn secret(
+    config: &Config,
+    mint: &Mint,
+    (kv, directory): (&dyn Kv, Option<&DataDirectory>),
+) -> anyhow::Result<Secret<Vec<u8>>> {
+    if let Some(directory) = directory {
+        return Ok(secrets::api_key_secret(
+            directory.path(),
+            config.api_key_secret.as_ref(),
+            mint,
+        )?);
+    }
+    let text = "a key is known by the cluster's API_KEY_SECRET; set it as the gateways have it";
+    let given = config
+        .api_key_secret
+        .as_ref()
+        .ok_or_else(|| UsageError(text.to_owned()))?;
+    let secret = Secret::new(given.reveal().clone().into_bytes());
+    agreement::check_secret(kv, &secret).await?;
+    Ok(secret)
 }
 
 async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String> {
@@ -102,35 +150,36 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
     }
 }
 
-async fn offline(action: KeyAction, config: &Config, directory: &DataDirectory) -> anyhow::Result<String> {
-    let path = directory.path().join("bus");
-    let clock = Arc::new(SystemClock::new());
-    let kv = Embedded::open(&path, bus::embedded::Options::default(), clock.clone())?;
+async fn offline(
+    action: KeyAction,
+    config: &Config,
+    (kv, directory): (&dyn Kv, Option<&DataDirectory>),
+) -> anyhow::Result<String> {
     match action {
         KeyAction::Create { .. } => {
             let mint = Mint::new()?;
-            let secret = secrets::api_key_secret(directory.path(), config.api_key_secret.as_ref(), &mint)?;
+            let secret = secret(config, &mint, (kv, directory)).await?;
             let grant = grant(action)?;
-            check_tenant(&*kv, config, &grant.tenant).await?;
+            check_tenant(kv, config, &grant.tenant).await?;
             let key = gateway::key::mint_member(&mint);
-            let record = gateway::key::record(&mint, &key, grant, Origin::Runtime, clock.now());
+            let record = gateway::key::record(&mint, &key, grant, Origin::Runtime, SystemClock::new().now());
             let place = catalog::key_key(&gateway::caller::digest(secret.reveal(), &key));
-            write(&*kv, &place, &record, Expected::Absent).await?;
+            write(kv, &place, &record, Expected::Absent).await?;
             Ok(created(record.id.as_str(), &key))
         }
         KeyAction::List { .. } => {
-            let keys = stored(&*kv).await?;
+            let keys = stored(kv).await?;
             Ok(keys.iter().map(|(_, _, key)| listed(key)).collect())
         }
         KeyAction::Revoke { named, .. } => {
-            let mut found = stored(&*kv).await?;
+            let mut found = stored(kv).await?;
             found.retain(|(_, _, key)| key.id.as_str() == named || *key.name == *named);
             let [(place, revision, key)] = found.as_mut_slice() else {
                 return Err(ambiguous(&named, found.len()).into());
             };
             key.revoked = true;
             key.origin = Origin::Runtime;
-            write(&*kv, place, key, Expected::Revision(*revision)).await?;
+            write(kv, place, key, Expected::Revision(*revision)).await?;
             Ok(format!("revoked {}\n", key.id))
         }
     }
@@ -174,7 +223,7 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
 }
 
 /// Refuses a tenant that neither the catalogue nor the configuration knows: its key would never serve.
-async fn check_tenant(kv: &dyn bus::Kv, config: &Config, tenant: &TenantId) -> anyhow::Result<()> {
+async fn check_tenant(kv: &dyn Kv, config: &Config, tenant: &TenantId) -> anyhow::Result<()> {
     let configured = tenant.as_str() == DEFAULT_TENANT || config.tenants.contains(tenant);
     if configured
         || seed::current(kv)
@@ -194,13 +243,13 @@ fn listed(key: &Key) -> String {
     format!("{}\t{}\t{}\t{role}\t{state}\n", key.id, key.name, key.tenant)
 }
 
-async fn write(kv: &dyn bus::Kv, place: &str, key: &Key, expected: Expected) -> anyhow::Result<()> {
+async fn write(kv: &dyn Kv, place: &str, key: &Key, expected: Expected) -> anyhow::Result<()> {
     let value = Bytes::from(serde_json::to_vec(key)?);
     kv.put(subject::CATALOG_BUCKET, place, value, expected).await?;
     Ok(())
 }
 
-async fn stored(kv: &dyn bus::Kv) -> anyhow::Result<Vec<(String, u64, Key)>> {
+async fn stored(kv: &dyn Kv) -> anyhow::Result<Vec<(String, u64, Key)>> {
     let mut keys = Vec::new();
     for (place, entry) in seed::current(kv).await? {
         if let (true, Some(value)) = (place.starts_with(subject::catalog::KEY), entry.value) {

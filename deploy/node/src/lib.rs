@@ -1,22 +1,32 @@
 //! The composition root: configuration, adapters, and which roles run in this process. No business rules.
 
+pub mod adapters;
+pub mod agreement;
 pub mod catalog_files;
 pub mod check;
 pub mod command_line;
 pub mod config;
+pub mod control;
 pub mod data;
 pub mod discover;
+pub mod drain;
 pub mod environment;
+pub mod exit;
+mod joining;
 pub mod key_command;
 pub mod keys;
 pub mod management;
+pub mod migrate;
 pub mod models;
+pub mod node_command;
 mod numbering;
+pub mod patience;
 pub mod replay;
 pub mod secrets;
 pub mod seed;
 pub mod serve;
 pub mod settings;
+pub mod status;
 pub mod supervisor;
 pub mod telemetry;
 pub mod yaml;

@@ -3,24 +3,17 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use node::command_line::{Command, CommandLine, Flags};
 use node::config::{self, Config};
 use node::environment::Environment;
-use node::{check, data, key_command, replay, serve, telemetry};
+use node::exit;
+use node::{check, drain, key_command, migrate, node_command, replay, serve, telemetry};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Bad usage or configuration.
-const USAGE: u8 = 64;
-/// A needed service is not there.
-const UNAVAILABLE: u8 = 69;
-/// A failure of ours.
-const INTERNAL: u8 = 70;
-/// Understood and refused.
-const REFUSED: u8 = 78;
 
 fn main() -> ExitCode {
     let command_line = match CommandLine::try_parse() {
@@ -29,7 +22,7 @@ fn main() -> ExitCode {
             // Help goes to stdout with 0, mistakes to stderr; a closed pipe changes nothing.
             let _ = error.print();
             return if error.use_stderr() {
-                ExitCode::from(USAGE)
+                ExitCode::from(exit::USAGE)
             } else {
                 ExitCode::SUCCESS
             };
@@ -39,7 +32,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr().lock(), "waybill: {error:#}");
-            ExitCode::from(code(&error))
+            ExitCode::from(exit::code(&error))
         }
     }
 }
@@ -49,14 +42,40 @@ fn run(command: Command) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match command {
         Command::Version => print(&format!("waybill {}\n", env!("CARGO_PKG_VERSION"))),
-        Command::CheckConfig(flags) => print(&check::report(&load(&flags)?)?),
+        Command::CheckConfig(flags) => {
+            let config = load(&flags)?;
+            config.servable()?;
+            print(&check::report(&config)?)
+        }
         Command::Serve(flags) => {
             let config = load(&flags)?;
+            config.servable()?;
             telemetry::start(&config);
             runtime()?.block_on(serve::run(config))
         }
-        Command::Replay { rebuild, flags } => {
-            print(&runtime()?.block_on(replay::run(rebuild, &load(&flags)?, &flags))?)
+        Command::Migrate(flags) => print(&runtime()?.block_on(migrate::run(&load(&flags)?))?),
+        Command::Drain { wait_seconds, flags } => {
+            let config = load(&flags)?;
+            telemetry::start(&config);
+            print(&runtime()?.block_on(drain::run(&config, Duration::from_secs(wait_seconds)))?)
+        }
+        Command::Node { action } => print(&runtime()?.block_on(node_command::run(action, load))?),
+        Command::Replay {
+            rebuild,
+            spool,
+            wait_seconds,
+            flags,
+        } => {
+            let config = load(&flags)?;
+            let told = match spool {
+                Some(dir) => {
+                    telemetry::start(&config);
+                    let wait = Duration::from_secs(wait_seconds);
+                    runtime()?.block_on(drain::replay(&config, &dir, wait))?
+                }
+                None => runtime()?.block_on(replay::run(rebuild, &config, &flags))?,
+            };
+            print(&told)
         }
         Command::Keys { action } => print(&runtime()?.block_on(key_command::run(action, load))?),
     }
@@ -75,34 +94,4 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 fn print(text: &str) -> anyhow::Result<()> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
-}
-
-/// The exit code of a failure.
-fn code(error: &anyhow::Error) -> u8 {
-    for cause in error.chain() {
-        if let Some(error) = cause.downcast_ref::<config::Error>() {
-            return if matches!(error, config::Error::Refused(_)) {
-                REFUSED
-            } else {
-                USAGE
-            };
-        }
-        if cause.is::<node::yaml::Problem>() || cause.is::<node::UsageError>() {
-            return USAGE;
-        }
-        if let Some(error) = cause.downcast_ref::<node::management::Error>() {
-            return if error.is_usage() { USAGE } else { UNAVAILABLE };
-        }
-        if let Some(error) = cause.downcast_ref::<gateway::Error>() {
-            return if matches!(error, gateway::Error::Listen { .. }) {
-                UNAVAILABLE
-            } else {
-                USAGE
-            };
-        }
-        if cause.is::<data::Error>() {
-            return UNAVAILABLE;
-        }
-    }
-    INTERNAL
 }

@@ -9,9 +9,22 @@ use ledger::store::Store;
 use schemas::subject::MARK_BUCKET;
 use tracing::warn;
 
+use crate::patience::{self, START_WAIT};
+
+/// In a cluster, whose ledgers alone write marks: goes on behind what the ledger has of this spool, so that a spool
+/// that was put back from a copy gives no number away twice.
+pub(crate) async fn begin(spool: &Spool, kv: &dyn Kv) -> anyhow::Result<()> {
+    let entry = patience::until("the mark of the spool cannot be read", START_WAIT, || {
+        kv.get(MARK_BUCKET, spool.id().as_str())
+    });
+    let entry = entry.await.context("cannot read the mark of the spool")?;
+    spool.begin_after(entry.and_then(|entry| number(&entry)).unwrap_or(0))?;
+    Ok(())
+}
+
 /// Sees to it that no number is given away twice, and that books made anew do not wait for events that the spool has
 /// forgotten: it would never be trimmed again.
-pub(crate) async fn agree(spool: &Spool, kv: &dyn Kv, store: &dyn Store) -> anyhow::Result<()> {
+pub(crate) async fn agree(spool: &Spool, kv: &dyn Kv, store: Option<&dyn Store>) -> anyhow::Result<()> {
     let forgotten = spool.marked();
     let marked = marked(spool, kv).await.unwrap_or(0);
     if marked < forgotten {
@@ -20,7 +33,11 @@ pub(crate) async fn agree(spool: &Spool, kv: &dyn Kv, store: &dyn Store) -> anyh
             .await
             .context("cannot write the mark of the spool")?;
     }
-    spool.begin_after(held(spool, store).await.max(marked))?;
+    let held = match store {
+        Some(store) => held(spool, store).await,
+        None => 0,
+    };
+    spool.begin_after(held.max(marked))?;
     Ok(())
 }
 
@@ -40,6 +57,10 @@ async fn held(spool: &Spool, store: &dyn Store) -> u64 {
 
 /// The mark in the bucket.
 async fn marked(spool: &Spool, kv: &dyn Kv) -> Option<u64> {
-    let entry = kv.get(MARK_BUCKET, spool.id().as_str()).await.ok()??;
+    number(&kv.get(MARK_BUCKET, spool.id().as_str()).await.ok()??)
+}
+
+/// A mark is a number in decimal.
+fn number(entry: &bus::Entry) -> Option<u64> {
     std::str::from_utf8(entry.value.as_deref()?).ok()?.parse().ok()
 }

@@ -3,12 +3,19 @@
 //! run time are left alone, and so is a key of a file that was revoked at run time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bus::{BusError, Change, Entry, Expected, Kv};
 use bytes::Bytes;
 use schemas::subject::{CATALOG_BUCKET, catalog};
 use serde_json::Value;
+use tokio::time::timeout;
 use tracing::warn;
+
+use crate::patience::Passing;
+
+/// How long the bucket may take to tell what is in it.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// A record could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +26,12 @@ pub enum Error {
     /// A record cannot be turned into JSON.
     #[error("a catalogue record cannot be written as JSON")]
     Record(#[from] serde_json::Error),
+}
+
+impl Passing for Error {
+    fn passes(&self) -> bool {
+        matches!(self, Self::Bus(problem) if problem.passes())
+    }
 }
 
 /// Records by their key in the bucket.
@@ -32,16 +45,24 @@ pub fn record<T: serde::Serialize>(records: &mut Records, key: String, value: &T
 
 /// Everything in the bucket now.
 pub async fn current(kv: &dyn Kv) -> Result<BTreeMap<String, Entry>, Error> {
+    let told = timeout(READ_WITHIN, entries(kv)).await;
+    Ok(told.unwrap_or(Err(BusError::Timeout))?)
+}
+
+async fn entries(kv: &dyn Kv) -> Result<BTreeMap<String, Entry>, BusError> {
     let mut changes = kv.watch(CATALOG_BUCKET).await?;
     let mut entries = BTreeMap::new();
     while let Some(change) = changes.recv().await {
         match change {
             Change::Entry(entry) => entries.insert(entry.key.clone(), entry),
-            Change::Current => break,
+            Change::Current => {
+                entries.retain(|_, entry| entry.value.is_some());
+                return Ok(entries);
+            }
         };
     }
-    entries.retain(|_, entry| entry.value.is_some());
-    Ok(entries)
+    // Half of a bucket would look as if the rest had been deleted.
+    Err(BusError::Timeout)
 }
 
 /// What a change of the bucket is to be.
@@ -52,6 +73,7 @@ enum Step {
 }
 
 /// Makes the bucket say what the files say. `complete` prefixes lose records of files that are no longer there.
+/// [`BusError::Conflict`] when another node wrote in between: to be tried again, which then finds less to do.
 pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<(), Error> {
     let present = current(kv).await?;
     for step in steps(records, &present, complete) {

@@ -101,10 +101,22 @@ pub struct BusSettings {
     /// Credentials file.
     pub creds: Option<String>,
     /// TLS files.
-    pub tls: Option<BTreeMap<String, String>>,
-    /// Largest embedded log, in bytes.
+    pub tls: Option<TlsSettings>,
+    /// Largest log of events, in bytes.
     #[serde(deserialize_with = "number")]
     pub log_bytes_max: Option<u64>,
+}
+
+/// TLS towards the servers of the bus.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSettings {
+    /// Certificates that are trusted, a PEM file.
+    pub ca: Option<String>,
+    /// This node's certificate, a PEM file.
+    pub cert: Option<String>,
+    /// Its key, a PEM file.
+    pub key: Option<String>,
 }
 
 /// The store.
@@ -115,6 +127,9 @@ pub struct StoreSettings {
     pub kind: Option<String>,
     /// Address of the server.
     pub url: Option<String>,
+    /// Bring the tables up to date at the start of a ledger.
+    #[serde(deserialize_with = "switch")]
+    pub migrate: Option<bool>,
 }
 
 /// The spool.

@@ -8,6 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 #[derive(Default)]
 pub struct Supervisor {
     tasks: JoinSet<(&'static str, anyhow::Result<()>)>,
+    names: Vec<&'static str>,
 }
 
 impl Supervisor {
@@ -17,6 +18,7 @@ impl Supervisor {
         name: &'static str,
         task: impl Future<Output = Result<(), E>> + Send + 'static,
     ) {
+        self.names.push(name);
         self.tasks
             .spawn(async move { (name, task.await.map_err(Into::into)) });
     }
@@ -41,6 +43,7 @@ impl Supervisor {
             let _ = done.send(result);
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        self.names.push(name);
         self.tasks.spawn(async move {
             let result = ended
                 .await
@@ -55,16 +58,23 @@ impl Supervisor {
         Some(named(self.tasks.join_next().await?))
     }
 
-    /// Waits until the role `name` ended; the first failure of any role on the way is returned.
-    pub async fn wait_for(&mut self, name: &str) -> anyhow::Result<()> {
+    /// True when a role of this name was started.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(&name)
+    }
+
+    /// Waits until the roles `left` ended, and takes each out when it does; the first failure of any role on the way
+    /// is returned.
+    pub async fn wait_for(&mut self, left: &mut Vec<&str>) -> anyhow::Result<()> {
         let mut outcome = Ok(());
-        while let Some((ended, result)) = self.ended().await {
+        while !left.is_empty() {
+            let Some((ended, result)) = self.ended().await else {
+                break;
+            };
             if let (Ok(()), Err(error)) = (&outcome, result) {
                 outcome = Err(error.context(format!("{ended} failed")));
             }
-            if ended == name {
-                break;
-            }
+            left.retain(|name| *name != ended);
         }
         outcome
     }
@@ -88,7 +98,10 @@ mod tests {
             .spawn_thread("bad", || async { Err::<(), _>(anyhow::anyhow!("no disk")) })
             .expect("thread");
 
-        let result = supervisor.wait_for("bad").await;
+        let mut left = vec!["bad", "good"];
+        let result = supervisor.wait_for(&mut left).await;
+
+        assert!(left.is_empty() && supervisor.has("good") && !supervisor.has("other"));
 
         assert_eq!(
             format!("{:#}", result.expect_err("failed")),

@@ -1,30 +1,29 @@
 //! Settings that load and do nothing in this version: each that is set to something is named, so that nobody
 //! relies on it.
 
+use super::{ADMIT_WAIT_SECONDS, STALE_SECONDS_MAX};
 use crate::settings::Settings;
 use crate::yaml::{Document, Problem};
 
-/// The default of `admit_wait_seconds`: who writes it down asks for nothing.
-const ADMIT_WAIT_SECONDS: u64 = 8;
-/// The default of `auth.stale_seconds_max`, likewise.
-const STALE_SECONDS_MAX: u64 = 300;
-
-/// What is set without effect.
-pub(super) fn problems(settings: &Settings, document: &Document) -> Vec<Problem> {
+/// What is set without effect. With a `shared` bus the settings of a cluster have theirs; who writes down a default
+/// asks for nothing.
+pub(super) fn problems(settings: &Settings, document: &Document, shared: bool) -> Vec<Problem> {
     let bus = settings.bus.as_ref();
     let set = [
         (
             "auth.stale_seconds_max",
-            settings
-                .auth
-                .stale_seconds_max
-                .is_some_and(|seconds| seconds != STALE_SECONDS_MAX),
+            !shared
+                && settings
+                    .auth
+                    .stale_seconds_max
+                    .is_some_and(|seconds| seconds != STALE_SECONDS_MAX),
         ),
         (
             "admit_wait_seconds",
-            settings
-                .admit_wait_seconds
-                .is_some_and(|seconds| seconds != ADMIT_WAIT_SECONDS),
+            !shared
+                && settings
+                    .admit_wait_seconds
+                    .is_some_and(|seconds| seconds != ADMIT_WAIT_SECONDS),
         ),
         ("trusted_proxies", !settings.trusted_proxies.is_empty()),
         ("egress.allow", !settings.egress.allow.is_empty()),
@@ -35,16 +34,15 @@ pub(super) fn problems(settings: &Settings, document: &Document) -> Vec<Problem>
         ("alerts_path", settings.alerts_path.is_some()),
         (
             "pool",
-            settings.pool.as_deref().is_some_and(|pool| pool != "default"),
+            !shared && settings.pool.as_deref().is_some_and(|pool| pool != "default"),
         ),
-        ("bus.url", bus.is_some_and(|bus| bus.url.is_some())),
-        ("bus.replicas", bus.is_some_and(|bus| bus.replicas.is_some())),
-        ("bus.creds", bus.is_some_and(|bus| bus.creds.is_some())),
-        ("bus.tls", bus.is_some_and(|bus| bus.tls.is_some())),
+        ("bus.url", !shared && bus.is_some_and(|bus| bus.url.is_some())),
         (
-            "store.url",
-            settings.store.as_ref().is_some_and(|store| store.url.is_some()),
+            "bus.replicas",
+            !shared && bus.is_some_and(|bus| bus.replicas.is_some()),
         ),
+        ("bus.creds", !shared && bus.is_some_and(|bus| bus.creds.is_some())),
+        ("bus.tls", !shared && bus.is_some_and(|bus| bus.tls.is_some())),
     ];
     let tell = |path: &str| {
         document.problem(
@@ -69,7 +67,7 @@ mod tests {
     fn places(text: &str) -> Vec<(String, u64)> {
         let document = Document::parse("waybill.yaml", text, &Environment::default()).expect("parse");
         let settings: Settings = document.read().expect("read");
-        let problems = problems(&settings, &document);
+        let problems = problems(&settings, &document, false);
         problems
             .into_iter()
             .map(|problem| (problem.path, problem.line))

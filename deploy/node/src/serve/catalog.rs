@@ -1,0 +1,262 @@
+//! What a node says about the catalogue at its start: records of its files, and the first key of an empty one.
+//!
+//! In a cluster each role seeds what it can know: gateways have the secret that keys are known by, routers have the
+//! credentials without which a leg of models.yaml is left out. A node whose files say nothing about a kind of record
+//! leaves the others' records of that kind alone.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bus::follow::CatalogView;
+use bus::{Expected, Kv};
+use bytes::Bytes;
+use schemas::catalog::{self, Origin, Role};
+use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::node::NodeRole;
+use schemas::subject;
+use tracing::{info, warn};
+
+use super::{Adapters, FINISH_WAIT};
+use crate::catalog_files::{self, Seeds};
+use crate::config::Config;
+use crate::models::Compiled;
+use crate::patience::{self, START_WAIT};
+use crate::seed::Records;
+use crate::{agreement, discover, seed};
+
+/// How often is looked whether the first key is in force.
+const KEY_POLL: Duration = Duration::from_millis(1);
+
+/// What a node may write into the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rights {
+    callers: bool,
+    models: bool,
+}
+
+impl Rights {
+    fn of(config: &Config) -> Self {
+        let shared = config.bus.is_shared();
+        let has = |role| !shared || config.roles.has(role);
+        Self {
+            callers: has(NodeRole::Gateway),
+            models: has(NodeRole::Router),
+        }
+    }
+
+    /// Prefixes of which this node's files are the whole truth.
+    fn complete(self, config: &Config) -> Vec<&'static str> {
+        let alone = !config.bus.is_shared();
+        let kinds = [
+            (subject::catalog::MODEL, self.models, config.models_path.is_some()),
+            (
+                subject::catalog::ENDPOINT,
+                self.models,
+                config.models_path.is_some(),
+            ),
+            (subject::catalog::KEY, self.callers, !config.keys.is_empty()),
+            (subject::catalog::TENANT, self.callers, !config.tenants.is_empty()),
+        ];
+        let mine = kinds.iter().filter(|(_, may, says)| *may && (alone || *says));
+        mine.map(|(prefix, ..)| *prefix).collect()
+    }
+}
+
+/// Writes what files, discovery and the demo say into the catalogue; returns the book of credentials.
+pub(super) async fn seed(
+    config: &Config,
+    adapters: &Adapters,
+) -> anyhow::Result<Arc<router_worker::Credentials>> {
+    let rights = Rights::of(config);
+    let kv = adapters.carrier.kv();
+    if config.bus.is_shared() && config.roles.read_catalog() {
+        join_cluster(config, adapters, &*kv).await?;
+    }
+    let compiled = compile(config, adapters, rights).await?;
+    for problem in config
+        .warnings
+        .iter()
+        .chain(&compiled.problems)
+        .chain(&catalog_files::not_honoured(config))
+    {
+        warn!("{problem}");
+    }
+    let mut records = Records::new();
+    if rights.callers {
+        let seeds = Seeds {
+            config,
+            api_key_secret: &adapters.api_key_secret,
+            mint: &adapters.mint,
+            now: adapters.clock.now(),
+        };
+        records.extend(seeds.callers()?);
+    } else if !config.keys.is_empty() {
+        warn!("the keys of waybill.yaml are left to nodes with the role gateway");
+    }
+    if rights.models {
+        records.extend(catalog_files::served(&compiled)?);
+        info!(
+            models = compiled.models.len(),
+            endpoints = compiled.endpoints.len(),
+            "the catalogue is in force"
+        );
+    } else if config.models_path.is_some() {
+        warn!("models.yaml is left to nodes with the role router");
+    }
+    if !records.is_empty() {
+        let complete = rights.complete(config);
+        patience::until("the catalogue cannot be written", START_WAIT, || {
+            seed::apply(&*kv, records.clone(), &complete)
+        })
+        .await?;
+    }
+    Ok(Arc::new(router_worker::Credentials::new(compiled.credentials)))
+}
+
+async fn join_cluster(config: &Config, adapters: &Adapters, kv: &dyn Kv) -> anyhow::Result<()> {
+    let own = agreement::Own {
+        cluster: &config.cluster,
+        billing_tz: config.billing_tz.name(),
+        secret: config
+            .roles
+            .has(NodeRole::Gateway)
+            .then_some(&adapters.api_key_secret),
+    };
+    Ok(patience::until("the catalogue cannot be read", START_WAIT, || {
+        agreement::join(kv, &own)
+    })
+    .await?)
+}
+
+async fn compile(config: &Config, adapters: &Adapters, rights: Rights) -> anyhow::Result<Compiled> {
+    if !rights.models {
+        return Ok(Compiled::default());
+    }
+    let now = adapters.clock.now();
+    let mut compiled = catalog_files::compile(config, now)?;
+    if config.discover {
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .context("cannot make an HTTP client")?;
+        compiled.extend(discover::engines(&client, now).await);
+        compiled.extend(discover::providers(&client, &config.environment, now).await);
+    }
+    Ok(compiled)
+}
+
+/// Mints an operator key when the catalogue has no key at all, and waits until it is in force. Of a cluster's nodes one
+/// does so, once.
+pub(super) async fn first_key(
+    config: &Config,
+    adapters: &Adapters,
+    view: &CatalogView,
+) -> anyhow::Result<Option<String>> {
+    let kv = adapters.carrier.kv();
+    let present = patience::until("the catalogue cannot be read", START_WAIT, || seed::current(&*kv)).await?;
+    if present.keys().any(|key| key.starts_with(subject::catalog::KEY)) {
+        return Ok(None);
+    }
+    if config.bus.is_shared() {
+        let claim = patience::until("the catalogue cannot be written", START_WAIT, || {
+            agreement::claim_first_key(&*kv)
+        });
+        if !claim.await? {
+            info!("the catalogue has no key; make one with: waybill keys create --name NAME --role operator");
+            return Ok(None);
+        }
+    }
+    let key = gateway::key::mint_member(&adapters.mint);
+    let grant = gateway::key::Grant {
+        name: "first-run".into(),
+        tenant: TenantId::from(DEFAULT_TENANT),
+        user: None,
+        role: Role::Operator,
+        models: None,
+        expires_at: None,
+    };
+    let now = adapters.clock.now();
+    let record = gateway::key::record(&adapters.mint, &key, grant, Origin::Runtime, now);
+    let place = catalog::key_key(&gateway::caller::digest(adapters.api_key_secret.reveal(), &key));
+    let value = Bytes::from(serde_json::to_vec(&record)?);
+    let made = kv
+        .put(subject::CATALOG_BUCKET, &place, value, Expected::Absent)
+        .await?;
+    let in_force = async {
+        while view.peek().revision < made {
+            tokio::time::sleep(KEY_POLL).await;
+        }
+    };
+    tokio::time::timeout(FINISH_WAIT, in_force)
+        .await
+        .context("the operator key did not come into force")?;
+    Ok(Some(key))
+}
+
+/// Shows the first key, once.
+pub(super) fn tell_first_key(key: &str, address: SocketAddr, demo: bool) {
+    let model = if demo { "echo" } else { "MODEL" };
+    let text = format!(
+        "\nThe catalogue had no key, so an operator key was made. It is shown only now:\n\n  {key}\n\nTry it:\n\n  \
+         curl http://{address}/v1/chat/completions \\\n    -H 'Authorization: Bearer {key}' \\\n    \
+         -H 'Content-Type: application/json' \\\n    \
+         -d '{{\"model\": \"{model}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'\n\n"
+    );
+    // A closed stderr must not stop the node: the key can be minted again with `waybill keys create`.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::Flags;
+    use crate::environment::Environment;
+
+    fn config(text: &str, variables: &[(&str, &str)]) -> Config {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("waybill.yaml");
+        std::fs::write(&path, text).expect("write");
+        let flags = Flags {
+            config: Some(path),
+            ..Flags::default()
+        };
+        crate::config::load(&flags, &Environment::from_pairs(variables.iter().copied())).expect("load")
+    }
+
+    #[test]
+    fn alone_a_node_owns_the_whole_catalogue() {
+        let config = config("", &[]);
+
+        assert_eq!(
+            Rights::of(&config).complete(&config),
+            ["model.", "endpoint.", "key.", "tenant."]
+        );
+    }
+
+    #[test]
+    fn in_a_cluster_a_node_owns_what_its_role_knows_and_its_files_name() {
+        let nats = ("NATS_URL", "nats://h");
+        let models = ("MODELS_CONFIG_PATH", "models.yaml");
+        let keys = "keys: [{ name: a, key: sk-0123456789abcdef }]\n";
+
+        let both = config(keys, &[nats, models]);
+        assert_eq!(Rights::of(&both).complete(&both), ["model.", "endpoint.", "key."]);
+        let bare = config("roles: [gateway, router]\n", &[nats]);
+        assert!(Rights::of(&bare).complete(&bare).is_empty());
+        let gateway = config(&format!("roles: [gateway]\n{keys}"), &[nats, models]);
+        assert_eq!(Rights::of(&gateway).complete(&gateway), ["key."]);
+        let router = config(&format!("roles: [router]\n{keys}"), &[nats, models]);
+        assert_eq!(Rights::of(&router).complete(&router), ["model.", "endpoint."]);
+        let ledger = config("roles: [ledger]\n", &[nats, models]);
+        assert_eq!(
+            Rights::of(&ledger),
+            Rights {
+                callers: false,
+                models: false
+            }
+        );
+    }
+}

@@ -1,0 +1,337 @@
+//! How each role of a node starts, and what it is given.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bus::Bus;
+use bus::dispatch::Dispatcher;
+use bus::follow::{self, CatalogView};
+use bus::registry::{self, Nodes};
+use bus::remote;
+use bus::remote::gateway::RemoteDispatcher;
+use bus::remote::intake::Intake;
+use bus::wire::Wire;
+use ledger::store::Store;
+use prometheus_client::registry::Registry;
+use router_worker::{Credentials, Router};
+use schemas::id::NodeId;
+use schemas::node::{BEAT_SECONDS, NodeRecord, NodeRole};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{Adapters, Stages};
+use crate::adapters::Carrier;
+use crate::config::Config;
+use crate::control::Control;
+use crate::patience::START_WAIT;
+use crate::status::{self, Status};
+use crate::supervisor::Supervisor;
+
+/// Most requests of other nodes' gateways that a router runs at once.
+const SESSIONS_MAX: usize = 10_000;
+
+/// How long the database may take to say that it is there.
+const DATABASE_WITHIN: Duration = Duration::from_secs(2);
+
+/// The roles that run, and what they share.
+pub(super) struct Running<'a> {
+    config: &'a Config,
+    pub(super) view: CatalogView,
+    nodes: Nodes,
+    node: NodeId,
+    /// Whether the ledger's database answers, with that role.
+    database: Option<Arc<AtomicBool>>,
+    pub(super) stages: Stages,
+    pub(super) supervisor: Supervisor,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn new(config: &'a Config, adapters: &Adapters) -> Self {
+        Self {
+            config,
+            view: adapters.view(),
+            nodes: Nodes::new(adapters.clock.clone()),
+            node: adapters.node_id(config),
+            database: None,
+            stages: Stages::default(),
+            supervisor: Supervisor::default(),
+        }
+    }
+
+    /// The publisher and the catalogue's view run on the thread `wb-log`.
+    pub(super) async fn start_log(&mut self, adapters: &Adapters) -> anyhow::Result<()> {
+        let ready = CancellationToken::new();
+        let (bus, kv) = (adapters.carrier.bus(), adapters.carrier.kv());
+        let (spool, view, told) = (adapters.spool.clone(), self.view.clone(), ready.clone());
+        let (publisher, end) = (self.stages.publisher.clone(), self.stages.ledger.clone());
+        let follows = self.config.roles.read_catalog();
+        self.supervisor.spawn_thread("wb-log", move || async move {
+            let follow = async {
+                if follows {
+                    follow::run(kv.clone(), view, told, end.clone()).await
+                } else {
+                    Ok(())
+                }
+            };
+            let publish = async {
+                let result = bus::publisher::run(spool, bus, kv.clone(), publisher).await;
+                // Only now may the ledger end: it still reads what was published last.
+                end.cancel();
+                result
+            };
+            tokio::try_join!(follow, publish).map(|((), ())| ())
+        })?;
+        if follows {
+            tokio::time::timeout(START_WAIT, ready.cancelled())
+                .await
+                .context("the catalogue did not become readable")?;
+        }
+        Ok(())
+    }
+
+    /// The ledger runs on a thread of its own; the embedded log forgets what is in the books.
+    pub(super) fn start_ledger(&mut self, adapters: &Adapters) -> anyhow::Result<()> {
+        let Some(store) = &adapters.store else {
+            return Ok(());
+        };
+        let ports = ledger::Ports::new(adapters.carrier.bus(), adapters.carrier.kv(), store.clone());
+        let mut progress = ports.progress();
+        let end = self.stages.ledger.clone();
+        self.supervisor.spawn_thread("ledger", move || {
+            ledger::run(ledger::Config::default(), ports, end)
+        })?;
+        if self.config.bus.is_shared() {
+            let answers = Arc::new(AtomicBool::new(false));
+            self.database = Some(answers.clone());
+            let look = look_at_database(store.clone(), answers, self.stages.ledger.clone());
+            self.supervisor.spawn("database", look);
+        }
+        if let Carrier::Embedded(embedded) = &adapters.carrier {
+            let embedded = embedded.clone();
+            let end = self.stages.ledger.clone();
+            self.supervisor.spawn("release", async move {
+                while let Some(Some(applied)) = end.run_until_cancelled(progress.moved()).await {
+                    embedded.release(applied);
+                }
+                Ok::<(), anyhow::Error>(())
+            });
+        }
+        Ok(())
+    }
+
+    /// The router, when the node has that role; on a shared bus it takes requests of other nodes too.
+    pub(super) fn start_router(
+        &mut self,
+        adapters: &Adapters,
+        credentials: Arc<Credentials>,
+        registry: &mut Registry,
+    ) -> anyhow::Result<Option<Router>> {
+        let config = self.config;
+        if !config.roles.has(NodeRole::Router) {
+            return Ok(None);
+        }
+        let mut settings = router_worker::Config::new(self.node.clone());
+        settings.clocks = config.clocks.clone();
+        settings.circuit = config.circuit;
+        settings.attempts_max = config.attempts_max;
+        let ports = router_worker::Ports {
+            catalog: self.view.clone(),
+            credentials,
+            clock: adapters.clock.clone(),
+            mint: adapters.mint.clone(),
+            spool: adapters.spool.clone(),
+            kv: Some(adapters.carrier.kv()),
+            registry,
+        };
+        let router = Router::new(settings, ports)?;
+        let bus: Arc<dyn Bus> = adapters.carrier.bus();
+        self.supervisor.spawn(
+            "router",
+            router_worker::run(router.clone(), bus, self.stages.publisher.clone()),
+        );
+        if let Carrier::Nats(nats) = &adapters.carrier {
+            let settings = remote::intake::Config {
+                pool: config.pool.clone(),
+                boot: adapters.boot.clone(),
+                sessions_max: SESSIONS_MAX,
+                drain: Duration::from_secs(config.drain_seconds),
+            };
+            let dispatcher: Arc<dyn Dispatcher> = Arc::new(router.clone());
+            let (wire, end) = (nats.wire(), self.stages.intake.clone());
+            self.supervisor.spawn(
+                "intake",
+                Intake::run(settings, wire, dispatcher, self.view.clone(), end),
+            );
+        }
+        Ok(Some(router))
+    }
+
+    pub(super) fn start_health(&mut self) {
+        if self.config.roles.has(NodeRole::Health) {
+            let health = health_worker::run(self.stages.publisher.clone());
+            self.supervisor.spawn("health", health);
+        }
+    }
+
+    /// Binds the gateway: whatever can fail fails here.
+    pub(super) async fn bind_gateway(
+        &mut self,
+        adapters: &Adapters,
+        router: Option<Router>,
+        mut registry: Registry,
+    ) -> anyhow::Result<gateway::Gateway> {
+        let dispatcher: Arc<dyn Dispatcher> = match (router, &adapters.carrier) {
+            (Some(router), _) => Arc::new(router),
+            (None, Carrier::Nats(nats)) => Arc::new(self.start_remote(nats.wire(), adapters)),
+            (None, Carrier::Embedded(_)) => anyhow::bail!("an embedded node runs its own router"),
+        };
+        let metrics = gateway::metrics::Metrics::register(&mut registry);
+        let ports = gateway::Ports {
+            bus: adapters.carrier.bus(),
+            kv: adapters.carrier.kv(),
+            dispatcher,
+            catalog: self.view.clone(),
+            nodes: self.nodes.clone(),
+            spool: adapters.spool.clone(),
+            clock: adapters.clock.clone(),
+            mint: adapters.mint.clone(),
+            registry: Arc::new(registry),
+        };
+        Ok(gateway::bind(self.gateway_config(adapters), ports, metrics).await?)
+    }
+
+    /// Dispatches over the bus to routers of the pool.
+    fn start_remote(&mut self, wire: Arc<dyn Wire>, adapters: &Adapters) -> RemoteDispatcher {
+        let mut settings = remote::gateway::Config::new(self.config.pool.clone());
+        settings.admit_wait = Duration::from_secs(self.config.admit_wait_seconds);
+        let dispatcher = RemoteDispatcher::new(settings, wire, adapters.clock.clone(), &adapters.mint);
+        self.supervisor.spawn(
+            "dispatch",
+            remote::gateway::run(dispatcher.clone(), self.stages.publisher.clone()),
+        );
+        dispatcher
+    }
+
+    fn gateway_config(&self, adapters: &Adapters) -> gateway::Config {
+        let config = self.config;
+        let secret = adapters.api_key_secret.clone();
+        let mut settings = gateway::Config::new(config.listen, self.node.clone(), secret);
+        settings.admin_listen = config.admin_listen;
+        settings.cluster.clone_from(&config.cluster);
+        env!("CARGO_PKG_VERSION").clone_into(&mut settings.version);
+        settings.keepalive_seconds = config.keepalive_seconds;
+        settings.client_stall_seconds = config.client_stall_seconds;
+        settings.drain_seconds = config.drain_seconds;
+        settings.attempts_max = config.attempts_max;
+        settings.admin_token.clone_from(&config.admin_token);
+        settings.public_routing = config.public_routing;
+        settings.stale_seconds_max = config.stale_seconds_max;
+        settings.cors_origins.clone_from(&config.cors_origins);
+        settings.billing_tz = config.billing_tz;
+        settings.auth_failures_max = u32::try_from(config.auth_failures_max)
+            .ok()
+            .filter(|most| *most > 0);
+        settings
+    }
+
+    pub(super) fn start_gateway(&mut self, gateway: gateway::Gateway) {
+        let (end, kill) = (self.stages.intake.clone(), self.stages.kill.clone());
+        self.supervisor.spawn("gateway", gateway::run(gateway, end, kill));
+    }
+
+    /// A node without a gateway tells its health and its figures on `--admin-listen`, if that is given.
+    pub(super) async fn start_status(
+        &mut self,
+        adapters: &Adapters,
+        registry: Registry,
+    ) -> anyhow::Result<Option<SocketAddr>> {
+        let Some(address) = self.config.admin_listen else {
+            info!(roles = %self.config.roles, "no gateway in this node: it listens nowhere");
+            return Ok(None);
+        };
+        let Carrier::Nats(nats) = &adapters.carrier else {
+            anyhow::bail!("an embedded node has a gateway");
+        };
+        let listener = Status::bind(address).await?;
+        let address = listener.address();
+        let subject = status::Subject {
+            node: self.node.to_string(),
+            roles: self.config.roles.clone(),
+            spool: adapters.spool.clone(),
+            connected: nats.connected(),
+            draining: self.stages.intake.clone(),
+        };
+        info!("listening addr={address} role=admin");
+        self.supervisor.spawn(
+            "status",
+            listener.run(subject, registry, self.stages.ledger.clone()),
+        );
+        Ok(None)
+    }
+
+    /// In a cluster, tells the others of this node.
+    pub(super) fn start_registry(&mut self, adapters: &Adapters, address: Option<SocketAddr>) {
+        if !self.config.bus.is_shared() {
+            return;
+        }
+        let telling = telling(self, adapters, address);
+        let run = registry::run(
+            adapters.carrier.kv(),
+            self.nodes.clone(),
+            telling,
+            self.stages.ledger.clone(),
+        );
+        self.supervisor.spawn("registry", run);
+    }
+
+    /// Hears commands; the token is cancelled when one asks the node to drain.
+    pub(super) fn start_control(&mut self, control: Option<Control>) -> CancellationToken {
+        let drain = CancellationToken::new();
+        if let Some(control) = control {
+            let run = control.run(drain.clone(), self.stages.ledger.clone());
+            self.supervisor.spawn("control", run);
+        }
+        drain
+    }
+}
+
+/// Notes whether the database answers, for the node's beats.
+async fn look_at_database(
+    store: Arc<dyn Store>,
+    answers: Arc<AtomicBool>,
+    stop: CancellationToken,
+) -> Result<(), anyhow::Error> {
+    let mut looks = interval(Duration::from_secs(BEAT_SECONDS));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(looks.tick()).await.is_some() {
+        let healthy = tokio::time::timeout(DATABASE_WITHIN, store.healthy()).await;
+        answers.store(healthy.unwrap_or(false), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// What the node says of itself at each beat.
+fn telling(running: &Running<'_>, adapters: &Adapters, address: Option<SocketAddr>) -> registry::Telling {
+    let (view, database) = (running.view.clone(), running.database.clone());
+    let told = NodeRecord {
+        node: running.node.clone(),
+        boot: adapters.boot.clone(),
+        spool: adapters.spool.id().clone(),
+        roles: running.config.roles.list().to_vec(),
+        pool: running.config.pool.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        address,
+        started_at: adapters.clock.now(),
+        catalog_revision: 0,
+        database_connected: None,
+    };
+    Box::new(move || NodeRecord {
+        catalog_revision: view.peek().revision,
+        database_connected: database.as_ref().map(|answers| answers.load(Ordering::Relaxed)),
+        ..told.clone()
+    })
+}
