@@ -5,20 +5,26 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 
-.PHONY: run test check bench gen audit test-engines fmt help
+.PHONY: run test test-cluster chaos-basic check bench gen audit test-engines fmt help
 
 run: ## build and start one node with every role: no configuration needed
 	scripts/setup.sh build
 	$(CARGO) run --release -p node --bin waybill -- serve
 
 test: ## every test; installs what the tests need
-	scripts/setup.sh build sdk
+	scripts/setup.sh build sdk nats postgres
 	$(CARGO) build -p node
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	  $(CARGO) nextest run --workspace --no-fail-fast; \
-	else \
-	  $(CARGO) test --workspace --no-fail-fast; \
-	fi
+	scripts/test.sh --workspace
+
+test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
+	scripts/setup.sh build sdk nats postgres
+	$(CARGO) build -p node
+	WAYBILL_TEST_CLUSTER=1 scripts/test.sh -p system-tests --test system
+
+chaos-basic: ## every part of a cluster killed ten times, and outages as long as promised
+	scripts/setup.sh build nats postgres
+	$(CARGO) build -p node
+	WAYBILL_TEST_KILLS=10 WAYBILL_TEST_OUTAGE_SECONDS=30 scripts/test.sh -p system-tests --test system cluster:: killed
 
 check: ## formatting, lints, documentation, and the project's own rules
 	scripts/setup.sh build

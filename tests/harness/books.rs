@@ -63,9 +63,19 @@ impl Books {
         tables
     }
 
-    /// Executes a statement that must change something.
+    /// Executes a statement that must change rows.
     pub async fn change(&self, statement: &str) {
-        let changed = match self {
+        let changed = self.execute(statement).await;
+        assert!(changed > 0, "{statement} changed nothing");
+    }
+
+    /// Executes a statement that defines something.
+    pub async fn define(&self, statement: &str) {
+        self.execute(statement).await;
+    }
+
+    async fn execute(&self, statement: &str) -> u64 {
+        match self {
             Self::Sqlite(_) => {
                 let mut connection = self.file(false).await;
                 let done = sqlx::query(AssertSqlSafe(statement))
@@ -83,8 +93,7 @@ impl Books {
                     .expect("a statement");
                 done.rows_affected()
             }
-        };
-        assert!(changed > 0, "{statement} changed nothing");
+        }
     }
 
     async fn file(&self, read_only: bool) -> SqliteConnection {

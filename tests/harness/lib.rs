@@ -8,6 +8,7 @@ pub mod books;
 pub mod checker;
 pub mod client;
 pub mod cluster;
+pub mod load;
 pub mod node;
 pub mod proxy;
 pub mod scene;
@@ -23,6 +24,7 @@ pub use client::sse::{Reader, Said};
 pub use client::stream::{Event, Stream, Transcript};
 pub use client::{Answer, Client, PROMPT_CANARY, chat, chat_streamed, chat_streamed_with_usage};
 pub use cluster::{Cluster, Plan, Services, embedded_only};
+pub use load::{Load, Outcome};
 pub use node::config::{
     ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, Model, OPERATOR_KEY, OTHER_KEY, PRICE, PROVIDER_KEY, Price,
     models_file, settings,

@@ -68,7 +68,15 @@ impl Scene {
 
     /// A scene that is a cluster wherever it runs.
     pub async fn start_cluster(plan: Plan, change: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Self {
-        let (o1, o2) = (Upstream::start(), Upstream::start());
+        Self::start_cluster_on(plan, (Upstream::start(), Upstream::start()), change).await
+    }
+
+    /// A cluster on upstreams that were started before, for configurations that name them.
+    pub async fn start_cluster_on(
+        plan: Plan,
+        (o1, o2): (Upstream, Upstream),
+        change: impl FnOnce(NodeBuilder) -> NodeBuilder,
+    ) -> Self {
         let model = Model::new("m").leg(&o1, 0).leg(&o2, 1);
         let builder = change(Node::builder().models(&[model]));
         let (node, cluster) = Cluster::start(plan, &builder).await;

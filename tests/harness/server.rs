@@ -73,6 +73,13 @@ pub(crate) async fn run(mut command: Command) {
     );
 }
 
+/// A copy of a directory with all its rights.
+pub(crate) async fn copy(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    command.args(["-a", "--reflink=auto"]).arg(from).arg(to);
+    run(command).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

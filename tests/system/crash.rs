@@ -1,17 +1,13 @@
 //! Nodes that are killed: whoever was answered has his row, whoever was cut has one that says why, and the books are
 //! the same when they are read again from the log.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use harness::{
-    Behaviour, CALLER_KEY, Client, End, Model, Node, Scene, Upstream, chat, chat_streamed, embedded_only,
+    Behaviour, CALLER_KEY, End, Load, Model, Node, Scene, Upstream, chat, chat_streamed, embedded_only,
 };
-use parking_lot::Mutex;
 use serde_json::json;
-use tokio::task::JoinSet;
-use tokio::time::{interval, sleep};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
 /// Time between two calls: 50 a second.
 const CALL_EVERY: Duration = Duration::from_millis(20);
@@ -20,34 +16,9 @@ const LIFE: Duration = Duration::from_secs(1);
 /// Kills without a word from the environment.
 const KILLS: usize = 2;
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how thorough a test is, is told by its environment"
-)]
 fn kills() -> usize {
-    let told = std::env::var("WAYBILL_TEST_KILLS").ok();
-    told.and_then(|text| text.parse().ok()).unwrap_or(KILLS)
-}
-
-/// Calls at a steady pace, whatever becomes of them, at the address that `client` has at the moment.
-async fn load(client: Arc<Mutex<Client>>, end: CancellationToken) {
-    let mut calls = JoinSet::new();
-    let mut ticks = interval(CALL_EVERY);
-    let mut number = 0_u64;
-    while !end.is_cancelled() {
-        ticks.tick().await;
-        number += 1;
-        let client = client.lock().clone();
-        calls.spawn(async move {
-            // A call that a kill cuts off is the point of the test; the client's log knows of it.
-            if number.is_multiple_of(3) {
-                let _ = client.try_post_chat(&chat("m")).await;
-            } else if let Ok(stream) = client.try_stream_chat(&chat_streamed("m")).await {
-                stream.collect().await;
-            }
-        });
-    }
-    while calls.join_next().await.is_some() {}
+    let told = std::env::var_os("WAYBILL_TEST_KILLS");
+    told.and_then(|text| text.to_str()?.parse().ok()).unwrap_or(KILLS)
 }
 
 #[tokio::test]
@@ -64,19 +35,14 @@ async fn killed_again_and_again_under_load_the_books_hold_every_answer_once() {
         }
     });
     scene.o2.default(Behaviour::chat("other").usage(9, 1));
-    let shared = Arc::new(Mutex::new(scene.client.clone()));
-    let end = CancellationToken::new();
-    let mut caller = JoinSet::new();
-    caller.spawn(load(shared.clone(), end.clone()));
+    let load = Load::start(&scene.client, CALL_EVERY);
 
     for _ in 0..kills() {
         sleep(LIFE).await;
         scene.kill_and_restart().await;
-        *shared.lock() = scene.client.clone();
     }
     sleep(LIFE).await;
-    end.cancel();
-    caller.join_all().await;
+    load.end().await;
 
     let answered = scene.client.log().answered();
     let whole = answered

@@ -7,6 +7,7 @@ mod caller;
 mod chat;
 mod client_gone;
 mod clocks;
+mod cluster;
 mod compression;
 mod config;
 mod connections;

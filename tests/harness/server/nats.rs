@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::{command, free_addr, root};
+use super::{command, copy, free_addr, root};
 use crate::client::Client;
 use crate::node::process::Process;
 
@@ -99,6 +99,21 @@ impl Nats {
         self.process
             .again(&mut Self::program(&self.dir), &self.dir.path().join("server.log"));
         self.ready().await;
+    }
+
+    /// Copies its streams aside: what a disk that is rolled back holds. Only of an ended server.
+    pub async fn back_up(&mut self) {
+        assert!(!self.process.running(), "stop the server first");
+        let backup = self.dir.path().join("backup");
+        drop(std::fs::remove_dir_all(&backup));
+        copy(&self.store_dir(), &backup).await;
+    }
+
+    /// Puts the copy back in place of the streams. Only of an ended server.
+    pub async fn restore(&mut self) {
+        assert!(!self.process.running(), "stop the server first");
+        std::fs::remove_dir_all(self.store_dir()).expect("a directory of streams");
+        copy(&self.dir.path().join("backup"), &self.store_dir()).await;
     }
 
     async fn ready(&self) {

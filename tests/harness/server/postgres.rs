@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
-use super::{command, free_addr, is_root, root, run};
+use super::{command, copy, free_addr, is_root, root, run};
 use crate::node::process::Process;
 
 /// How long the server may take until it answers.
@@ -196,13 +196,6 @@ async fn template() -> PathBuf {
         drop(std::fs::remove_dir_all(&copied));
     }
     home
-}
-
-/// A copy of a directory with all its rights.
-async fn copy(from: &Path, to: &Path) {
-    let mut command = Command::new("cp");
-    command.args(["-a", "--reflink=auto"]).arg(from).arg(to);
-    run(command).await;
 }
 
 /// Gives a directory to the user that the server runs as.

@@ -1,0 +1,84 @@
+//! One state for both nodes: rows, keys, revocations.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use harness::{Client, OPERATOR_KEY, Plan, Scene, chat};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+/// How long a change of the catalogue may take to reach the other node.
+const SPREAD_MAX: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn the_row_of_a_call_on_one_node_is_read_on_the_other() {
+    let mut scene = Scene::start_cluster(Plan::default(), |node| node).await;
+    let (a, b) = (scene.node.addr(), scene.cluster().node("b").addr());
+
+    let on_a = scene.client.at(a).post_chat(&chat("m")).await;
+    let on_b = scene.client.at(b).post_chat(&chat("m")).await;
+
+    assert_eq!(
+        (on_a.status, on_b.status),
+        (200, 200),
+        "{} {}",
+        on_a.text(),
+        on_b.text()
+    );
+    let row_of_a = scene.cluster().node("b").wait_row(on_a.request_id()).await;
+    let row_of_b = scene.row(on_b.request_id()).await;
+    for row in [&row_of_a, &row_of_b] {
+        assert_eq!(
+            (&row["outcome"], &row["tenant"]),
+            (&json!("ok"), &json!("acme")),
+            "{row}"
+        );
+    }
+    assert_ne!(row_of_a["node"], row_of_b["node"]);
+    assert_ne!(row_of_a["source"], row_of_b["source"]);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_works_and_is_revoked_on_the_other_node_within_two_seconds() {
+    let mut scene = Scene::start_cluster(Plan::default(), |node| node).await;
+    let (a, b) = (scene.node.addr(), scene.cluster().node("b").addr());
+    let operator = scene.client.at(a).with_key(OPERATOR_KEY);
+    let body = json!({"name": "fresh", "tenant": "acme"}).to_string();
+    let made = operator
+        .call("POST", "/api/v1/tenant/api-keys", body.into())
+        .await
+        .expect("an answer")
+        .json();
+    let key = made["key"].as_str().expect("a key");
+    let other = scene.client.at(b).with_key(key);
+
+    assert!(until(&other, 200).await < SPREAD_MAX);
+
+    let path = format!("/api/v1/tenant/api-keys/{}", made["id"].as_str().expect("an id"));
+    let revoked = operator
+        .call("DELETE", &path, Bytes::new())
+        .await
+        .expect("an answer");
+    assert!(revoked.status < 300, "{}", revoked.text());
+    assert!(until(&other, 401).await < SPREAD_MAX);
+    scene.finish().await;
+}
+
+/// Calls until the status is this one; gives how long that took.
+async fn until(client: &Client, status: u16) -> Duration {
+    let start = Instant::now();
+    loop {
+        let answer = client.post_chat(&chat("m")).await;
+        if answer.status == status {
+            return start.elapsed();
+        }
+        assert!(
+            start.elapsed() < 3 * SPREAD_MAX,
+            "still {}: {}",
+            answer.status,
+            answer.text()
+        );
+        sleep(Duration::from_millis(20)).await;
+    }
+}
