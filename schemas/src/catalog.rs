@@ -315,7 +315,7 @@ impl Catalog {
             let endpoint: Option<Endpoint> = read(key, value)?;
             let id = name_of_record(key, subject::catalog::ENDPOINT);
             replace(&mut self.endpoints, EndpointId::new(id), endpoint);
-        } else {
+        } else if key != subject::catalog::CLUSTER {
             return Err(RecordError::Kind(key.to_owned()));
         }
         Ok(())
@@ -423,7 +423,7 @@ fn replace<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, Arc<V>>, key: K, val
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes
         .iter()
