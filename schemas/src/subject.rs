@@ -87,6 +87,8 @@ pub mod catalog {
     pub const BEAT: &str = "beat.";
     /// Prefix of endpoints, followed by the id in hexadecimal.
     pub const ENDPOINT: &str = "endpoint.";
+    /// What the nodes of a cluster must have in common: one record, no part of the snapshot.
+    pub const CLUSTER: &str = "cluster";
 }
 
 /// Keys of [`NODE_BUCKET`].
