@@ -2,6 +2,8 @@
 //! other things already, panics when the promise is broken, and fails when the adapter does.
 
 pub mod counter;
+pub mod dispatch;
+pub mod script;
 pub mod wire;
 
 use std::sync::Arc;

@@ -344,7 +344,7 @@ pub(super) fn read_beat(mut bytes: Bytes) -> Result<Vec<Place>, Malformed> {
 /// How many entries of `size` bytes follow.
 fn entries(bytes: &Bytes, size: usize) -> Result<usize, Malformed> {
     let count = bytes.len() / size;
-    if bytes.len() % size != 0 || count > ORDERS_MAX {
+    if !bytes.len().is_multiple_of(size) || count > ORDERS_MAX {
         return Err(Malformed::Length);
     }
     Ok(count)

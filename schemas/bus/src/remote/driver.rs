@@ -245,7 +245,7 @@ impl Driver {
                 Poll::Ready(Frame::Head(head)) => self.push(&Piece::Head(head), frames),
                 Poll::Ready(Frame::End(end)) => {
                     self.session = None;
-                    self.gathered(std::mem::take(&mut gathered), frames);
+                    self.gathered(&gathered, frames);
                     self.rest.extend(split(*end, self.frame_bytes_max));
                     return;
                 }
@@ -255,7 +255,7 @@ impl Driver {
         if bytes >= GATHERED_BYTES {
             context.waker().wake_by_ref();
         }
-        self.gathered(gathered, frames);
+        self.gathered(&gathered, frames);
     }
 
     /// The session may be polled: there is credit, or it is to stop.
@@ -264,7 +264,7 @@ impl Driver {
     }
 
     /// Makes a frame of the pieces that were gathered; what is too large for one waits its turn.
-    fn gathered(&mut self, gathered: Vec<Bytes>, frames: &mut Vec<Bytes>) {
+    fn gathered(&mut self, gathered: &[Bytes], frames: &mut Vec<Bytes>) {
         let bytes = gathered.iter().map(Bytes::len).sum::<usize>();
         if bytes == 0 {
             return;
@@ -278,7 +278,7 @@ impl Driver {
         }
         let mut state = self.lane.state.lock();
         if state.keep.has_room() {
-            let frame = code::chunks(state.keep.next(), &gathered);
+            let frame = code::chunks(state.keep.next(), gathered);
             state.keep.push(frame.clone());
             frames.push(frame);
         }

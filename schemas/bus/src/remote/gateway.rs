@@ -95,12 +95,12 @@ impl Dispatcher for RemoteDispatcher {
 }
 
 /// A request, and who polls it.
-pub(super) struct Line {
+pub(super) struct Call {
     pub(super) request: Mutex<Request>,
     pub(super) waker: AtomicWaker,
 }
 
-impl Line {
+impl Call {
     pub(super) fn new(request: Request) -> Self {
         Self {
             request: Mutex::new(request),
@@ -109,14 +109,14 @@ impl Line {
     }
 }
 
-/// What the sessions of a gateway and its task share. A line's lock is never taken under that of `lanes`.
+/// What the sessions of a gateway and its task share. The lock of a call is never taken under that of `lanes`.
 pub(super) struct Shared {
     pub(super) config: Config,
     wire: Arc<dyn Wire>,
     clock: Arc<dyn Clock>,
     subject: String,
     lane: AtomicU64,
-    lanes: Mutex<HashMap<u64, Arc<Line>>>,
+    lanes: Mutex<HashMap<u64, Arc<Call>>>,
     outbox: Outbox,
     waiting: Arc<Semaphore>,
     connected: watch::Receiver<bool>,
@@ -149,12 +149,12 @@ impl Shared {
         Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 
-    pub(super) fn replace_lane(&self, old: u64, lane: u64, line: &Arc<Line>) {
+    pub(super) fn replace_lane(&self, old: u64, lane: u64, call: &Arc<Call>) {
         let mut lanes = self.lanes.lock();
-        if lanes.get(&old).is_some_and(|there| Arc::ptr_eq(there, line)) {
+        if lanes.get(&old).is_some_and(|there| Arc::ptr_eq(there, call)) {
             lanes.remove(&old);
         }
-        lanes.insert(lane, Arc::clone(line));
+        lanes.insert(lane, Arc::clone(call));
     }
 
     pub(super) fn close_lane(&self, lane: u64) {
@@ -188,23 +188,23 @@ impl Shared {
         format!("{}.{lane:016x}", self.wire.inbox())
     }
 
-    fn line(&self, lane: u64) -> Option<Arc<Line>> {
+    fn call(&self, lane: u64) -> Option<Arc<Call>> {
         self.lanes.lock().get(&lane).cloned()
     }
 
-    fn lines(&self) -> Vec<(u64, Arc<Line>)> {
+    fn calls(&self) -> Vec<(u64, Arc<Call>)> {
         let lanes = self.lanes.lock();
         lanes
             .iter()
-            .map(|(lane, line)| (*lane, Arc::clone(line)))
+            .map(|(lane, call)| (*lane, Arc::clone(call)))
             .collect()
     }
 
     fn unsent(&self, lane: u64) {
-        if let Some(line) = self.line(lane)
-            && line.request.lock().unsent(lane, self.now())
+        if let Some(call) = self.call(lane)
+            && call.request.lock().unsent(lane, self.now())
         {
-            line.waker.wake();
+            call.waker.wake();
         }
     }
 
@@ -219,32 +219,32 @@ impl Shared {
             return;
         }
         let lane = u64::from_str_radix(word, 16).ok();
-        let Some((lane, line)) = lane.and_then(|lane| Some((lane, self.line(lane)?))) else {
+        let Some((lane, call)) = lane.and_then(|lane| Some((lane, self.call(lane)?))) else {
             // It has ended here: the beats, which do not name it any more, say so.
             return;
         };
         let heard = if delivery.unheard {
             Heard {
-                wake: line.request.lock().unheard(lane, self.now()),
+                wake: call.request.lock().unheard(lane, self.now()),
                 directive: None,
             }
         } else {
             match code::read_reply(delivery.payload) {
-                Ok(reply) => line.request.lock().hear(lane, reply, self.now()),
+                Ok(reply) => call.request.lock().hear(lane, reply, self.now()),
                 Err(problem) => return unreadable(&delivery.subject, &problem),
             }
         };
         self.direct(heard.directive);
         if heard.wake {
-            line.waker.wake();
+            call.waker.wake();
         }
     }
 
     fn hear_beat(&self, places: &[code::Place]) {
         let now = self.now();
         for place in places {
-            if let Some(line) = self.line(place.lane) {
-                let directive = line.request.lock().beat(place.lane, place.next, now);
+            if let Some(call) = self.call(place.lane) {
+                let directive = call.request.lock().beat(place.lane, place.next, now);
                 self.direct(directive);
             }
         }
@@ -253,9 +253,9 @@ impl Shared {
     /// Looks who has become silent.
     fn look(&self, connected_since: Option<Instant>) {
         let now = self.now();
-        for (_, line) in self.lines() {
-            if line.request.lock().look(connected_since, now) {
-                line.waker.wake();
+        for (_, call) in self.calls() {
+            if call.request.lock().look(connected_since, now) {
+                call.waker.wake();
             }
         }
     }
@@ -263,17 +263,17 @@ impl Shared {
     /// Nobody hears what arrives any more.
     fn close(&self) {
         self.open.store(false, Ordering::Release);
-        for (_, line) in self.lines() {
-            line.request.lock().abandon();
-            line.waker.wake();
+        for (_, call) in self.calls() {
+            call.request.lock().abandon();
+            call.waker.wake();
         }
     }
 
     /// Tells every router how far its lanes are.
     fn pulse(&self, resume: bool) {
         let mut routers: HashMap<Arc<str>, Vec<Order>> = HashMap::new();
-        for (_, line) in self.lines() {
-            let directive = line.request.lock().pulse(resume);
+        for (_, call) in self.calls() {
+            let directive = call.request.lock().pulse(resume);
             if let Some(directive) = directive {
                 routers.entry(directive.boot).or_default().push(directive.order);
             }

@@ -206,14 +206,13 @@ impl Serving {
         let ordered = lane.as_ref().map(|lane| lane.order(order, Instant::now()));
         match (lane, ordered) {
             (Some(lane), Some(Ordered::Go(dispatch))) => self.go(key, lane, *dispatch),
-            (_, Some(Ordered::Taken)) => {}
+            (_, Some(Ordered::Taken)) | (None, Some(Ordered::Go(_))) => {}
             (_, Some(Ordered::Forget) | None) => {
                 self.shared.lanes.lock().remove(&key);
                 if order.wish != Wish::Release {
                     self.shared.answer(subject_of(&key), code::unknown());
                 }
             }
-            (None, Some(Ordered::Go(_))) => {}
         }
     }
 

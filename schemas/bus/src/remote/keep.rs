@@ -95,7 +95,7 @@ mod tests {
 
         assert_eq!((keep.next(), keep.len()), (5, 3));
         assert_eq!(keep.again(3), [Bytes::from("3"), Bytes::from("4")]);
-        assert_eq!(keep.again(5), [Bytes::new(); 0]);
+        assert!(keep.again(5).is_empty() && keep.again(99).is_empty());
         assert_eq!(keep.again(0), keep.again(2));
     }
 

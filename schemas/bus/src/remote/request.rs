@@ -18,7 +18,7 @@ use super::{FAREWELL, GATEWAY_SILENCE_MAX, OFFER_WAIT, ROUTER_SILENCE_MAX};
 use crate::dispatch::{End, Frame};
 
 /// The first pause before a request is offered again; it doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(2);
 /// The longest pause before a request is offered again.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 

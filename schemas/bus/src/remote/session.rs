@@ -14,14 +14,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::BODY_BYTES_MAX;
 use super::code;
-use super::gateway::{Line, Shared};
+use super::gateway::{Call, Shared};
 use super::request::{Facts, Request, Step, Stop, Trouble};
 use crate::dispatch::{Dispatch, Frame, Session};
 
 /// A session whose router is elsewhere.
 pub(super) struct RemoteSession {
     shared: Arc<Shared>,
-    line: Arc<Line>,
+    call: Arc<Call>,
     offer: Offer,
     body: Bytes,
     timer: Option<Pin<Box<Sleep>>>,
@@ -50,7 +50,7 @@ impl RemoteSession {
             ));
         }
         Self {
-            line: Arc::new(Line::new(request)),
+            call: Arc::new(Call::new(request)),
             shared,
             offer,
             body,
@@ -63,7 +63,7 @@ impl RemoteSession {
     /// Offers the request on a new lane.
     fn offer(&mut self) {
         let now = self.shared.now();
-        let mut request = self.line.request.lock();
+        let mut request = self.call.request.lock();
         let old = request.lane();
         if !self.shared.is_connected() {
             request.trouble(Trouble::BusAway, now);
@@ -87,15 +87,15 @@ impl RemoteSession {
         let lane = self.shared.next_lane();
         request.offered(lane, now);
         drop(request);
-        self.shared.replace_lane(old, lane, &self.line);
+        self.shared.replace_lane(old, lane, &self.call);
         if !self.shared.send_offer(lane, payload) {
-            self.line.request.lock().unsent(lane, now);
+            self.call.request.lock().unsent(lane, now);
         }
     }
 
     /// Holds a place among those that wait as long as it waits. False when there is none: then it is refused.
     fn keep_place(&mut self) -> bool {
-        let mut request = self.line.request.lock();
+        let mut request = self.call.request.lock();
         if !request.waits() {
             self.place = None;
         } else if self.place.is_none() {
@@ -121,24 +121,24 @@ impl RemoteSession {
     }
 
     fn stop(&self, stop: Stop) {
-        let directive = self.line.request.lock().stop(stop, self.shared.now());
+        let directive = self.call.request.lock().stop(stop, self.shared.now());
         self.shared.direct(directive);
-        self.line.waker.wake();
+        self.call.waker.wake();
     }
 
     fn close(&mut self) {
         self.ended = true;
         self.place = None;
-        self.shared.close_lane(self.line.request.lock().lane());
+        self.shared.close_lane(self.call.request.lock().lane());
     }
 }
 
 impl Session for RemoteSession {
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Frame> {
-        self.line.waker.register(context.waker());
+        self.call.waker.register(context.waker());
         loop {
             let now = self.shared.now();
-            let step = self.line.request.lock().step(now);
+            let step = self.call.request.lock().step(now);
             match step {
                 Step::Hand(frame, directive) => {
                     self.shared.direct(directive);
@@ -171,7 +171,7 @@ impl Drop for RemoteSession {
         if self.ended {
             return;
         }
-        let directive = self.line.request.lock().leave(self.shared.now());
+        let directive = self.call.request.lock().leave(self.shared.now());
         self.shared.direct(directive);
         self.close();
     }

@@ -153,6 +153,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use super::Arrival::{Missing, News, Nothing};
     use super::*;
 
     fn chunk(number: u32) -> Piece {
@@ -176,7 +177,6 @@ mod tests {
             .map(|number| window.arrive(number, chunk(number), now))
             .collect();
 
-        use Arrival::{Missing, News, Nothing};
         assert_eq!(arrivals, [News, Missing, News, Nothing, Nothing, News]);
         assert_eq!(text(&mut window), "012");
     }
@@ -185,8 +185,8 @@ mod tests {
     async fn missing_frames_are_asked_for_once_and_again_after_a_while() {
         let (mut window, now) = (Window::default(), Instant::now());
 
-        assert_eq!(window.arrive(3, chunk(3), now), Arrival::Missing);
-        assert_eq!(window.arrive(4, chunk(4), now), Arrival::Nothing);
+        assert_eq!(window.arrive(3, chunk(3), now), Missing);
+        assert_eq!(window.arrive(4, chunk(4), now), Nothing);
         assert!(!window.hear(5, now));
         assert!(window.hear(5, now + PATIENCE));
     }

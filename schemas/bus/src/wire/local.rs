@@ -1,6 +1,7 @@
 //! The wire in process: for nodes that are everything themselves, and for tests, which may lose, double and delay
 //! messages and cut connections. Keeps the promises of [`Wire`]; delivery is immediate and in order.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -52,8 +53,8 @@ struct Hub {
 #[derive(Default)]
 struct Listeners {
     all: Vec<Listener>,
-    /// Messages that groups have shared so far.
-    turn: usize,
+    /// Messages that each group has shared so far.
+    turns: HashMap<String, usize>,
 }
 
 struct Listener {
@@ -199,7 +200,6 @@ impl Listeners {
     /// True when somebody listens.
     fn deliver(&mut self, delivery: &Delivery) -> bool {
         self.all.retain(|listener| !listener.sender.is_closed());
-        self.turn = self.turn.wrapping_add(1);
         let mut heard = false;
         let mut served: Vec<&str> = Vec::new();
         for listener in self
@@ -219,9 +219,11 @@ impl Listeners {
             let of_group =
                 |other: &&Listener| other.group.as_deref() == Some(group) && other.hears(&delivery.subject);
             let members: Vec<&Listener> = self.all.iter().filter(of_group).collect();
-            if let Some(member) = members.get(self.turn % members.len().max(1)) {
+            let turn = self.turns.entry(group.to_owned()).or_default();
+            if let Some(member) = members.get(*turn % members.len().max(1)) {
                 member.take(delivery);
             }
+            *turn = turn.wrapping_add(1);
         }
         heard
     }
