@@ -1,21 +1,30 @@
-//! The circuits of all backends this router knows. The transitions are pure (`schemas::circuit`); here they
-//! meet the clock, and every change is told: to the log, the metrics and the event log.
+//! The circuits of all backends this router knows. The decisions are pure (`schemas::circuit`); here they meet
+//! the clock, and every change is told: to the log and the metrics by every node, to the event log by the node
+//! that made it. What the fleet agrees on is written and followed by [`fleet`].
 //!
-//! Guarantees: a claim is given back on every way out, because [`Claim`] does so when it is dropped.
+//! Guarantees: a closed circuit costs no wait and no allocation; a claim is given back on every way out,
+//! because [`Claim`] does so when it is dropped.
+
+pub(crate) mod fleet;
 
 use std::sync::Arc;
 
 use bus::clock::Clock;
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use schemas::circuit::{Circuit, CircuitState, Parameters, Pass, Verdict};
+use schemas::circuit::record::{AVAILABLE, Record};
+use schemas::circuit::view::{self, Begin, Circuit, Pass, Transition};
+use schemas::circuit::{CircuitState, Parameters, Verdict};
 use schemas::event::health::CircuitChanged;
 use schemas::id::{BackendId, EndpointId, NodeId};
 use schemas::query::BackendHealth;
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::metrics::Metrics;
 use crate::plan::Admission;
+
+use fleet::Fleet;
 
 /// Takes the facts about circuits.
 pub(crate) type Witness = Box<dyn Fn(&CircuitChanged) + Send + Sync>;
@@ -25,9 +34,12 @@ pub(crate) struct Circuits {
     entries: DashMap<BackendId, Arc<Entry>>,
     parameters: Parameters,
     node: NodeId,
+    boot: Arc<str>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     witness: Witness,
+    /// How the fleet is reached; `None` for a router that is all there is.
+    fleet: Option<Fleet>,
 }
 
 struct Entry {
@@ -40,11 +52,26 @@ struct Inner {
     circuit: Circuit,
     /// The state that was last told.
     told: CircuitState,
+    /// Somebody writes what there is to write.
+    is_driven: bool,
+    /// The request that waits for the probe.
+    waiting: Option<Waiting>,
+    /// Since when the catalogue does not name the backend.
+    gone_since_ms: Option<u64>,
+}
+
+struct Waiting {
+    id: u64,
+    grant: oneshot::Sender<Pass>,
 }
 
 /// What circuits need beside their parameters.
 pub(crate) struct Surroundings {
     pub(crate) node: NodeId,
+    /// This run of the router.
+    pub(crate) boot: Arc<str>,
+    /// Whether there is a bucket to share circuits in.
+    pub(crate) shared: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     pub(crate) witness: Witness,
@@ -56,15 +83,17 @@ impl Circuits {
             entries: DashMap::new(),
             parameters,
             node: surroundings.node,
+            boot: surroundings.boot,
             clock: surroundings.clock,
             metrics: surroundings.metrics,
             witness: surroundings.witness,
+            fleet: surroundings.shared.then(Fleet::new),
         }
     }
 
     /// Takes leave to send one request to a backend; `None` when its circuit does not let it pass.
-    /// `bypass`: whatever it says, and without its probe slot.
-    pub(crate) fn begin(
+    /// `bypass`: whatever it says, and without its probe slot. Waits only for the fleet's leave to probe.
+    pub(crate) async fn begin(
         &self,
         endpoint: &EndpointId,
         backend: &BackendId,
@@ -74,7 +103,11 @@ impl Circuits {
         let pass = if bypass {
             Pass::Plain
         } else {
-            self.change(&entry, Circuit::begin)?
+            match self.change(&entry, |inner, now_ms| self.ask(inner, now_ms)) {
+                Asked::Pass(pass) => pass,
+                Asked::Waiting(grant) => grant.await.ok()?,
+                Asked::Refused => return None,
+            }
         };
         Some(Claim {
             circuits: self,
@@ -83,17 +116,32 @@ impl Circuits {
         })
     }
 
-    /// What a reader of health sees of a backend; `None` while it was never attempted.
+    fn ask(&self, inner: &mut Inner, now_ms: u64) -> Asked {
+        let alone = self.fleet.as_ref().is_none_or(Fleet::is_away);
+        match inner.circuit.begin(now_ms, alone) {
+            Begin::Pass(pass) => Asked::Pass(pass),
+            Begin::Refused => Asked::Refused,
+            Begin::Asking { id } => {
+                let (grant, granted) = oneshot::channel();
+                inner.waiting = Some(Waiting { id, grant });
+                Asked::Waiting(granted)
+            }
+        }
+    }
+
+    /// What a reader of health sees of a backend; `None` while nobody attempted it.
     pub(crate) fn health(&self, backend: &BackendId) -> Option<(f64, BackendHealth)> {
         let entry = Arc::clone(self.entries.get(backend)?.value());
         let inner = entry.inner.lock();
+        let view = inner.circuit.view();
         let health = BackendHealth {
-            circuit_state: inner.circuit.state(self.clock.monotonic_ms()),
-            consecutive_failures: inner.circuit.consecutive_failures(),
-            last_error_status: inner.circuit.last_error_status(),
+            circuit_state: view.state,
+            consecutive_failures: view.consecutive_failures,
+            last_error_status: view.last_error_status,
             engine: None,
         };
-        Some((inner.circuit.availability(), health))
+        let availability = f64::from(view.availability_permille) / f64::from(AVAILABLE);
+        Some((availability, health))
     }
 
     fn entry(&self, endpoint: &EndpointId, backend: &BackendId) -> Arc<Entry> {
@@ -102,67 +150,101 @@ impl Circuits {
         }
         let entry = self.entries.entry(backend.clone()).or_insert_with(|| {
             self.metrics.circuit(backend, CircuitState::Closed);
+            let record = Record::new(endpoint.clone(), backend.clone());
+            let (boot, shared) = (Arc::clone(&self.boot), self.fleet.is_some());
             Arc::new(Entry {
                 endpoint: endpoint.clone(),
                 backend: backend.clone(),
                 inner: Mutex::new(Inner {
-                    circuit: Circuit::new(self.parameters),
+                    circuit: Circuit::new(self.parameters, record, boot, shared),
                     told: CircuitState::Closed,
+                    is_driven: false,
+                    waiting: None,
+                    gone_since_ms: None,
                 }),
             })
         });
         Arc::clone(entry.value())
     }
 
-    /// Applies a transition, and tells when the state is another one than was told last.
-    fn change<T>(&self, entry: &Entry, transition: impl FnOnce(&mut Circuit, u64) -> T) -> T {
+    /// Changes a circuit, and sees to all that follows: whoever waits is answered, what there is to write is
+    /// queued, what is another state than before is told.
+    fn change<T>(&self, entry: &Arc<Entry>, change: impl FnOnce(&mut Inner, u64) -> T) -> T {
         let now_ms = self.clock.monotonic_ms();
-        let (result, changed) = {
-            let mut inner = entry.inner.lock();
-            let result = transition(&mut inner.circuit, now_ms);
-            let state = inner.circuit.state(now_ms);
-            let from = std::mem::replace(&mut inner.told, state);
-            let changed = (from != state).then(|| self.fact(entry, &inner.circuit, (from, state)));
-            (result, changed)
-        };
-        if let Some(changed) = changed {
-            self.tell(&changed);
+        let mut inner = entry.inner.lock();
+        let result = change(&mut inner, now_ms);
+        inner.answer(now_ms);
+        if let Some(fleet) = &self.fleet
+            && !inner.is_driven
+            && inner.circuit.is_dirty()
+        {
+            inner.is_driven = fleet.queue(entry);
+        }
+        let transitions = inner.circuit.transitions();
+        let state = inner.circuit.view().state;
+        if std::mem::replace(&mut inner.told, state) != state {
+            self.show(entry, inner.circuit.view());
+        }
+        drop(inner);
+        for transition in &transitions {
+            (self.witness)(&self.fact(entry, transition));
         }
         result
     }
 
-    fn fact(
-        &self,
-        entry: &Entry,
-        circuit: &Circuit,
-        (from, to): (CircuitState, CircuitState),
-    ) -> CircuitChanged {
+    fn fact(&self, entry: &Entry, transition: &Transition) -> CircuitChanged {
         CircuitChanged {
             endpoint_id: entry.endpoint.clone(),
             backend: entry.backend.clone(),
-            from,
-            to,
-            consecutive_failures: circuit.consecutive_failures(),
-            last_error_status: circuit.last_error_status(),
+            from: transition.from,
+            to: transition.to,
+            consecutive_failures: transition.consecutive_failures,
+            last_error_status: transition.last_error_status,
             at: self.clock.now(),
             node: self.node.clone(),
         }
     }
 
-    fn tell(&self, changed: &CircuitChanged) {
-        self.metrics.circuit(&changed.backend, changed.to);
-        let backend = &changed.backend;
-        if changed.to == CircuitState::Open {
+    /// Shows how this node sees a circuit now.
+    fn show(&self, entry: &Entry, view: &Record) {
+        let backend = &entry.backend;
+        self.metrics.circuit(backend, view.state);
+        if view.state == CircuitState::Open {
             warn!(
                 backend.id = %backend,
-                consecutive_failures = changed.consecutive_failures,
-                last_error_status = changed.last_error_status,
+                consecutive_failures = view.consecutive_failures,
+                last_error_status = view.last_error_status,
                 "the circuit of {backend} opened"
             );
         } else {
-            info!(backend.id = %backend, "the circuit of {backend} changed to {:?}", changed.to);
+            info!(backend.id = %backend, "the circuit of {backend} changed to {:?}", view.state);
         }
-        (self.witness)(changed);
+    }
+}
+
+enum Asked {
+    Pass(Pass),
+    Waiting(oneshot::Receiver<Pass>),
+    Refused,
+}
+
+impl Inner {
+    /// Answers the request that waits for the probe, once that is decided.
+    fn answer(&mut self, now_ms: u64) {
+        let Some(id) = self.waiting.as_ref().map(|waiting| waiting.id) else {
+            return;
+        };
+        let claim = self.circuit.claim(id);
+        if claim == view::Claim::Waiting {
+            return;
+        }
+        let waiting = self.waiting.take();
+        if let (view::Claim::Granted(pass), Some(waiting)) = (claim, waiting)
+            && waiting.grant.send(pass).is_err()
+        {
+            // The request was given up meanwhile.
+            self.circuit.settle(pass, Verdict::Neutral, None, now_ms);
+        }
     }
 }
 
@@ -189,24 +271,35 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claim<'_> {
+    /// Whether the request may be sent (again): a probe's holder stops before others may take its place.
+    pub(crate) fn may_send(&self) -> bool {
+        match self.pass {
+            Some(pass @ Pass::Probe { .. }) => {
+                let now_ms = self.circuits.clock.monotonic_ms();
+                self.entry.inner.lock().circuit.may_send(pass, now_ms)
+            }
+            _ => true,
+        }
+    }
+
     /// Says how the request ended: `status` is the upstream's, `None` for failures without one.
     pub(crate) fn settle(mut self, verdict: Verdict, status: Option<u16>) {
-        let Some(pass) = self.pass.take() else {
-            return;
-        };
-        self.circuits
-            .change(&self.entry, |circuit, now_ms| match verdict {
-                Verdict::Healthy => circuit.succeed(pass, now_ms),
-                Verdict::Faulty => circuit.fail(pass, status, now_ms),
-                Verdict::Neutral => circuit.release(pass),
-            });
+        if let Some(pass) = self.pass.take() {
+            self.end(pass, verdict, status);
+        }
+    }
+
+    fn end(&self, pass: Pass, verdict: Verdict, status: Option<u16>) {
+        self.circuits.change(&self.entry, |inner, now_ms| {
+            inner.circuit.settle(pass, verdict, status, now_ms);
+        });
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if let Some(pass) = self.pass.take() {
-            self.entry.inner.lock().circuit.release(pass);
+        if let Some(pass @ Pass::Probe { .. }) = self.pass.take() {
+            self.end(pass, Verdict::Neutral, None);
         }
     }
 }

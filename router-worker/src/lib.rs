@@ -25,12 +25,12 @@ mod upstream;
 
 use std::sync::Arc;
 
-use bus::Bus;
 use bus::clock::Clock;
 use bus::dispatch::{Dispatch, Dispatcher, Session};
 use bus::follow::CatalogView;
 use bus::mint::Mint;
 use bus::spool::Spool;
+use bus::{Bus, Kv};
 use prometheus_client::registry::Registry;
 use schemas::event::health::CircuitChanged;
 use schemas::id::{DEFAULT_TENANT, TenantId};
@@ -61,6 +61,8 @@ pub struct Ports<'a> {
     pub mint: Arc<Mint>,
     /// Takes the events about circuits.
     pub spool: Spool,
+    /// Where the fleet shares what its nodes know of circuits; `None` for a router that keeps that to itself.
+    pub kv: Option<Arc<dyn Kv>>,
     /// Takes the metrics.
     pub registry: &'a mut Registry,
 }
@@ -94,15 +96,19 @@ impl Router {
             mint: ports.mint,
             metrics: Metrics::register(ports.registry),
             witness,
+            kv: ports.kv,
         };
         Self::assemble(config, given)
     }
 
     fn assemble(config: Config, parts: Parts) -> Result<Self, Error> {
+        let boot = format!("{}.{:016x}", config.node, parts.mint.draw());
         let circuits = Circuits::new(
             config.circuit,
             Surroundings {
                 node: config.node.clone(),
+                boot: boot.into(),
+                shared: parts.kv.is_some(),
                 clock: Arc::clone(&parts.clock),
                 metrics: parts.metrics.clone(),
                 witness: parts.witness,
@@ -118,6 +124,7 @@ impl Router {
             mint: parts.mint,
             circuits,
             metrics: parts.metrics,
+            kv: parts.kv,
             config,
         };
         Ok(Self {
@@ -134,6 +141,7 @@ struct Parts {
     mint: Arc<Mint>,
     metrics: Metrics,
     witness: Witness,
+    kv: Option<Arc<dyn Kv>>,
 }
 
 impl Dispatcher for Router {
@@ -144,9 +152,19 @@ impl Dispatcher for Router {
     }
 }
 
-/// Answers questions about the health of endpoints until `shutdown`.
+/// Answers questions about the health of endpoints, and keeps the circuits in agreement with those of other
+/// routers, until `shutdown`.
 pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken) -> Result<(), Error> {
-    health::serve(&router.shared, bus, shutdown).await
+    let shared = &router.shared;
+    let agree = async {
+        if let Some(kv) = &shared.kv {
+            let (circuits, catalog) = (&shared.circuits, &shared.catalog);
+            circuit::fleet::run(circuits, Arc::clone(kv), catalog, shutdown.clone()).await;
+        }
+        Ok(())
+    };
+    tokio::try_join!(health::serve(shared, bus, shutdown.clone()), agree)?;
+    Ok(())
 }
 
 /// Puts a change of a circuit into the log. Changes belong to the platform, not to a tenant's request.

@@ -95,6 +95,14 @@ impl Metrics {
         self.circuits.get_or_create(&labels).set(level);
     }
 
+    /// Shows a backend no longer.
+    pub(crate) fn forget_circuit(&self, backend: &BackendId) {
+        let labels = BackendLabels {
+            backend: Arc::clone(&backend.0),
+        };
+        self.circuits.remove(&labels);
+    }
+
     /// Counts events that were not passed on.
     pub(crate) fn dropped(&self, reason: Dropped, events: u64) {
         let labels = DropLabels {

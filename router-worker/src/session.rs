@@ -94,12 +94,17 @@ impl Request {
             let Some(claim) = shared
                 .circuits
                 .begin(&candidate.endpoint.id, &backend, candidate.bypass)
+                .await
             else {
                 refused_claim = true;
                 continue;
             };
             if self.trail.started() && !self.may_go_on(shared) {
                 break;
+            }
+            if !claim.may_send() {
+                refused_claim = true;
+                continue;
             }
             if let Left::Ended(end) = self.visit(shared, candidate, claim).await {
                 return end;
@@ -162,7 +167,8 @@ impl Request {
                     return Left::Ended(self.conclude(candidate, claim, ending, &meter));
                 }
             };
-            let rotates = place < last && self.trail.rotates(&fault) && self.may_go_on(shared);
+            let rotates =
+                place < last && self.trail.rotates(&fault) && claim.may_send() && self.may_go_on(shared);
             if rotates {
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bus::Kv;
 use bus::clock::Clock;
 use bus::follow::CatalogView;
 use bus::mint::Mint;
@@ -26,4 +27,5 @@ pub(crate) struct Shared {
     pub(crate) targets: Targets,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Metrics,
+    pub(crate) kv: Option<Arc<dyn Kv>>,
 }

@@ -216,6 +216,7 @@ impl Scene {
             mint: Arc::new(Mint::new().expect("randomness")),
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
+            kv: None,
         };
         Self {
             router: Router::assemble(config, parts).expect("a router"),

@@ -1,18 +1,20 @@
-//! Claims, and what is told of changes.
+//! Claims, and what is told of changes, by a router without a fleet.
 
 use bus::clock::SystemClock;
 
 use super::*;
 
-fn circuits(told: &Arc<Mutex<Vec<CircuitChanged>>>) -> Circuits {
+fn circuits(told: &Arc<Mutex<Vec<CircuitChanged>>>, cooldown_ms: u64) -> Circuits {
     let told = Arc::clone(told);
     Circuits::new(
         Parameters {
-            cooldown_ms: 0,
+            cooldown_ms,
             ..Parameters::default()
         },
         Surroundings {
             node: NodeId::from("node-1"),
+            boot: "boot-1".into(),
+            shared: false,
             clock: Arc::new(SystemClock::new()),
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
@@ -24,14 +26,14 @@ fn ids() -> (EndpointId, BackendId) {
     (EndpointId::from("e"), BackendId::from("e#0"))
 }
 
-#[test]
-fn a_hundred_faults_of_callers_change_nothing() {
+#[tokio::test]
+async fn a_hundred_faults_of_callers_change_nothing() {
     let told = Arc::default();
-    let circuits = circuits(&told);
+    let circuits = circuits(&told, 0);
     let (endpoint, backend) = ids();
 
     for _ in 0..100 {
-        let claim = circuits.begin(&endpoint, &backend, false).expect("closed");
+        let claim = circuits.begin(&endpoint, &backend, false).await.expect("closed");
         claim.settle(Verdict::Neutral, Some(400));
     }
 
@@ -41,22 +43,22 @@ fn a_hundred_faults_of_callers_change_nothing() {
     assert!(availability > 0.99);
 }
 
-#[test]
-fn a_probe_that_is_dropped_gives_its_slot_back_and_a_bystander_does_not() {
+#[tokio::test]
+async fn a_probe_that_is_dropped_gives_its_slot_back_and_a_bystander_does_not() {
     let told = Arc::default();
-    let mut circuits = circuits(&told);
-    circuits.parameters.cooldown_ms = 40;
+    let circuits = circuits(&told, 40);
     let (endpoint, backend) = ids();
     for _ in 0..3 {
-        let claim = circuits.begin(&endpoint, &backend, false).expect("closed");
+        let claim = circuits.begin(&endpoint, &backend, false).await.expect("closed");
         claim.settle(Verdict::Faulty, None);
     }
-    let bystander = circuits.begin(&endpoint, &backend, true).expect("bypass");
+    let bystander = circuits.begin(&endpoint, &backend, true).await.expect("bypass");
     while circuits.admits(&backend).is_err() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 
-    let probe = circuits.begin(&endpoint, &backend, false).expect("half-open");
+    let probe = circuits.begin(&endpoint, &backend, false).await;
+    let probe = probe.expect("half-open");
     bystander.settle(Verdict::Neutral, Some(400));
     assert!(circuits.admits(&backend).is_err(), "the slot is taken");
     drop(probe);
@@ -64,16 +66,16 @@ fn a_probe_that_is_dropped_gives_its_slot_back_and_a_bystander_does_not() {
     assert!(circuits.admits(&backend).is_ok(), "and free again");
 }
 
-#[test]
-fn a_change_is_told_once() {
+#[tokio::test]
+async fn a_change_is_told_once() {
     let told = Arc::default();
-    let mut circuits = circuits(&told);
-    circuits.parameters.cooldown_ms = 60_000;
+    let circuits = circuits(&told, 60_000);
     let (endpoint, backend) = ids();
 
-    let claims: Vec<_> = (0..5)
-        .filter_map(|_| circuits.begin(&endpoint, &backend, false))
-        .collect();
+    let mut claims = Vec::new();
+    for _ in 0..5 {
+        claims.extend(circuits.begin(&endpoint, &backend, false).await);
+    }
     for claim in claims {
         claim.settle(Verdict::Faulty, Some(503));
     }
@@ -91,7 +93,7 @@ fn a_change_is_told_once() {
 
 #[test]
 fn a_backend_nobody_asked_admits_and_has_no_health() {
-    let circuits = circuits(&Arc::default());
+    let circuits = circuits(&Arc::default(), 0);
     let (_, backend) = ids();
 
     assert!(circuits.admits(&backend).is_ok());
