@@ -154,6 +154,7 @@ impl Follower {
     async fn listen(&mut self, mut changes: mpsc::Receiver<Change>, ticks: &mut Interval) {
         let mut catalog = Catalog::default();
         let mut current = false;
+        let mut changed = true;
         loop {
             let change = tokio::select! {
                 change = changes.recv() => change,
@@ -167,13 +168,16 @@ impl Follower {
                     if let Some(at_ms) = self.beats.as_mut().and_then(|beats| beats.returned(&entry)) {
                         self.view.fresh_at(at_ms);
                     }
-                    continue;
                 }
-                Some(Change::Entry(entry)) => apply(&mut catalog, &entry),
+                Some(Change::Entry(entry)) => {
+                    apply(&mut catalog, &entry);
+                    changed = true;
+                }
                 Some(Change::Current) => current = true,
                 None => return,
             }
-            if current && changes.is_empty() {
+            if current && changed && changes.is_empty() {
+                changed = false;
                 self.view.current.store(Arc::new(catalog.clone()));
                 self.ready.cancel();
             }

@@ -165,3 +165,63 @@ async fn a_view_is_as_old_as_the_last_beat_that_came_back() {
     let left = scene.kv.get(CATALOG_BUCKET, "beat.spool").await.expect("read");
     assert_eq!(left, None, "the beat goes with its run");
 }
+
+/// A bucket whose watch tells all it has at once, a beat after the marker last.
+struct Hasty {
+    kv: Arc<Embedded>,
+    watches: parking_lot::Mutex<Vec<mpsc::Sender<Change>>>,
+}
+
+#[async_trait]
+impl Kv for Hasty {
+    async fn get(&self, bucket: &str, key: &str) -> Result<Option<message::Entry>, BusError> {
+        self.kv.get(bucket, key).await
+    }
+
+    async fn put(&self, _: &str, _: &str, _: Bytes, _: Expected) -> Result<Revision, BusError> {
+        Err(BusError::Timeout)
+    }
+
+    async fn delete(&self, _: &str, _: &str, _: Expected) -> Result<Revision, BusError> {
+        Err(BusError::Timeout)
+    }
+
+    async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
+        let (sender, receiver) = mpsc::channel(8);
+        let mut changes = self.kv.watch(bucket).await?;
+        while let Some(change) = changes.recv().await {
+            let last = change == Change::Current;
+            sender.send(change).await.expect("room");
+            if last {
+                break;
+            }
+        }
+        let beat = Entry {
+            key: format!("{}other", subject::catalog::BEAT),
+            value: Some(Bytes::from_static(b"boot 1")),
+            revision: 99,
+        };
+        sender.send(Change::Entry(beat)).await.expect("room");
+        self.watches.lock().push(sender);
+        Ok(receiver)
+    }
+}
+
+#[tokio::test]
+async fn a_beat_right_behind_the_marker_does_not_hide_the_catalogue() {
+    let scene = scene();
+    add_tenant(&*scene.kv, "acme").await;
+    let kv = Arc::new(Hasty {
+        kv: Arc::clone(&scene.kv),
+        watches: parking_lot::Mutex::default(),
+    });
+    let (view, ready) = (CatalogView::default(), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(run(kv, view.clone(), ready.clone(), CancellationToken::new()));
+
+    tokio::time::timeout(Duration::from_secs(5), ready.cancelled())
+        .await
+        .expect("the view is ready");
+
+    assert!(knows(&view, "acme"));
+}
