@@ -1,10 +1,11 @@
 //! The bus inside one process: the default product, not a stub. The log and the KV buckets are on disk in the
-//! segment format, questions go through memory.
+//! segment format, questions and counters are in memory.
 //!
 //! A message that was published survives the process at once and the machine within 20 ms; readers see it
 //! when it survives the machine, so that no cursor can ever be ahead of the log. A KV write returns when it
 //! survives the machine.
 
+mod counters;
 mod kv;
 mod log;
 mod questions;
@@ -19,10 +20,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use self::counters::Table;
 use self::kv::Buckets;
 use self::log::Log;
 use self::questions::Questions;
 use crate::clock::Clock;
+use crate::counter::{Counters, Slice};
 use crate::{Bus, BusError, Change, Entry, Expected, Kv, LogState, Message, Question, Revision, Stored};
 
 /// How to open the embedded bus.
@@ -48,6 +51,7 @@ pub struct Embedded {
     log: Log,
     buckets: Buckets,
     questions: Questions,
+    counters: Table,
     _lock: File,
 }
 
@@ -61,6 +65,7 @@ impl Embedded {
             log_bytes_max,
             duplicates_max,
         } = options;
+        let counters = Table::new(Arc::clone(&clock));
         let log =
             Log::open(&dir.join("log"), log_bytes_max, duplicates_max, clock).map_err(BusError::Disk)?;
         let buckets = Buckets::open(&dir.join("kv")).map_err(BusError::Disk)?;
@@ -68,6 +73,7 @@ impl Embedded {
             log,
             buckets,
             questions: Questions::default(),
+            counters,
             _lock: lock,
         }))
     }
@@ -140,6 +146,13 @@ impl Kv for Embedded {
 
     async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
         Ok(self.buckets.watch(bucket))
+    }
+}
+
+#[async_trait]
+impl Counters for Embedded {
+    async fn add(&self, slice: Slice, name: &str, amount: u64) -> Result<u64, BusError> {
+        self.counters.add(slice, name, amount)
     }
 }
 

@@ -113,11 +113,14 @@ impl Nats {
         let tasks = TaskTracker::new();
         tasks.spawn(link.clone().observe(shutdown.clone()));
         let api = Api::new(link, options.deadline);
+        let losses = api.link.losses();
         setup::ensure(&api, &options, until).await?;
+        let deadline = options.deadline;
+        tasks.spawn(setup::keep(api.clone(), options, losses, shutdown.clone()));
         Ok(Arc::new(Self {
             log: Log::new(api.clone()),
             buckets: Buckets::new(api.clone()),
-            wire: NatsWire::new(wire, options.deadline),
+            wire: NatsWire::new(wire, deadline),
             api,
             tasks,
             shutdown,

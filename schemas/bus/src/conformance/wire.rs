@@ -157,7 +157,11 @@ pub async fn what_nobody_hears_comes_back(here: &dyn Wire, there: &dyn Wire) -> 
 
 /// What is sent without a reply and reaches nobody is gone, and nobody is told.
 pub async fn nothing_is_kept(here: &dyn Wire, there: &dyn Wire) -> Result<(), BusError> {
+    // What comes back says that what was sent before it has gone its way.
+    let mut own = here.subscribe("wb.test.kept.own").await?;
     here.send("wb.test.kept", None, text("before")).await?;
+    here.send("wb.test.kept.own", None, text("own")).await?;
+    assert_eq!(next(&mut own).await, Some(heard("wb.test.kept.own", "own")));
     let mut deliveries = there.subscribe("wb.test.kept").await?;
     here.send("wb.test.kept", None, text("after")).await?;
     assert_eq!(next(&mut deliveries).await, Some(heard("wb.test.kept", "after")));

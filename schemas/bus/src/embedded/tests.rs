@@ -79,6 +79,21 @@ promises!(
 );
 
 #[tokio::test]
+async fn counters_keep_their_promises() {
+    let dir = tempfile::tempdir().expect("dir");
+    let bus = open(dir.path());
+    conformance::counter::additions_add_up(&*bus, "k")
+        .await
+        .expect("add");
+    conformance::counter::counters_are_apart(&*bus, "k")
+        .await
+        .expect("add");
+    conformance::counter::additions_at_once_all_count(&*bus, "k")
+        .await
+        .expect("add");
+}
+
+#[tokio::test]
 async fn everything_survives_reopening() {
     let dir = tempfile::tempdir().expect("dir");
     conformance::the_log_survives_reopening(&|| open(dir.path()))

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::context::{PublishError, RequestErrorKind};
+use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::{self, Context, ContextBuilder, ErrorCode, stream};
-use serde::Serialize;
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
@@ -46,24 +46,21 @@ impl Api {
         }
     }
 
-    /// One request, `operation` being the subject without its prefix. The server's own error comes as a value.
-    pub(super) async fn request<Q: Serialize + Sync, A: DeserializeOwned>(
+    /// One request, `operation` being the subject without its prefix and `question` nothing or JSON. The server's own
+    /// error comes as a value.
+    pub(super) async fn request<A: DeserializeOwned>(
         &self,
         operation: &str,
-        question: &Q,
+        question: Bytes,
     ) -> Result<Result<A, jetstream::Error>, BusError> {
         let subject = format!("{PREFIX}{operation}");
         let request = async {
-            match self.context.request(operation.to_owned(), question).await {
+            let asked = self.link.client.request(subject.clone(), question).await;
+            let answer = asked.map_err(|problem| failure::of_request(&subject, problem))?;
+            match serde_json::from_slice(&answer.payload) {
                 Ok(Response::Ok(answer)) => Ok(Ok(answer)),
                 Ok(Response::Err { error }) => Ok(Err(error)),
-                Err(problem) => Err(match problem.kind() {
-                    RequestErrorKind::NoResponders => BusError::NoResponder {
-                        subject: subject.clone(),
-                    },
-                    RequestErrorKind::TimedOut => BusError::Timeout,
-                    _ => failure::away(problem),
-                }),
+                Err(problem) => Err(failure::away(problem)),
             }
         };
         self.link
@@ -73,7 +70,7 @@ impl Api {
 
     /// A stream's state and configuration; `None` when there is no such stream.
     pub(super) async fn stream_info(&self, name: &str) -> Result<Option<stream::Info>, BusError> {
-        match self.request(&format!("STREAM.INFO.{name}"), &()).await? {
+        match self.request(&format!("STREAM.INFO.{name}"), Bytes::new()).await? {
             Ok(info) => Ok(Some(info)),
             Err(said) if said.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
             Err(said) => Err(failure::away(said)),

@@ -71,15 +71,14 @@ pub(super) fn is_undecided(error: &PublishError) -> bool {
 pub(super) fn of_publish(error: PublishError) -> BusError {
     match error.kind() {
         PublishErrorKind::WrongLastSequence => return BusError::Conflict,
-        PublishErrorKind::TimedOut => return BusError::Timeout,
+        // The pipe breaks when the connection ends while the answer is awaited.
+        PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => return BusError::Timeout,
         PublishErrorKind::MaxPayloadExceeded => {
             return BusError::Refused {
                 reason: "the message is larger than the server's max_payload; raise it or send less"
                     .to_owned(),
             };
         }
-        // The connection ended while the answer was awaited.
-        PublishErrorKind::BrokenPipe => return BusError::Timeout,
         _ => {}
     }
     let Some(said) = server_error(&error) else {

@@ -117,7 +117,10 @@ impl Link {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let tried = connect_options(options, purpose, &signals).await?;
+            let mut tried = connect_options(options, purpose, &signals).await?;
+            if let Some((user, password)) = super::setup::user(&addresses) {
+                tried = tried.user_and_password(user, password);
+            }
             match tried.connect(addresses.as_slice()).await {
                 Ok(client) => return Ok(Self { client, signals }),
                 Err(problem) => {

@@ -135,11 +135,11 @@ impl Log {
         let messages_max = messages_max.min(BATCH_MESSAGES_MAX);
         let until = Instant::now() + wait;
         if let Some(reader) = self.take(from) {
-            match self.read_on(reader, messages_max, until).await {
-                done @ (Ok(_) | Err(BusError::Trimmed { .. })) => return done,
-                // Its consumer has gone, or messages were lost: a new one reads them again.
-                Err(_) => {}
+            let read = self.read_on(reader, messages_max, until).await;
+            if matches!(read, Ok(_) | Err(BusError::Trimmed { .. })) {
+                return read;
             }
+            // Its consumer has gone, or messages were lost: a new one reads them again.
         }
         self.check_begin(from).await?;
         let pull = Pull::open(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy, IntoConsumerConfig, pull};
 use async_nats::{Message, Subscriber};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -108,7 +109,8 @@ impl Pull {
             stream_name: stream,
             config: config(&name, filter, start),
         };
-        let pending = match api.request(&operation, &creation).await? {
+        let creation = serde_json::to_vec(&creation).map_err(failure::away)?;
+        let pending = match api.request(&operation, creation.into()).await? {
             Ok::<consumer::Info, _>(info) => info.num_pending,
             Err(said) => return Err(failure::away(said)),
         };
@@ -157,12 +159,12 @@ impl Pull {
         self.wanted = request.batch;
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream, self.name);
         let payload = serde_json::to_vec(&request).map_err(failure::away)?;
-        let send = self
+        let publish = self
             .api
             .link
             .client
             .publish_with_reply(subject, self.inbox.clone(), payload.into());
-        let sent = timeout(self.api.deadline, send).await;
+        let sent = timeout(self.api.deadline, publish).await;
         sent.map_err(|_| BusError::Timeout)?.map_err(failure::away)
     }
 
@@ -209,7 +211,7 @@ impl Pull {
     /// True when the server still has the consumer.
     pub(super) async fn is_there(&self) -> Result<bool, BusError> {
         let operation = format!("CONSUMER.INFO.{}.{}", self.stream, self.name);
-        match self.api.request(&operation, &()).await? {
+        match self.api.request(&operation, Bytes::new()).await? {
             Ok::<consumer::Info, _>(_) => Ok(true),
             Err(said) => match said.error_code() {
                 ErrorCode::CONSUMER_NOT_FOUND | ErrorCode::STREAM_NOT_FOUND => Ok(false),

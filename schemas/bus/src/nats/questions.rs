@@ -60,8 +60,8 @@ pub(super) async fn serve(
 ) -> Result<mpsc::Receiver<Question>, BusError> {
     let subscribe = async {
         let group = GROUP.to_owned();
-        let subscribed = link.client.queue_subscribe(subject.to_owned(), group).await;
-        let subscriber = subscribed.map_err(failure::away)?;
+        let joined = link.client.queue_subscribe(subject.to_owned(), group).await;
+        let subscriber = joined.map_err(failure::away)?;
         link.round_trip().await?;
         Ok(subscriber)
     };

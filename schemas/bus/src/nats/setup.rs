@@ -7,7 +7,10 @@ use std::time::Duration;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::{ConnectError, ConnectErrorKind, ServerAddr};
+use bytes::Bytes;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Options;
@@ -21,6 +24,7 @@ use crate::layout::{Difference, Discard, Storage, Stream};
 const VERSION_MIN: (u64, u64) = (2, 14);
 /// How often it is looked again for what somebody else has to make.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The bus cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -170,6 +174,36 @@ pub(super) fn addresses(urls: &[String]) -> Result<Vec<ServerAddr>, SetupError> 
     parsed.collect()
 }
 
+/// The user and the password in the first address that has them.
+pub(super) fn user(addresses: &[ServerAddr]) -> Option<(String, String)> {
+    let named = addresses.iter().find(|address| address.has_user_pass())?;
+    let password = named.password().unwrap_or_default();
+    Some((unescaped(named.username()?), unescaped(password)))
+}
+
+/// Text in which `%` and two hexadecimal digits stand for a byte.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = after.split_at_checked(2).and_then(|(digits, after)| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            Some((u8::from_str_radix(digits, 16).ok()?, after))
+        });
+        match escaped {
+            Some((byte, after)) if first == b'%' => {
+                bytes.push(byte);
+                rest = after;
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Refuses a server that is too old, or that keeps no streams.
 pub(super) fn check_server(link: &Link) -> Result<(), SetupError> {
     let server = link.client.server_info();
@@ -217,6 +251,52 @@ pub(super) async fn ensure(api: &Api, options: &Options, until: Instant) -> Resu
     Ok(())
 }
 
+/// Makes streams in memory again after each loss of the connection, until `shutdown`: a server that stands alone
+/// forgets them when it restarts.
+pub(super) async fn keep(
+    api: Api,
+    options: Options,
+    mut losses: watch::Receiver<u64>,
+    shutdown: CancellationToken,
+) {
+    let kept = shutdown.run_until_cancelled(async {
+        let mut connected = api.link.connected();
+        let mut pause = LOOK_AGAIN;
+        loop {
+            if losses.changed().await.is_err() {
+                return;
+            }
+            loop {
+                losses.mark_unchanged();
+                if connected.wait_for(|connected| *connected).await.is_err() {
+                    return;
+                }
+                match ensure_memory(&api, &options).await {
+                    Ok(()) => break,
+                    Err(_) if api.link.check().is_err() => {}
+                    Err(problem) => warn!(
+                        error = &problem as &dyn std::error::Error,
+                        "what was in memory cannot be made again yet"
+                    ),
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(LOOK_AGAIN_MAX);
+            }
+            pause = LOOK_AGAIN;
+        }
+    });
+    kept.await.unwrap_or_default();
+}
+
+async fn ensure_memory(api: &Api, options: &Options) -> Result<(), SetupError> {
+    for stream in &options.layout {
+        if stream.storage == Storage::Memory {
+            ensure_stream(api, stream, options.replicas).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn ensure_stream(api: &Api, stream: &Stream, replicas: usize) -> Result<(), SetupError> {
     if let Some(found) = find(api, &stream.name).await? {
         return compare(stream, &found, replicas);
@@ -236,7 +316,7 @@ async fn ensure_stream(api: &Api, stream: &Stream, replicas: usize) -> Result<()
 
 async fn find(api: &Api, name: &str) -> Result<Option<Config>, SetupError> {
     let stream = name.to_owned();
-    match api.request(&format!("STREAM.INFO.{name}"), &()).await {
+    match api.request(&format!("STREAM.INFO.{name}"), Bytes::new()).await {
         Ok(Ok::<Info, _>(info)) => Ok(Some(info.config)),
         Ok(Err(said)) => match said.error_code() {
             ErrorCode::STREAM_NOT_FOUND => Ok(None),
@@ -258,7 +338,11 @@ async fn find(api: &Api, name: &str) -> Result<Option<Config>, SetupError> {
 async fn create(api: &Api, expected: &Stream, replicas: usize) -> Result<bool, SetupError> {
     let stream = expected.name.clone();
     let operation = format!("STREAM.CREATE.{stream}");
-    match api.request(&operation, &config(expected, replicas)).await {
+    let wanted = serde_json::to_vec(&config(expected, replicas)).map_err(|problem| SetupError::Away {
+        stream: stream.clone(),
+        source: failure::away(problem),
+    })?;
+    match api.request(&operation, wanted.into()).await {
         Ok(Ok::<Info, _>(_)) => {
             info!(stream, replicas, "made a stream");
             Ok(true)
@@ -376,6 +460,13 @@ mod tests {
         assert_eq!(redacted("nats://user:secret@host:4222"), "nats://host:4222");
         assert_eq!(redacted("user:secret@host"), "host");
         assert_eq!(redacted("nats://host:4222"), "nats://host:4222");
+    }
+
+    #[test]
+    fn the_user_of_an_address_is_unescaped() {
+        let addresses = addresses(&["nats://host".to_owned(), "nats://a:p%40ss%2F%@host:1".to_owned()]);
+        let user = user(&addresses.expect("addresses"));
+        assert_eq!(user, Some(("a".to_owned(), "p@ss/%".to_owned())));
     }
 
     #[test]

@@ -117,9 +117,18 @@ impl Watch {
             loop {
                 sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
-                if let Ok(next) = self.go_on(&pull).await {
-                    pull = next;
-                    break;
+                match self.go_on(&pull).await {
+                    Ok(next) => {
+                        pull = next;
+                        break;
+                    }
+                    // That the connection is down was told.
+                    Err(_) if self.api.link.check().is_err() => {}
+                    Err(problem) => warn!(
+                        bucket = self.bucket,
+                        error = &problem as &dyn std::error::Error,
+                        "the watch cannot go on yet"
+                    ),
                 }
             }
             info!(bucket = self.bucket, revision = self.last, "the watch goes on");

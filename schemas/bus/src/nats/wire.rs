@@ -61,11 +61,11 @@ impl NatsWire {
         }
         let subscribe = async {
             let client = &self.link.client;
-            let subscribed = match group {
+            let joined = match group {
                 Some(group) => client.queue_subscribe(subject.to_owned(), group.to_owned()).await,
                 None => client.subscribe(subject.to_owned()).await,
             };
-            let subscriber = subscribed.map_err(failure::away)?;
+            let subscriber = joined.map_err(failure::away)?;
             self.link.round_trip().await?;
             Ok(subscriber)
         };

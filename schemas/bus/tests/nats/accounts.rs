@@ -1,0 +1,1 @@
+//! What the permissions in `deploy/nats` allow each role, and what they refuse.
