@@ -73,6 +73,8 @@ pub(crate) struct Applier {
     patience: Patience,
     standing_by: bool,
     next_check: Instant,
+    /// The end of the log at the last look, when nothing could be read up to it.
+    empty_end: Option<u64>,
     warned_unreadable: bool,
     warned_away: bool,
 }
@@ -97,6 +99,7 @@ impl Applier {
             marks: Marks::default(),
             standing_by: false,
             next_check: Instant::now(),
+            empty_end: None,
             warned_unreadable: false,
             warned_away: false,
         }
@@ -204,6 +207,7 @@ impl Applier {
         self.backlog_end = log.last;
         (self.from, self.reached) = resume_at(self.cursor, log);
         self.again = None;
+        self.empty_end = None;
         self.places.clear();
         if self.coverage.missing() > 0 {
             self.ask_again(log.first);
@@ -237,8 +241,34 @@ impl Applier {
                 "the log was made anew or has lost its end, and is read from its oldest event"
             );
             self.resume().await?;
+            return Ok(Course::On);
         }
-        Ok(Course::On)
+        self.pass_lost_end(log.last, caught_up).await
+    }
+
+    /// Moves the cursor over messages at the end of the log that it has lost: nothing could be read there for as long
+    /// as two looks are apart. Only then do publishers learn that their events are missing.
+    async fn pass_lost_end(&mut self, last: u64, caught_up: bool) -> Result<Course, Error> {
+        if !caught_up || last <= self.reached {
+            self.empty_end = None;
+            return Ok(Course::On);
+        }
+        let Some(end) = self.empty_end.filter(|end| *end > self.reached) else {
+            self.empty_end = Some(last);
+            return Ok(Course::On);
+        };
+        warn!(from = self.from, to = end, "the log has lost messages at its end");
+        let next = Cursor {
+            stream_created: self.stream_created,
+            sequence: end,
+        };
+        let course = self.book(&[], next).await?;
+        if course == Course::On {
+            self.reached = end;
+            self.from = end + 1;
+            self.empty_end = None;
+        }
+        Ok(course)
     }
 
     /// Reports gaps, and has the log read again where it may fill them.
