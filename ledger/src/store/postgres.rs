@@ -33,9 +33,9 @@ use session::{Purpose, bounded, sort};
 use write::Writes;
 
 /// How often partitions are made ahead; with days in hand one that fails is of no harm.
-const MAINTENANCE_EVERY: Duration = Duration::from_secs(60 * 60);
+const MAINTENANCE_EVERY: Duration = Duration::from_hours(1);
 /// The least pause between two attempts to make partitions.
-const MAINTENANCE_AGAIN: Duration = Duration::from_secs(60);
+const MAINTENANCE_AGAIN: Duration = Duration::from_mins(1);
 
 /// How the books are opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl PostgresStore {
         let mut writer = self.writer.lock().await;
         let mut connection = match writer.connection.take() {
             Some(connection) => connection,
-            None => bounded(self.open()).await?,
+            None => self.open().await?,
         };
         let result = bounded(write(&mut connection)).await;
         if !matches!(result, Err(StoreError::Unavailable(_) | StoreError::Refused(_))) {
@@ -170,9 +170,10 @@ impl PostgresStore {
     async fn open(&self) -> Result<PgConnection, StoreError> {
         if !self.prepared.load(Ordering::Acquire) {
             if self.options.migrate {
+                // As long as it takes: its waits are bounded, its work is not.
                 migrate::run(&self.server, migrate::known()).await?;
             } else {
-                migrate::check(&self.server, migrate::known()).await?;
+                bounded(migrate::check(&self.server, migrate::known())).await?;
             }
             self.prepared.store(true, Ordering::Release);
         }

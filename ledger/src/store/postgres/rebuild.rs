@@ -3,6 +3,7 @@
 //! partitions of the projections in one transaction. Readers see the old rows or the new ones. The
 //! exchange is of names, not of rows: it is short, and when it does not get its locks soon it lets the others go first.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use schemas::query::RebuildAnswer;
@@ -96,9 +97,10 @@ async fn make_tables(connection: &mut PgConnection) -> Result<Vec<Part>, StoreEr
     let mut parts = Vec::new();
     for parent in PROJECTIONS {
         let by = partition_key(connection, parent).await?;
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "CREATE TABLE {SCHEMA}.{parent} (LIKE {parent} INCLUDING ALL) PARTITION BY {by};"
-        ));
+        );
         parts.extend(partitions(connection, parent).await?);
     }
     for part in &parts {
@@ -106,15 +108,17 @@ async fn make_tables(connection: &mut PgConnection) -> Result<Vec<Part>, StoreEr
             parent, name, bound, ..
         } = part;
         // The condition proves at the exchange that the rows are in their place, so that none is looked at.
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "CREATE TABLE {SCHEMA}.{name} PARTITION OF {SCHEMA}.{parent} {bound} {};",
             part.storage
-        ));
+        );
         if !part.condition.is_empty() {
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 "ALTER TABLE {SCHEMA}.{name} ADD CONSTRAINT rebuilt CHECK ({});",
                 part.condition
-            ));
+            );
         }
     }
     execute(connection, text).await?;
@@ -189,19 +193,20 @@ async fn exchange(
     execute(&mut transaction, readers).await?;
     let mut text = String::new();
     for Part { parent, name, .. } in parts {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "ALTER TABLE {parent} DETACH PARTITION {name}; DROP TABLE {name}; \
              ALTER TABLE {SCHEMA}.{parent} DETACH PARTITION {SCHEMA}.{name}; \
              ALTER TABLE {SCHEMA}.{name} SET SCHEMA {target};"
-        ));
+        );
     }
     for part in parts {
         let Part {
             parent, name, bound, ..
         } = part;
-        text.push_str(&format!("ALTER TABLE {parent} ATTACH PARTITION {name} {bound};"));
+        let _ = write!(text, "ALTER TABLE {parent} ATTACH PARTITION {name} {bound};");
         if !part.condition.is_empty() {
-            text.push_str(&format!("ALTER TABLE {name} DROP CONSTRAINT rebuilt;"));
+            let _ = write!(text, "ALTER TABLE {name} DROP CONSTRAINT rebuilt;");
         }
     }
     execute(&mut transaction, text).await?;

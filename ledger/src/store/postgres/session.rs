@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use crate::store::StoreError;
 
 /// How long a call may take, connecting included, before the database counts as away. Longer than a statement may.
-const CALL_WAIT: Duration = Duration::from_secs(120);
+const CALL_WAIT: Duration = Duration::from_mins(2);
 /// How long a read waits for one of the readers' connections.
 const READER_WAIT: Duration = Duration::from_secs(5);
 /// How long a reader that nobody uses stays open.
@@ -26,7 +26,7 @@ const SETTINGS: &str = "SET synchronous_commit = on; SET client_min_messages = w
 pub(super) enum Purpose {
     /// Answers questions.
     Read,
-    /// Applies batches. Looks rows up by their keys only, however small the planner thinks a table is.
+    /// Applies batches.
     Write,
     /// Changes tables or computes them anew, which may take long.
     Build,
@@ -36,15 +36,16 @@ impl Purpose {
     const fn settings(self) -> &'static str {
         match self {
             Self::Read => "SET statement_timeout = '30s'; SET default_transaction_read_only = on",
-            Self::Write => {
-                "SET statement_timeout = '30s'; SET lock_timeout = '5s'; SET enable_seqscan = off; SET jit = off"
-            }
-            Self::Build => {
-                "SET statement_timeout = 0; SET lock_timeout = '5s'; SET enable_seqscan = off; SET jit = off"
-            }
+            Self::Write => "SET statement_timeout = '30s'; SET lock_timeout = '5s'",
+            Self::Build => "SET statement_timeout = 0; SET lock_timeout = '5s'",
         }
     }
 }
+
+/// What a session that writes is told besides: rows are found by their keys, one after the other. A table that was
+/// empty when a statement was planned may be large by now.
+const BY_KEYS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
+     SET enable_mergejoin = off; SET jit = off";
 
 /// The server behind `url`.
 pub(super) fn server(url: &str) -> Result<PgConnectOptions, StoreError> {
@@ -81,7 +82,8 @@ pub(super) fn pool(server: &PgConnectOptions, readers_max: u32) -> PgPool {
 }
 
 async fn tell(connection: &mut PgConnection, purpose: Purpose) -> Result<(), sqlx::Error> {
-    let text = format!("{SETTINGS} {}", purpose.settings());
+    let planning = if purpose == Purpose::Read { "" } else { BY_KEYS };
+    let text = format!("{SETTINGS} {}; {planning}", purpose.settings());
     sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await?;
     Ok(())
 }

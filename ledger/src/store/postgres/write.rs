@@ -95,7 +95,6 @@ impl Writes {
 impl Projection {
     /// `schema` is empty or ends with a dot.
     pub(super) fn new(schema: &str) -> Self {
-        let by_key = "WHERE day = $1 AND request_id = ANY($2)";
         let mut moves = String::new();
         for figure in FIGURES {
             // Computed wide and cut to the column: a sum stops at its end, it never wraps around.
@@ -108,8 +107,17 @@ impl Projection {
         }
         let figures = FIGURES.join(", ");
         Self {
-            existing: format!("SELECT {STANDING_COLUMNS} FROM {schema}api_logs {by_key}").into(),
-            superseded: format!("DELETE FROM {schema}api_logs {by_key}").into(),
+            // One look into the key's index per request: `ANY` would look at every row of the day.
+            existing: format!(
+                "SELECT {STANDING_COLUMNS} FROM unnest($2::uuid[]) AS asked (id) CROSS JOIN LATERAL \
+                 (SELECT * FROM {schema}api_logs WHERE day = $1 AND request_id = asked.id LIMIT 1) AS held"
+            )
+            .into(),
+            superseded: format!(
+                "DELETE FROM {schema}api_logs USING unnest($2::uuid[]) AS gone (id) \
+                 WHERE day = $1 AND request_id = gone.id"
+            )
+            .into(),
             rows: format!(
                 "COPY {schema}api_logs (day, {}) FROM STDIN (FORMAT binary)",
                 COLUMNS.join(", ")
@@ -295,9 +303,7 @@ impl<'g> Dimensions<'g> {
         'g: 'q,
     {
         let query = query.bind(self.buckets).bind(self.billing_days);
-        self.names
-            .into_iter()
-            .fold(query, |query, names| query.bind(names))
+        self.names.into_iter().fold(query, Query::bind)
     }
 }
 

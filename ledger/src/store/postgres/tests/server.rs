@@ -3,7 +3,6 @@
 //! its data once nobody does. `WAYBILL_TEST_POSTGRES` names a server to use instead, by the URL of any database of it.
 
 use std::fs::File;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -16,6 +15,8 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 const LINGER_SECONDS: u32 = 3;
 /// How long a server may take until it answers.
 const READY_MAX: Duration = Duration::from_secs(30);
+/// How often a starting server is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Who the server runs as when the tests run as root, which it refuses to.
 const USER: &str = "postgres";
 
@@ -124,18 +125,16 @@ impl Server {
         ] {
             postgres.args(["-c", setting]);
         }
-        postgres.stdout(Stdio::null()).stderr(log).process_group(0);
-        let mut process = postgres.spawn().expect("the server");
-        let looks = READY_MAX.as_millis() / 20;
-        for _ in 0..looks {
+        let looks = READY_MAX.as_millis() / LOOK_EVERY.as_millis();
+        for look in 0..looks {
+            // Processes of a killed server may hold its memory for a moment: then it ends and is started again.
+            if look % 100 == 0 && !self.dir.join("data/postmaster.pid").exists() {
+                detach(&postgres, log.try_clone().expect("a log").into());
+            }
+            std::thread::sleep(LOOK_EVERY);
             if self.answers() {
                 return;
             }
-            // Processes of a killed server may hold its memory for a moment: then it ends and is started again.
-            if process.try_wait().expect("its state").is_some() {
-                process = postgres.spawn().expect("the server");
-            }
-            std::thread::sleep(Duration::from_millis(20));
         }
         panic!("the database server does not answer");
     }
@@ -198,12 +197,16 @@ fn watch(dir: &Path, kind: &str) {
     let mut watcher = Command::new("sh");
     watcher.args(["-c", WATCHER, "watcher"]).arg(dir);
     watcher.args([&LINGER_SECONDS.to_string(), kind]);
-    watcher
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0);
-    watcher.spawn().expect("a watcher");
+    detach(&watcher, Stdio::null());
+}
+
+/// Starts a program that outlives this process.
+fn detach(command: &Command, errors: Stdio) {
+    let mut detached = Command::new("setsid");
+    detached.arg("--fork").arg(command.get_program());
+    detached.args(command.get_args()).current_dir("/");
+    detached.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+    assert!(detached.status().expect("a program that runs").success());
 }
 
 fn is_root() -> bool {
