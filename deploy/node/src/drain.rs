@@ -142,7 +142,6 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
         }
     }
     gateway::recover(&spool, recovered.orphans, config.billing_tz, clock.now())?;
-    let events = spool.appended() - spool.marked();
     supervisor.spawn(
         "publisher",
         publisher::run(spool.clone(), carrier.bus(), carrier.kv(), publishing.clone()),
@@ -166,8 +165,5 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
         let seconds = wait.as_secs();
         return Err(Error::Left { left, seconds }.into());
     }
-    Ok(format!(
-        "the spool {} is empty; {events} events went to the books now\n",
-        spool.id()
-    ))
+    Ok(format!("the books have every event of the spool {}\n", spool.id()))
 }
