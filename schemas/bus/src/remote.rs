@@ -48,6 +48,8 @@ const TAIL_BYTES_MAX: usize = 64 * 1024 * 1024;
 const BEAT: Duration = Duration::from_millis(500);
 /// Time between two looks at what has become silent.
 const LOOK: Duration = Duration::from_millis(250);
+/// Most messages that are taken in before a look at what has become silent.
+const ARRIVALS_MAX: usize = 4_096;
 /// Silence after which a router counts as dead.
 const ROUTER_SILENCE_MAX: Duration = Duration::from_millis(1_500);
 /// Silence of a gateway after which its requests are canceled.

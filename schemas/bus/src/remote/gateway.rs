@@ -20,7 +20,7 @@ use super::code::{self, ORDERS_MAX, Order};
 use super::outbox::{Outbox, Outgoing};
 use super::request::{Directive, Heard, Now, Request};
 use super::session::RemoteSession;
-use super::{BEAT, BEAT_WORD, LOOK};
+use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, LOOK};
 use crate::BusError;
 use crate::clock::Clock;
 use crate::dispatch::{Dispatch, Dispatcher, Session};
@@ -331,11 +331,9 @@ async fn receive(
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // What has arrived counts before anybody is called silent.
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(()),
-            delivery = inbox.recv() => shared.hear(delivery.ok_or(BusError::Closed)?),
             changed = connected.changed() => {
                 changed.map_err(|_| BusError::Closed)?;
                 connected_since = connected.borrow_and_update().then(Instant::now);
@@ -344,7 +342,17 @@ async fn receive(
                 }
             }
             _ = beats.tick() => shared.pulse(false),
-            _ = looks.tick() => shared.look(connected_since),
+            _ = looks.tick() => {
+                // What has arrived counts before anybody is called silent.
+                for _ in 0..ARRIVALS_MAX {
+                    let Ok(delivery) = inbox.try_recv() else {
+                        break;
+                    };
+                    shared.hear(delivery);
+                }
+                shared.look(connected_since);
+            }
+            delivery = inbox.recv() => shared.hear(delivery.ok_or(BusError::Closed)?),
         }
     }
 }

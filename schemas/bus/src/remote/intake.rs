@@ -18,7 +18,7 @@ use tracing::{debug, error};
 use super::code::{self, ORDERS_MAX, Order, Place, Wish};
 use super::driver::{self, Lane, Ordered, Seen};
 use super::outbox::{Outbox, Outgoing};
-use super::{BEAT, BEAT_WORD, BODY_BYTES_MAX, GROUP, LOOK};
+use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, BODY_BYTES_MAX, GROUP, LOOK};
 use crate::BusError;
 use crate::dispatch::{Dispatch, Dispatcher};
 use crate::follow::CatalogView;
@@ -121,13 +121,8 @@ impl Serving {
         // When the drain ends; `None` before the shutdown.
         let mut drained_at: Option<Instant> = None;
         while drained_at.is_none() || !shared.lanes.lock().is_empty() {
-            // What has arrived counts before anybody is called silent.
             tokio::select! {
                 biased;
-                delivery = self.orders.recv() => self.hear_orders(delivery.ok_or(BusError::Closed)?),
-                delivery = self.offers.recv(), if drained_at.is_none() => {
-                    self.hear_offer(delivery.ok_or(BusError::Closed)?);
-                }
                 Some(_) = self.running.join_next() => {}
                 Some(_) = self.behind.join_next() => {}
                 changed = connected.changed() => {
@@ -138,6 +133,7 @@ impl Serving {
                 }
                 _ = beats.tick() => shared.beat(),
                 _ = looks.tick() => {
+                    self.hear_what_is_there();
                     shared.look();
                     if let Some(limit) = drained_at.map(|at| at + shared.config.drain)
                         && shared.enforce(limit)
@@ -149,9 +145,23 @@ impl Serving {
                     drained_at = Some(Instant::now());
                     self.close();
                 }
+                delivery = self.orders.recv() => self.hear_orders(delivery.ok_or(BusError::Closed)?),
+                delivery = self.offers.recv(), if drained_at.is_none() => {
+                    self.hear_offer(delivery.ok_or(BusError::Closed)?);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Takes in the orders that have arrived: they count before anybody is called silent.
+    fn hear_what_is_there(&mut self) {
+        for _ in 0..ARRIVALS_MAX {
+            let Ok(delivery) = self.orders.try_recv() else {
+                return;
+            };
+            self.hear_orders(delivery);
+        }
     }
 
     /// Takes no more offers; those on their way go elsewhere.

@@ -2,6 +2,7 @@
 //! how it ends. Pure: time and messages come in, steps and directives come out.
 
 mod ending;
+mod hearing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +13,9 @@ use schemas::id::EndpointId;
 use schemas::time::Timestamp;
 use tokio::time::Instant;
 
-use super::code::{Order, Piece, Reply, Wish};
-use super::window::{Arrival, Window};
-use super::{FAREWELL, GATEWAY_SILENCE_MAX, OFFER_WAIT, ROUTER_SILENCE_MAX};
+use super::code::{Order, Piece, Wish};
+use super::window::Window;
+use super::{FAREWELL, OFFER_WAIT};
 use crate::dispatch::{End, Frame};
 
 /// The first pause before a request is offered again; it doubles up to [`PAUSE_MAX`].
@@ -310,7 +311,7 @@ impl Request {
             }
             Piece::Tail(_) => return None,
             Piece::End(last, tail) => {
-                self.phase = Phase::Ending(self.reported(*last, tail));
+                self.phase = Phase::Ending(self.reported(*last, tail, now));
                 return None;
             }
         };
@@ -327,150 +328,6 @@ impl Request {
         self.trouble = Some((trouble, since));
         self.phase = Phase::Open(Some(now.at + self.pause));
         self.pause = (self.pause * 2).min(PAUSE_MAX);
-    }
-
-    /// The offer could not be sent.
-    pub(super) fn unsent(&mut self, lane: u64, now: Now) -> bool {
-        let offered = self.lane == lane && matches!(self.phase, Phase::Offered(_));
-        if offered {
-            self.trouble(Trouble::BusAway, now);
-        }
-        offered
-    }
-
-    /// What was sent with `lane` as its reply reached nobody.
-    pub(super) fn unheard(&mut self, lane: u64, now: Now) -> bool {
-        if self.lane != lane {
-            return false;
-        }
-        match &self.phase {
-            Phase::Offered(_) => {}
-            // The word to go: the router has gone before it heard it.
-            Phase::Running(running) if running.heard_at.is_none() => {}
-            _ => return false,
-        }
-        self.trouble(Trouble::Nobody, now);
-        true
-    }
-
-    /// Hears a router about `lane`.
-    pub(super) fn hear(&mut self, lane: u64, reply: Reply, now: Now) -> Heard {
-        if self.lane != lane {
-            return Heard::default();
-        }
-        match reply {
-            Reply::Accepted(boot) => self.accepted(boot.into(), now),
-            Reply::Busy if matches!(self.phase, Phase::Offered(_)) => {
-                self.trouble(Trouble::Busy, now);
-                Heard::woken()
-            }
-            Reply::Busy => Heard::default(),
-            Reply::Unknown => match &mut self.phase {
-                Phase::Running(running) if !running.window.ended() => {
-                    running.gone = true;
-                    Heard::woken()
-                }
-                _ => Heard::default(),
-            },
-            Reply::Frame(sequence, piece) => self.arrive(sequence, piece, now),
-        }
-    }
-
-    fn accepted(&mut self, boot: Arc<str>, now: Now) -> Heard {
-        match &self.phase {
-            Phase::Offered(_) if self.stop.is_none() => {
-                self.trouble = None;
-                self.pause = PAUSE;
-                let running = Box::new(Running {
-                    boot,
-                    window: Window::default(),
-                    began: now,
-                    heard_at: None,
-                    gone: false,
-                });
-                let directive = Some(self.directive(&running, true));
-                self.phase = Phase::Running(running);
-                // The session's clock is another one from now on.
-                Heard {
-                    wake: true,
-                    directive,
-                }
-            }
-            Phase::Running(running) if running.boot == boot => Heard::default(),
-            _ => Heard {
-                wake: false,
-                directive: Some(Directive {
-                    boot,
-                    order: Window::default().order(self.lane, Wish::Release, false),
-                    go: false,
-                }),
-            },
-        }
-    }
-
-    fn arrive(&mut self, sequence: u32, piece: Piece, now: Now) -> Heard {
-        let Phase::Running(running) = &mut self.phase else {
-            return Heard::default();
-        };
-        running.heard_at = Some(now.at);
-        let arrival = running.window.arrive(sequence, piece, now.at);
-        running.gone |= arrival == Arrival::Excess;
-        let resume = arrival == Arrival::Missing;
-        let tell = resume || matches!(arrival, Arrival::Told | Arrival::NewsAndTold);
-        let wake = matches!(arrival, Arrival::News | Arrival::NewsAndTold | Arrival::Excess);
-        let directive = match &self.phase {
-            Phase::Running(running) if tell => Some(self.resuming(running, resume)),
-            _ => None,
-        };
-        Heard { wake, directive }
-    }
-
-    /// Hears in a beat that the router is before frame `next` of `lane`.
-    pub(super) fn beat(&mut self, lane: u64, next: u32, now: Now) -> Option<Directive> {
-        if self.lane != lane {
-            return None;
-        }
-        let Phase::Running(running) = &mut self.phase else {
-            return None;
-        };
-        running.heard_at = Some(now.at);
-        let missing = running.window.hear(next, now.at);
-        match &self.phase {
-            Phase::Running(running) if missing => Some(self.resuming(running, true)),
-            _ => None,
-        }
-    }
-
-    /// Looks whether its router has become silent. Silence before `connected_since` counts only up to the time after
-    /// which the router has given up, too. True when the session has something to look at.
-    pub(super) fn look(&mut self, connected_since: Option<Instant>, now: Now) -> bool {
-        let Phase::Running(running) = &mut self.phase else {
-            return false;
-        };
-        if running.gone || running.window.ended() {
-            return false;
-        }
-        let heard_at = running.heard_at.unwrap_or(running.began.at);
-        let silent = connected_since.is_some_and(|since| now.at >= heard_at.max(since) + ROUTER_SILENCE_MAX);
-        running.gone = silent || now.at >= heard_at + GATEWAY_SILENCE_MAX;
-        running.gone
-    }
-
-    /// Nobody hears its router any more.
-    pub(super) fn abandon(&mut self) {
-        if let Phase::Running(running) = &mut self.phase {
-            running.gone = !running.window.ended();
-        }
-    }
-
-    /// What its router is told each beat.
-    pub(super) fn pulse(&self, resume: bool) -> Option<Directive> {
-        match &self.phase {
-            Phase::Running(running) if !running.gone && !running.window.ended() => {
-                Some(self.resuming(running, resume))
-            }
-            _ => None,
-        }
     }
 
     fn directive(&self, running: &Running, go: bool) -> Directive {
@@ -490,15 +347,6 @@ impl Request {
             boot: Arc::clone(&running.boot),
             order: running.window.order(self.lane, wish, resume),
             go: false,
-        }
-    }
-}
-
-impl Heard {
-    fn woken() -> Self {
-        Self {
-            wake: true,
-            directive: None,
         }
     }
 }

@@ -66,9 +66,14 @@ impl Request {
         });
     }
 
-    /// The end as the router reports it.
-    pub(super) fn reported(&mut self, last: Last, tail: Bytes) -> Box<End> {
+    /// The end as the router reports it. The time to the first content is measured here: the router would compare
+    /// its clock with the gateway's.
+    pub(super) fn reported(&mut self, last: Last, tail: Bytes, now: Now) -> Box<End> {
         let mut report = last.report;
+        if report.delivered.ttft_ms.is_some() {
+            let until_now = || now.wall.millis_since(self.facts.started_at);
+            report.delivered.ttft_ms = Some(self.handed.ttft_ms.unwrap_or_else(until_now));
+        }
         let mut attempts = std::mem::take(&mut self.lost);
         attempts.append(&mut report.attempts);
         report.attempts = attempts;

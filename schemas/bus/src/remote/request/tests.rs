@@ -5,7 +5,7 @@ use schemas::frame::{Head, Report};
 use schemas::outcome::Outcome;
 
 use super::*;
-use crate::remote::code::Last;
+use crate::remote::code::{Last, Reply};
 
 struct Scene {
     request: Request,

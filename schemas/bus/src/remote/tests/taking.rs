@@ -7,15 +7,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use schemas::id::PoolName;
+use schemas::subject::CATALOG_BUCKET;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::{CatalogView, POOL, Stage, code, finish, settle, stream, text};
 use crate::conformance::dispatch::play;
 use crate::conformance::script::{Act, dispatch};
+use crate::faulty::Bent;
 use crate::remote::code::{self as message, Order, Reply, Wish};
 use crate::remote::gateway::Config;
 use crate::wire::Wire as _;
 use crate::wire::local::Fate;
+use crate::{Expected, Kv as _};
 
 fn short() -> Vec<Act> {
     stream(3, Duration::ZERO)
@@ -256,6 +260,28 @@ async fn a_router_with_an_older_catalogue_leaves_the_offer_to_others() {
     let played = play(&stage.dispatcher, newer).await.expect("an end");
 
     assert_eq!((code(&played), old.script.begun()), (Some("overloaded"), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_offer_of_a_newer_catalogue_waits_until_it_has_come() {
+    let mut stage = Stage::new().await;
+    let (view, bucket) = (CatalogView::default(), Arc::new(Bent::default()));
+    let token = CancellationToken::new;
+    let follow = crate::follow::run(bucket.clone(), view.clone(), token(), token());
+    stage.tasks.spawn(async move { follow.await.expect("a watch") });
+    let _router = stage.router_with(|_| short(), |_| {}, view).await;
+    let mut newer = dispatch("m", 1);
+    newer.offer.catalog_revision = 1;
+    let at = Instant::now();
+
+    let (played, ()) = tokio::join!(play(&stage.dispatcher, newer), async {
+        sleep(Duration::from_millis(100)).await;
+        let put = bucket.put(CATALOG_BUCKET, "tenant.acme", Bytes::from("{}"), Expected::Any);
+        put.await.expect("a bucket");
+    });
+
+    assert_eq!(played.expect("an end").text(), text(3));
+    assert!(at.elapsed() < Duration::from_millis(120), "{:?}", at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
