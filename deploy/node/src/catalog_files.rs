@@ -3,6 +3,7 @@
 use bus::mint::Mint;
 use schemas::catalog::{self, Origin, Tenant};
 use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::node::NodeRole;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
 
@@ -18,7 +19,7 @@ const DEMO: &str = "models: [{ id: echo, name: Echo, provider: echo, supports_to
 /// Its place in the listing: after the models of files, before those that are discovered.
 const DEMO_POSITION: u32 = 999_999;
 
-/// Compiles models.yaml, routing.yaml and the demo model.
+/// Compiles models.yaml, routing.yaml and the demo model. In a cluster only routers hold the credentials of upstreams.
 pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Error> {
     let mut compiled = Compiled::default();
     if let Some(path) = &config.models_path {
@@ -28,7 +29,11 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
             &config.environment,
         )?;
         let file: ModelsFile = document.read()?;
-        compiled = compile::compile(&file, &document, now)?;
+        compiled = if !config.bus.is_shared() || config.roles.has(NodeRole::Router) {
+            compile::compile(&file, &document, now)?
+        } else {
+            compile::compile_without_credentials(&file, &document, now)?
+        };
     }
     if let Some(path) = &config.routing_path {
         let document = Document::parse(

@@ -165,5 +165,8 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
         let seconds = wait.as_secs();
         return Err(Error::Left { left, seconds }.into());
     }
-    Ok(format!("the books have every event of the spool {}\n", spool.id()))
+    Ok(format!(
+        "the books have every event of the spool {}\n",
+        spool.id()
+    ))
 }

@@ -25,6 +25,32 @@ const MICRO: f64 = 1_000_000.0;
 
 /// Compiles a models file. `now` becomes the models' creation time.
 pub fn compile(file: &ModelsFile, document: &Document, now: Timestamp) -> Result<Compiled, Problem> {
+    compile_with(file, document, now, Held::Here)
+}
+
+/// Compiles a models file where the credentials that it refers to are held by others: one that is blank counts as
+/// there, so that what comes out is what its holders would say.
+pub fn compile_without_credentials(
+    file: &ModelsFile,
+    document: &Document,
+    now: Timestamp,
+) -> Result<Compiled, Problem> {
+    compile_with(file, document, now, Held::Elsewhere)
+}
+
+/// Who holds credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Here,
+    Elsewhere,
+}
+
+fn compile_with(
+    file: &ModelsFile,
+    document: &Document,
+    now: Timestamp,
+    held: Held,
+) -> Result<Compiled, Problem> {
     let mut out = Compiled::default();
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for (n, entry) in file.models.iter().enumerate() {
@@ -34,6 +60,7 @@ pub fn compile(file: &ModelsFile, document: &Document, now: Timestamp) -> Result
             entry,
             path: &path,
             document,
+            held,
         };
         context.compile(n, now, &mut out)?;
     }
@@ -63,6 +90,7 @@ struct Context<'a> {
     entry: &'a Entry,
     path: &'a str,
     document: &'a Document,
+    held: Held,
 }
 
 /// A leg that can be served.

@@ -1,8 +1,8 @@
 //! What a node says about the catalogue at its start: records of its files, and the first key of an empty one.
 //!
-//! In a cluster each role seeds what it can know: gateways have the secret that keys are known by, routers have the
-//! credentials without which a leg of models.yaml is left out. A node whose files say nothing about a kind of record
-//! leaves the others' records of that kind alone.
+//! In a cluster gateways write it, for a router may stand where nobody may change what others serve; routers read the
+//! same models.yaml for the credentials in it. A node whose files say nothing about a kind of record leaves the others'
+//! records of that kind alone.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -24,45 +24,27 @@ use crate::catalog_files::{self, Seeds};
 use crate::config::Config;
 use crate::models::Compiled;
 use crate::patience::{self, START_WAIT};
-use crate::seed::Records;
 use crate::{agreement, discover, seed};
 
 /// How often is looked whether the first key is in force.
 const KEY_POLL: Duration = Duration::from_millis(1);
 
-/// What a node may write into the catalogue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rights {
-    callers: bool,
-    models: bool,
+/// True for a node that writes what its files say.
+fn writes(config: &Config) -> bool {
+    !config.bus.is_shared() || config.roles.has(NodeRole::Gateway)
 }
 
-impl Rights {
-    fn of(config: &Config) -> Self {
-        let shared = config.bus.is_shared();
-        let has = |role| !shared || config.roles.has(role);
-        Self {
-            callers: has(NodeRole::Gateway),
-            models: has(NodeRole::Router),
-        }
-    }
-
-    /// Prefixes of which this node's files are the whole truth.
-    fn complete(self, config: &Config) -> Vec<&'static str> {
-        let alone = !config.bus.is_shared();
-        let kinds = [
-            (subject::catalog::MODEL, self.models, config.models_path.is_some()),
-            (
-                subject::catalog::ENDPOINT,
-                self.models,
-                config.models_path.is_some(),
-            ),
-            (subject::catalog::KEY, self.callers, !config.keys.is_empty()),
-            (subject::catalog::TENANT, self.callers, !config.tenants.is_empty()),
-        ];
-        let mine = kinds.iter().filter(|(_, may, says)| *may && (alone || *says));
-        mine.map(|(prefix, ..)| *prefix).collect()
-    }
+/// Prefixes of which this node's files are the whole truth.
+fn complete(config: &Config) -> Vec<&'static str> {
+    let alone = !config.bus.is_shared();
+    let kinds = [
+        (subject::catalog::MODEL, config.models_path.is_some()),
+        (subject::catalog::ENDPOINT, config.models_path.is_some()),
+        (subject::catalog::KEY, !config.keys.is_empty()),
+        (subject::catalog::TENANT, !config.tenants.is_empty()),
+    ];
+    let mine = kinds.iter().filter(|(_, says)| alone || *says);
+    mine.map(|(prefix, _)| *prefix).collect()
 }
 
 /// Writes what files, discovery and the demo say into the catalogue; returns the book of credentials.
@@ -70,12 +52,11 @@ pub(super) async fn seed(
     config: &Config,
     adapters: &Adapters,
 ) -> anyhow::Result<Arc<router_worker::Credentials>> {
-    let rights = Rights::of(config);
     let kv = adapters.carrier.kv();
     if config.bus.is_shared() && config.roles.read_catalog() {
         join_cluster(config, adapters, &*kv).await?;
     }
-    let compiled = compile(config, adapters, rights).await?;
+    let compiled = compile(config, adapters).await?;
     for problem in config
         .warnings
         .iter()
@@ -84,34 +65,27 @@ pub(super) async fn seed(
     {
         warn!("{problem}");
     }
-    let mut records = Records::new();
-    if rights.callers {
+    if writes(config) {
         let seeds = Seeds {
             config,
             api_key_secret: &adapters.api_key_secret,
             mint: &adapters.mint,
             now: adapters.clock.now(),
         };
-        records.extend(seeds.callers()?);
-    } else if !config.keys.is_empty() {
-        warn!("the keys of waybill.yaml are left to nodes with the role gateway");
-    }
-    if rights.models {
+        let mut records = seeds.callers()?;
         records.extend(catalog_files::served(&compiled)?);
+        let complete = complete(config);
+        patience::until("the catalogue cannot be written", START_WAIT, || {
+            seed::apply(&*kv, records.clone(), &complete)
+        })
+        .await?;
         info!(
             models = compiled.models.len(),
             endpoints = compiled.endpoints.len(),
             "the catalogue is in force"
         );
-    } else if config.models_path.is_some() {
-        warn!("models.yaml is left to nodes with the role router");
-    }
-    if !records.is_empty() {
-        let complete = rights.complete(config);
-        patience::until("the catalogue cannot be written", START_WAIT, || {
-            seed::apply(&*kv, records.clone(), &complete)
-        })
-        .await?;
+    } else if !config.keys.is_empty() || config.models_path.is_some() {
+        info!("keys and models are written into the catalogue by nodes with the role gateway");
     }
     Ok(Arc::new(router_worker::Credentials::new(compiled.credentials)))
 }
@@ -131,8 +105,8 @@ async fn join_cluster(config: &Config, adapters: &Adapters, kv: &dyn Kv) -> anyh
     .await?)
 }
 
-async fn compile(config: &Config, adapters: &Adapters, rights: Rights) -> anyhow::Result<Compiled> {
-    if !rights.models {
+async fn compile(config: &Config, adapters: &Adapters) -> anyhow::Result<Compiled> {
+    if !config.roles.read_catalog() {
         return Ok(Compiled::default());
     }
     let now = adapters.clock.now();
@@ -230,33 +204,26 @@ mod tests {
     fn alone_a_node_owns_the_whole_catalogue() {
         let config = config("", &[]);
 
-        assert_eq!(
-            Rights::of(&config).complete(&config),
-            ["model.", "endpoint.", "key.", "tenant."]
-        );
+        assert!(writes(&config));
+        assert_eq!(complete(&config), ["model.", "endpoint.", "key.", "tenant."]);
     }
 
     #[test]
-    fn in_a_cluster_a_node_owns_what_its_role_knows_and_its_files_name() {
+    fn in_a_cluster_gateways_own_what_their_files_name() {
         let nats = ("NATS_URL", "nats://h");
         let models = ("MODELS_CONFIG_PATH", "models.yaml");
         let keys = "keys: [{ name: a, key: sk-0123456789abcdef }]\n";
 
         let both = config(keys, &[nats, models]);
-        assert_eq!(Rights::of(&both).complete(&both), ["model.", "endpoint.", "key."]);
+        assert!(writes(&both));
+        assert_eq!(complete(&both), ["model.", "endpoint.", "key."]);
         let bare = config("roles: [gateway, router]\n", &[nats]);
-        assert!(Rights::of(&bare).complete(&bare).is_empty());
-        let gateway = config(&format!("roles: [gateway]\n{keys}"), &[nats, models]);
-        assert_eq!(Rights::of(&gateway).complete(&gateway), ["key."]);
-        let router = config(&format!("roles: [router]\n{keys}"), &[nats, models]);
-        assert_eq!(Rights::of(&router).complete(&router), ["model.", "endpoint."]);
-        let ledger = config("roles: [ledger]\n", &[nats, models]);
-        assert_eq!(
-            Rights::of(&ledger),
-            Rights {
-                callers: false,
-                models: false
-            }
-        );
+        assert!(writes(&bare) && complete(&bare).is_empty());
+        for apart in ["router", "ledger", "health"] {
+            assert!(!writes(&config(
+                &format!("roles: [{apart}]\n{keys}"),
+                &[nats, models]
+            )));
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -14,12 +13,10 @@ use bus::remote;
 use bus::remote::gateway::RemoteDispatcher;
 use bus::remote::intake::Intake;
 use bus::wire::Wire;
-use ledger::store::Store;
 use prometheus_client::registry::Registry;
 use router_worker::{Credentials, Router};
 use schemas::id::NodeId;
-use schemas::node::{BEAT_SECONDS, NodeRecord, NodeRole};
-use tokio::time::{MissedTickBehavior, interval};
+use schemas::node::{NodeRecord, NodeRole};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -34,8 +31,8 @@ use crate::supervisor::Supervisor;
 /// Most requests of other nodes' gateways that a router runs at once.
 const SESSIONS_MAX: usize = 10_000;
 
-/// How long the database may take to say that it is there.
-const DATABASE_WITHIN: Duration = Duration::from_secs(2);
+/// How long requests may live where the clocks of their upstream calls are switched off.
+const REQUEST_LIFE_MAX: Duration = Duration::from_hours(24);
 
 /// The roles that run, and what they share.
 pub(super) struct Running<'a> {
@@ -43,8 +40,8 @@ pub(super) struct Running<'a> {
     pub(super) view: CatalogView,
     nodes: Nodes,
     node: NodeId,
-    /// Whether the ledger's database answers, with that role.
-    database: Option<Arc<AtomicBool>>,
+    /// With the role ledger.
+    ledger: Option<ledger::Ports>,
     pub(super) stages: Stages,
     pub(super) supervisor: Supervisor,
 }
@@ -56,7 +53,7 @@ impl<'a> Running<'a> {
             view: adapters.view(),
             nodes: Nodes::new(adapters.clock.clone()),
             node: adapters.node_id(config),
-            database: None,
+            ledger: None,
             stages: Stages::default(),
             supervisor: Supervisor::default(),
         }
@@ -98,18 +95,22 @@ impl<'a> Running<'a> {
         let Some(store) = &adapters.store else {
             return Ok(());
         };
-        let ports = ledger::Ports::new(adapters.carrier.bus(), adapters.carrier.kv(), store.clone());
-        let mut progress = ports.progress();
-        let end = self.stages.ledger.clone();
-        self.supervisor.spawn_thread("ledger", move || {
-            ledger::run(ledger::Config::default(), ports, end)
-        })?;
+        let mut ports = ledger::Ports::new(adapters.carrier.bus(), adapters.carrier.kv(), store.clone());
         if self.config.bus.is_shared() {
-            let answers = Arc::new(AtomicBool::new(false));
-            self.database = Some(answers.clone());
-            let look = look_at_database(store.clone(), answers, self.stages.ledger.clone());
-            self.supervisor.spawn("database", look);
+            // A node that is alone settles its own requests when it comes back.
+            ports = ports.with_reaping(ledger::Reaping {
+                spool: adapters.spool.clone(),
+                nodes: self.nodes.clone(),
+                clock: adapters.clock.clone(),
+                billing_tz: self.config.billing_tz,
+            });
         }
+        let mut progress = ports.progress();
+        let settings = ledger_config(&self.config.clocks);
+        self.ledger = Some(ports.clone());
+        let end = self.stages.ledger.clone();
+        self.supervisor
+            .spawn_thread("ledger", move || ledger::run(settings, ports, end))?;
         if let Carrier::Embedded(embedded) = &adapters.carrier {
             let embedded = embedded.clone();
             let end = self.stages.ledger.clone();
@@ -299,24 +300,20 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Notes whether the database answers, for the node's beats.
-async fn look_at_database(
-    store: Arc<dyn Store>,
-    answers: Arc<AtomicBool>,
-    stop: CancellationToken,
-) -> Result<(), anyhow::Error> {
-    let mut looks = interval(Duration::from_secs(BEAT_SECONDS));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(looks.tick()).await.is_some() {
-        let healthy = tokio::time::timeout(DATABASE_WITHIN, store.healthy()).await;
-        answers.store(healthy.unwrap_or(false), Ordering::Relaxed);
-    }
-    Ok(())
+/// A request is not declared lost before the clocks of its calls must have ended it.
+fn ledger_config(clocks: &router_worker::Clocks) -> ledger::Config {
+    let mut settings = ledger::Config::default();
+    let life = |clock: Option<Duration>| clock.unwrap_or(REQUEST_LIFE_MAX).as_secs();
+    settings.request_seconds_max = settings
+        .request_seconds_max
+        .max(life(clocks.completion))
+        .max(life(clocks.stream_request));
+    settings
 }
 
 /// What the node says of itself at each beat.
 fn telling(running: &Running<'_>, adapters: &Adapters, address: Option<SocketAddr>) -> registry::Telling {
-    let (view, database) = (running.view.clone(), running.database.clone());
+    let (view, ledger) = (running.view.clone(), running.ledger.clone());
     let told = NodeRecord {
         node: running.node.clone(),
         boot: adapters.boot.clone(),
@@ -331,7 +328,7 @@ fn telling(running: &Running<'_>, adapters: &Adapters, address: Option<SocketAdd
     };
     Box::new(move || NodeRecord {
         catalog_revision: view.peek().revision,
-        database_connected: database.as_ref().map(|answers| answers.load(Ordering::Relaxed)),
+        database_connected: ledger.as_ref().map(ledger::Ports::database_connected),
         ..told.clone()
     })
 }

@@ -4,7 +4,7 @@ use schemas::catalog::{Backend, CredentialRef, Endpoint, ProviderKind};
 use schemas::id::{BackendId, EndpointId};
 use schemas::secret::Secret;
 
-use super::Context;
+use super::{Context, Held};
 use crate::models::file::Leg;
 use crate::models::provider;
 use crate::yaml::Problem;
@@ -73,12 +73,13 @@ impl Context<'_> {
                 .collect(),
         };
         let mut secrets: Vec<Secret<String>> = Vec::new();
-        for text in written
-            .iter()
-            .map(|text| text.trim())
-            .filter(|text| !text.is_empty())
-        {
-            let secret = Secret::new(text.to_owned());
+        for (n, text) in written.iter().map(|text| text.trim()).enumerate() {
+            let secret = match (text, self.held) {
+                ("", Held::Here) => continue,
+                // Only its place is of use: its holder has the value.
+                ("", Held::Elsewhere) => Secret::new(format!("#{n}")),
+                (text, _) => Secret::new(text.to_owned()),
+            };
             if !secrets.contains(&secret) {
                 secrets.push(secret);
             }

@@ -68,6 +68,19 @@ fn a_blank_variable_leaves_the_model_out_and_says_so() {
 }
 
 #[test]
+fn a_credential_that_others_hold_leaves_nothing_out() {
+    let text = LOCAL_FIRST.replace("['${KEY}', '${KEY}']", "['${KEY}']");
+    let here = compiled(&text).expect("compile");
+    let document = Document::parse("models.yaml", &text, &Environment::default()).expect("parse");
+    let file: ModelsFile = document.read().expect("read");
+
+    let elsewhere = compile_without_credentials(&file, &document, Timestamp::default()).expect("compile");
+
+    assert_eq!(elsewhere.models, here.models);
+    assert_eq!(elsewhere.endpoints, here.endpoints);
+}
+
+#[test]
 fn an_optional_leg_is_left_out_alone() {
     let text = LOCAL_FIRST
         .replace("${KEY}", "${ABSENT}")
