@@ -53,8 +53,8 @@ pub struct Options {
     /// How the node calls itself in the servers' lists of connections.
     pub name: String,
     /// Prefix of the subjects on which this node gets answers; its user must be allowed to subscribe below it, and
-    /// whoever answers it to publish there.
-    pub inbox_prefix: String,
+    /// whoever answers it to publish there. `None` is `_INBOX.<user>` where an address names the user, else `_INBOX`.
+    pub inbox_prefix: Option<String>,
     /// Copies of each stream that is made: 1 on one server, 3 in a cluster.
     pub replicas: usize,
     /// What must be there, made or compared at the start.
@@ -72,7 +72,7 @@ impl Default for Options {
             credentials: None,
             tls: None,
             name: "waybill".to_owned(),
-            inbox_prefix: "_INBOX".to_owned(),
+            inbox_prefix: None,
             replicas: 1,
             layout: cluster(&Sizes::default()),
             connect_wait: Duration::from_secs(30),

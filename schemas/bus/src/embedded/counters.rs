@@ -120,7 +120,10 @@ mod tests {
         }
         let refused = state.add(Slice::Minute, "new", 1, SWEEP_MS);
         assert!(matches!(refused, Err(BusError::Full)));
-        assert_eq!(state.add(Slice::Second, "7", 1, SWEEP_MS).expect("it is there"), 2);
+        assert_eq!(
+            state.add(Slice::Second, "7", 1, SWEEP_MS).expect("it is there"),
+            2
+        );
         let added = state.add(Slice::Minute, "new", 1, SECOND_MS + SWEEP_MS - 1);
         assert_eq!(added.expect("room"), 1);
     }

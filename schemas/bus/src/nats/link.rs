@@ -10,7 +10,7 @@ use async_nats::{Client, ConnectOptions, Event, ServerError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Options;
 use super::setup::SetupError;
@@ -31,6 +31,10 @@ pub(super) const SUBSCRIPTION_MESSAGES_MAX: usize = 8_192;
 const REFUSALS_MAX: usize = 64;
 /// How often the connection's state is read, should its events have been lost.
 const STATE_INTERVAL: Duration = Duration::from_millis(250);
+/// Where answers come unless a user has a place of its own.
+const INBOX: &str = "_INBOX";
+/// How long after an answer a refusal that came before it may still be on its way through the client.
+const REFUSAL_WAIT: Duration = Duration::from_millis(50);
 /// How a server's refusal begins.
 const VIOLATION: &str = "permissions violation";
 
@@ -118,7 +122,9 @@ impl Link {
         loop {
             attempt += 1;
             let mut tried = connect_options(options, purpose, &signals).await?;
-            if let Some((user, password)) = super::setup::user(&addresses) {
+            let user = super::setup::user(&addresses);
+            tried = tried.custom_inbox_prefix(inbox_prefix(options, user.as_ref()));
+            if let Some((user, password)) = user {
                 tried = tried.user_and_password(user, password);
             }
             match tried.connect(addresses.as_slice()).await {
@@ -129,7 +135,7 @@ impl Link {
                     if !problem.may_pass() || Instant::now() + pause >= until {
                         return Err(problem);
                     }
-                    info!(
+                    debug!(
                         connection = purpose,
                         error = &problem as &dyn std::error::Error,
                         "not connected yet"
@@ -190,8 +196,15 @@ impl Link {
         }
     }
 
-    /// Waits until the server has handled all that was sent before.
-    pub(super) async fn round_trip(&self) -> Result<(), BusError> {
+    /// Waits until the server has handled all that was sent before, and until its refusals, which take another way
+    /// through the client, would have been seen.
+    pub(super) async fn settle(&self) -> Result<(), BusError> {
+        self.round_trip().await?;
+        sleep(REFUSAL_WAIT).await;
+        Ok(())
+    }
+
+    async fn round_trip(&self) -> Result<(), BusError> {
         let nobody = self.client.new_inbox();
         let asked = self.client.request(nobody, bytes::Bytes::new()).await;
         match asked {
@@ -222,6 +235,19 @@ fn reconnect_delay(attempt: usize) -> Duration {
     RECONNECT_MIN.saturating_mul(1 << doublings).min(RECONNECT_MAX)
 }
 
+/// Where answers come: below a prefix of the user's own, so that no other user hears them.
+fn inbox_prefix(options: &Options, user: Option<&(String, String)>) -> String {
+    let is_word = |user: &str| {
+        user.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    match (&options.inbox_prefix, user) {
+        (Some(prefix), _) => prefix.clone(),
+        (None, Some((user, _))) if is_word(user) && !user.is_empty() => format!("{INBOX}.{user}"),
+        (None, _) => INBOX.to_owned(),
+    }
+}
+
 async fn connect_options(
     options: &Options,
     purpose: &'static str,
@@ -230,7 +256,6 @@ async fn connect_options(
     let signals = Arc::clone(signals);
     let mut connect = ConnectOptions::new()
         .name(format!("{} {purpose}", options.name))
-        .custom_inbox_prefix(&options.inbox_prefix)
         .client_capacity(COMMANDS_MAX)
         .subscription_capacity(SUBSCRIPTION_MESSAGES_MAX)
         .request_timeout(Some(options.deadline))
@@ -271,6 +296,17 @@ mod tests {
             .map(|attempt| reconnect_delay(attempt).as_millis())
             .into();
         assert_eq!(pauses, [50, 100, 200, 400, 500, 500]);
+    }
+
+    #[test]
+    fn a_user_gets_its_answers_at_a_place_of_its_own() {
+        let mut options = Options::default();
+        let user = |name: &str| Some((name.to_owned(), String::new()));
+        assert_eq!(inbox_prefix(&options, user("ledger").as_ref()), "_INBOX.ledger");
+        assert_eq!(inbox_prefix(&options, user("a.>").as_ref()), "_INBOX");
+        assert_eq!(inbox_prefix(&options, None), "_INBOX");
+        options.inbox_prefix = Some("_IN".to_owned());
+        assert_eq!(inbox_prefix(&options, user("ledger").as_ref()), "_IN");
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) async fn serve(
         let group = GROUP.to_owned();
         let joined = link.client.queue_subscribe(subject.to_owned(), group).await;
         let subscriber = joined.map_err(failure::away)?;
-        link.round_trip().await?;
+        link.settle().await?;
         Ok(subscriber)
     };
     let subscriber = link.call(Touched::Subject(subject), deadline, subscribe).await?;

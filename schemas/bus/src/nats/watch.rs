@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -26,6 +26,8 @@ const REQUEST_MESSAGES: usize = 256;
 const REQUEST_WAIT: Duration = Duration::from_secs(30);
 const ALIVE: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long it is asked whether a consumer is still there.
+const LOOK_WAIT: Duration = Duration::from_secs(1);
 /// Pauses after failures.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -137,7 +139,10 @@ impl Watch {
 
     /// The consumer after `old`.
     async fn go_on(&mut self, old: &Pull) -> Result<Pull, BusError> {
-        if self.present.is_none() && old.is_there().await? {
+        self.api.link.check()?;
+        // One whose server does not answer for it counts as gone.
+        let is_there = timeout(LOOK_WAIT, old.is_there()).await;
+        if self.present.is_none() && matches!(is_there, Ok(Ok(true))) {
             self.consumer(Start::At(self.last + 1)).await
         } else {
             self.read_all().await

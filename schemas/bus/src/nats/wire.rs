@@ -66,7 +66,7 @@ impl NatsWire {
                 None => client.subscribe(subject.to_owned()).await,
             };
             let subscriber = joined.map_err(failure::away)?;
-            self.link.round_trip().await?;
+            self.link.settle().await?;
             Ok(subscriber)
         };
         let subscriber = self

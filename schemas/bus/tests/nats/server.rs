@@ -63,12 +63,11 @@ fn listening(dir: &Path, child: &mut Child) -> String {
     panic!("the server does not start");
 }
 
-fn spawn(dir: &Path, config: &Path, variables: &[(&str, String)]) -> Child {
+fn spawn(dir: &Path, config: &Path, command: &mut Command) -> Child {
     let log = std::fs::File::create(dir.join("log")).expect("log");
-    let mut command = Command::new(program());
-    command.arg("-c").arg(config);
-    command.envs(variables.iter().map(|(name, value)| (name, value)));
     command
+        .arg("-c")
+        .arg(config)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
@@ -93,12 +92,22 @@ impl Server {
         let head = format!("listen: \"{listen}\"\nports_file_dir: \"{path}\"\nserver_name: \"test\"\n");
         let config = dir.path().join("nats.conf");
         std::fs::write(&config, head + &settings.replace("$DIR", &path)).expect("config");
-        Self::launch_file(dir, config, &[])
+        Self::run(dir, config, &mut Command::new(program()))
     }
 
-    /// A server with a configuration file and variables of its environment; the file must say where ports are told.
-    pub(crate) fn launch_file(dir: TempDir, config: PathBuf, variables: &[(&str, String)]) -> Self {
-        let mut child = spawn(dir.path(), &config, variables);
+    /// A server with a file of `deploy/nats`, at free ports; `command` has what else it needs.
+    pub(crate) fn deployed(file: &str, command: &mut Command) -> Self {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats");
+        let dir = TempDir::new().expect("dir");
+        command
+            .args(["-a", "127.0.0.1", "-p", "-1", "-m", "-1", "--ports_file_dir"])
+            .arg(dir.path())
+            .env("WAYBILL_NATS_STORE", dir.path().join("store"));
+        Self::run(dir, deploy.join(file), command)
+    }
+
+    fn run(dir: TempDir, config: PathBuf, command: &mut Command) -> Self {
+        let mut child = spawn(dir.path(), &config, command);
         let url = listening(dir.path(), &mut child);
         Self {
             child,
@@ -120,7 +129,7 @@ impl Server {
         let address = self.url.strip_prefix("nats://").expect("an address");
         let fixed = config.replace("127.0.0.1:-1", address);
         std::fs::write(&self.config, fixed).expect("config");
-        self.child = spawn(self.dir.path(), &self.config, &[]);
+        self.child = spawn(self.dir.path(), &self.config, &mut Command::new(program()));
         assert_eq!(listening(self.dir.path(), &mut self.child), self.url);
     }
 
