@@ -1,6 +1,7 @@
 //! What tests of the request path stand on: a router over a fixed catalogue, and upstreams on real sockets
 //! that do byte by byte what a script says.
 
+mod bucket;
 mod server;
 
 use std::future::poll_fn;
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Metrics;
 use crate::{Config, Credentials, Parts, Router};
 
+pub(crate) use bucket::{Bucket, Mood};
 pub(crate) use server::{Act, Server, chat, chunk, events, ok, response};
 
 /// The model's public name.
@@ -191,15 +193,14 @@ impl Scene {
     pub(crate) async fn new(config: Config, endpoints: &[Endpoint], model: &Model) -> Self {
         let view = CatalogView::default();
         let kv = Arc::new(Fixed(records(endpoints, model)));
-        // The watch ends once everything was told, and the snapshot stays.
-        let ended = bus::follow::run(
-            kv,
-            view.clone(),
-            CancellationToken::new(),
-            CancellationToken::new(),
-        )
-        .await;
-        assert!(ended.is_err());
+        // Followed until everything was told; the snapshot stays.
+        let ready = CancellationToken::new();
+        tokio::select! {
+            ended = bus::follow::run(kv, view.clone(), ready.clone(), CancellationToken::new()) => {
+                assert!(ended.is_ok(), "the catalogue cannot be followed");
+            }
+            () = ready.cancelled() => {}
+        }
         let changes = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&changes);
         let credentials: Credentials = ["k1", "k2"]
@@ -223,6 +224,22 @@ impl Scene {
             changes,
             model: model.clone(),
         }
+    }
+
+    /// Has the router share its circuits in a bucket; it has to be run for that.
+    pub(crate) fn share(&mut self, kv: Arc<dyn Kv>) {
+        let shared = &self.router.shared;
+        let told = Arc::clone(&self.changes);
+        let parts = Parts {
+            catalog: shared.catalog.clone(),
+            credentials: Arc::clone(&shared.credentials),
+            clock: Arc::clone(&shared.clock),
+            mint: Arc::clone(&shared.mint),
+            metrics: Metrics::default(),
+            witness: Box::new(move |changed| told.lock().push(changed.clone())),
+            kv: Some(kv),
+        };
+        self.router = Router::assemble(shared.config.clone(), parts).expect("a router");
     }
 
     /// The usual router over servers: the first is asked first, the others are its fallbacks in order.

@@ -376,3 +376,6 @@ fn named(catalog: &Catalog) -> HashSet<BackendId> {
     });
     named.collect()
 }
+
+#[cfg(test)]
+mod tests;
