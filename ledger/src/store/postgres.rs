@@ -120,7 +120,8 @@ impl PostgresStore {
     /// Sees to it that the tables are of this program's version and makes partitions ahead.
     pub async fn prepare(&self) -> Result<(), StoreError> {
         self.writing(async |_| Ok(())).await?;
-        self.maintain().await
+        self.maintain_when_due().await;
+        Ok(())
     }
 
     /// Makes the partitions of the coming days. Done at the start and, while batches come, every hour; a day that

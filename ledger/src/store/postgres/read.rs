@@ -4,15 +4,17 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use chrono::NaiveDate;
 use futures_util::TryStreamExt as _;
 use schemas::event::request::RequestAccepted;
 use schemas::outcome::Outcome;
-use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, UsageQuery, UsageRow};
+use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, Row, UsageQuery, UsageRow};
 use schemas::subject;
 use schemas::time::Timestamp;
 use serde_json::value::RawValue;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, Encode, Postgres, Row as _, Type};
+use uuid::Uuid;
 
 use super::row as value;
 use super::session::sort;
@@ -140,38 +142,64 @@ pub(super) async fn event_ids(
 
 /// A page of rows, newest first: by the day inside the id, then by the id.
 pub(super) async fn logs(connection: &mut PgConnection, query: &LogsQuery) -> Result<LogsAnswer, StoreError> {
-    let mut clause = Clause::default();
-    clause.filter(&query.filter);
-    if let Some(after) = query.after {
-        let day = value::partition_day(after);
-        // The first condition is implied by the second, and leaves out partitions.
-        clause.add("day <=", day);
-        clause.fragment("(day, request_id) <");
-        clause.text.push('(');
-        clause.place(day);
-        clause.text.push(',');
-        clause.place(after.0);
-        clause.text.push(')');
-    }
-    let mut statement = format!(
-        "{} {} ORDER BY day DESC, request_id DESC LIMIT ",
-        select(),
-        clause.text
-    );
-    clause.text.clear();
-    clause.place(i64::from(query.limit) + 1);
-    statement.push_str(&clause.text);
-    let mut found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?).fetch(connection);
-    let mut data = Vec::new();
-    while let Some(found) = found.try_next().await.map_err(sort)? {
-        data.push(row::read(&found)?);
-    }
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let mut data = Vec::new();
+    let mut ranges = match query.after {
+        Some(after) => {
+            let day = value::partition_day(after);
+            vec![Range::Before(day), Range::Within(day, after.0)]
+        }
+        None => vec![Range::All],
+    };
+    // One statement per range, as the planner knows the bounds of each and takes an index for both.
+    while let Some(range) = ranges.pop()
+        && data.len() <= limit
+    {
+        let rows_max = i64::from(query.limit) + 1 - i64::try_from(data.len()).unwrap_or(i64::MAX);
+        read_range(connection, &query.filter, (range, rows_max), &mut data).await?;
+    }
     let more = data.len() > limit;
     data.truncate(limit);
     let last = data.last().filter(|_| more);
     let next = last.map(|row| row.settled.request_id);
     Ok(LogsAnswer { data, next })
+}
+
+/// Which rows a page goes on with.
+#[derive(Debug, Clone, Copy)]
+enum Range {
+    /// Any.
+    All,
+    /// Of this day, with an id below this one.
+    Within(NaiveDate, Uuid),
+    /// Of a day before this one.
+    Before(NaiveDate),
+}
+
+async fn read_range(
+    connection: &mut PgConnection,
+    filter: &LogFilter,
+    (range, rows_max): (Range, i64),
+    data: &mut Vec<Row>,
+) -> Result<(), StoreError> {
+    let mut clause = Clause::default();
+    clause.filter(filter);
+    match range {
+        Range::All => {}
+        Range::Within(day, id) => {
+            clause.add("day =", day);
+            clause.add("request_id <", id);
+        }
+        Range::Before(day) => clause.add("day <", day),
+    }
+    clause.text.push_str(" ORDER BY day DESC, request_id DESC LIMIT");
+    clause.place(rows_max);
+    let statement = format!("{} {}", select(), clause.text);
+    let mut found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?).fetch(connection);
+    while let Some(found) = found.try_next().await.map_err(sort)? {
+        data.push(row::read(&found)?);
+    }
+    Ok(())
 }
 
 /// Whole rows. Columns by name: one that a newer program adds meanwhile changes no statement that is prepared.

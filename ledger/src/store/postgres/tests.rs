@@ -174,6 +174,22 @@ async fn requests_are_in_the_partition_of_their_day_or_in_the_default_one() {
     let ids: Vec<RequestId> = rows.iter().map(|row| row.settled.request_id).collect();
     assert_eq!(ids, [written[2].request_id, today_id, written[1].request_id]);
     assert_eq!(sums, fixture::sums_of(&rows));
+    let mut walked = Vec::new();
+    let mut after = None;
+    while walked.len() <= ids.len() {
+        let query = LogsQuery {
+            filter: schemas::query::LogFilter::default(),
+            limit: 1,
+            after,
+        };
+        let page = store.logs(&query).await.expect("a page");
+        walked.extend(page.data.iter().map(|row| row.settled.request_id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(walked, ids);
     for row in &written {
         let query = LogQuery {
             request_id: row.request_id,
