@@ -13,7 +13,6 @@
 //! any message may be lost, doubled or late. Nothing goes upstream before the word to go, and only one router gets
 //! it. A router that dies before the first content is replaced by another one; after it the answer is visibly broken.
 
-pub mod choose;
 mod code;
 mod driver;
 pub mod gateway;

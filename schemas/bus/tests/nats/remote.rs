@@ -107,9 +107,8 @@ fn stream(count: usize, pace: Duration) -> Vec<Act> {
 }
 
 fn text(count: usize) -> Bytes {
-    let mut text: String = (0..count).map(|number| format!("<{number}>")).collect();
-    text.push_str("[DONE]");
-    text.into()
+    let pieces = (0..count).flat_map(|number| format!("<{number}>").into_bytes());
+    pieces.chain(*b"[DONE]").collect()
 }
 
 impl Scene for Cluster {
