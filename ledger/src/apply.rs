@@ -40,6 +40,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// How often is looked whether log and cursor are what they were.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
+/// Holes that are looked for at the same time; the next come when these are filled.
+const HOLES_MAX: usize = 256;
+
 /// Whether this ledger goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
@@ -151,7 +154,7 @@ impl Applier {
                 return Ok(());
             }
             if self.marks.next.is_none_or(|next| next <= Instant::now()) {
-                self.look_for_gaps().await;
+                self.look_for_gaps();
                 // A log that never falls silent is caught up with as well.
                 let caught_up = caught_up || self.from > self.backlog_end;
                 self.tell(caught_up && self.again.is_none()).await;
@@ -272,8 +275,9 @@ impl Applier {
     }
 
     /// Reports gaps, and has the log read again where it may fill them.
-    async fn look_for_gaps(&mut self) {
-        let found = self.gaps.look(Instant::now(), self.coverage.holes());
+    fn look_for_gaps(&mut self) {
+        let holes = self.coverage.holes().take(HOLES_MAX);
+        let found = self.gaps.look(Instant::now(), holes);
         for hole in &found.opened {
             warn!(source = %hole.source, from = hole.from, to = hole.to, "ledger gap");
         }

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use schemas::query::LedgerState;
 
-/// What is known of the database.
-const UNKNOWN: u8 = 0;
+/// What is known of the database; 0 before it was asked.
 const CONNECTED: u8 = 1;
 const AWAY: u8 = 2;
 
@@ -53,7 +52,6 @@ impl State {
 
     /// Whether the database answers; false until it has been asked.
     pub(crate) fn connected(&self) -> bool {
-        debug_assert_eq!(UNKNOWN, u8::default());
         self.database.load(Relaxed) == CONNECTED
     }
 
@@ -81,7 +79,7 @@ impl State {
         LedgerState {
             events_applied: self.events_applied.load(Relaxed),
             cursor: self.cursor.load(Relaxed),
-            database_connected: self.connected(),
+            database_connected: self.database.load(Relaxed) != AWAY,
             events_missing: self.events_missing.load(Relaxed),
             events_unreadable: self.events_unreadable.load(Relaxed),
         }

@@ -125,14 +125,15 @@ impl Scene {
 
     /// A ledger on the books of this scene.
     pub(crate) fn ledger(&self) -> Ledger {
-        self.ledger_with(Ports::new(self.bus.clone(), self.bus.clone(), self.store.clone()))
+        let ports = Ports::new(self.bus.clone(), self.bus.clone(), self.store.clone());
+        Self::ledger_with(ports)
     }
 
-    fn ledger_with(&self, ports: Ports) -> Ledger {
+    fn ledger_with(ports: Ports) -> Ledger {
         let config = Config {
             gather_ms: 1,
             mark_interval_ms: 10,
-            patience_ms: 150,
+            patience_ms: 500,
             gone_seconds: 0,
             request_seconds_max: 0,
             reap_interval_ms: 10,
@@ -157,7 +158,7 @@ impl Scene {
             billing_tz: chrono_tz::UTC,
         };
         let ports = Ports::new(self.bus.clone(), self.bus.clone(), self.store.clone()).with_reaping(reaping);
-        let mut ledger = self.ledger_with(ports);
+        let mut ledger = Self::ledger_with(ports);
         let record = self.node_record(own);
         let telling = Box::new(move || record.clone());
         let (kv, end) = (self.bus.clone(), CancellationToken::new());

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use sqlx::Connection;
+use schemas::id::RequestId;
 use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Connection};
 
 use super::statement::{Bulk, Values};
 use super::{Schema, sort};
@@ -24,6 +25,7 @@ pub(super) struct Projection {
     sums_gone: Arc<str>,
     opened: Bulk,
     closed: Bulk,
+    any_open: Arc<str>,
 }
 
 /// The statements of a batch.
@@ -122,6 +124,7 @@ impl Projection {
                 1,
                 ")",
             ),
+            any_open: format!("SELECT 1 FROM {schema}.open_requests LIMIT 1").into(),
         }
     }
 
@@ -136,11 +139,7 @@ impl Projection {
                 values.put(id.to_string());
             })
             .await?;
-        self.closed
-            .run(connection, &changes.closed, |values, id| {
-                values.put(id.to_string());
-            })
-            .await?;
+        self.close(connection, &changes.closed).await?;
         self.opened.run(connection, &changes.opened, put_opened).await?;
         self.rows.run(connection, &changes.rows, row::put).await?;
         let moves: Vec<(&Group, &Sums)> = changes.sums.iter().collect();
@@ -148,11 +147,28 @@ impl Projection {
         for (group, _) in moves.iter().filter(|(_, sums)| sums.requests < 0) {
             let mut values = Values::default();
             put_group(&mut values, group);
-            let text = sqlx::AssertSqlSafe(Arc::clone(&self.sums_gone));
+            let text = AssertSqlSafe(Arc::clone(&self.sums_gone));
             sqlx::query_with(text, values.finish()?)
                 .execute(&mut *connection)
                 .await?;
         }
+        Ok(())
+    }
+}
+
+impl Projection {
+    /// Takes requests out of those that are open. Mostly none is: then one look is cheaper than all the searches.
+    async fn close(
+        &self,
+        connection: &mut SqliteConnection,
+        closed: &[RequestId],
+    ) -> Result<(), sqlx::Error> {
+        let any = sqlx::query(AssertSqlSafe(Arc::clone(&self.any_open)));
+        if closed.is_empty() || any.fetch_optional(&mut *connection).await?.is_none() {
+            return Ok(());
+        }
+        let put = |values: &mut Values, id: &RequestId| values.put(id.to_string());
+        self.closed.run(connection, closed, put).await?;
         Ok(())
     }
 }
