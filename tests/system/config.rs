@@ -101,11 +101,11 @@ const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 33] = [
     (
         "bus: { kind: nats, url: \"nats://h\" }\n",
         REFUSED,
-        "waybill.yaml:1: bus.kind",
+        "waybill.yaml:1: store.kind",
     ),
     (
-        "store:\n  kind: postgres\n",
-        REFUSED,
+        "store:\n  kind: stone\n",
+        USAGE,
         "waybill.yaml:2: store.kind",
     ),
     ("roles: [gateway]\n", REFUSED, "waybill.yaml:1: roles"),
@@ -253,7 +253,8 @@ async fn mistakes_in_the_environment_and_on_the_command_line_are_told() {
     };
     for (name, value, code) in [
         ("NATS_URL", "nats://h", REFUSED),
-        ("DATABASE_URL", "postgres://h", REFUSED),
+        ("DATABASE_URL", "postgres://h", Some(0)),
+        ("DATABASE_URL", "mysql://h", USAGE),
         ("WAYBILL_ROLES", "router", REFUSED),
         ("REQUEST_TIMEOUT_SECONDS", "soon", USAGE),
         ("CIRCUIT_FAILURE_THRESHOLD", "-3", USAGE),

@@ -8,6 +8,7 @@ mod chat;
 mod client_gone;
 mod clocks;
 mod cluster;
+mod cluster_config;
 mod compression;
 mod config;
 mod connections;

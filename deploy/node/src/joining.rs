@@ -10,7 +10,7 @@ use crate::adapters::Carrier;
 use crate::config::Config;
 
 /// How long a command waits for the bus.
-const JOIN_WAIT: Duration = Duration::from_secs(10);
+const JOIN_WAIT: Duration = Duration::from_secs(5);
 
 /// Connects to the bus of a cluster.
 pub(crate) async fn connect(config: &Config) -> anyhow::Result<Carrier> {

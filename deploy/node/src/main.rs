@@ -85,11 +85,15 @@ fn load(flags: &Flags) -> anyhow::Result<Config> {
     Ok(config::load(flags, &Environment::of_process())?)
 }
 
+/// On one core, threads that hand requests to each other would only be in each other's way.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("wb-request")
-        .build()
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = if cores == 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    builder.enable_all().thread_name("wb-request").build()
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -103,7 +103,7 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
     let data = DataDirectory::hold(&config.data_dir)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mint = Arc::new(Mint::new()?);
-    let api_key_secret = secrets::api_key_secret(data.path(), config.api_key_secret.as_ref(), &mint)
+    let api_key_secret = api_key_secret(config, data.path(), &mint)
         .context("cannot read or make the secrets of the data directory")?;
     let (spool, recovered) = Spool::open(config.spool(&config.spool_dir), clock.clone(), mint.clone())?;
     for lost in &recovered.lost {
@@ -135,6 +135,17 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
         store,
         api_key_secret,
     })
+}
+
+/// The secret that keys are known by. In a cluster it is given, never made: one that was made here would know no key
+/// of the others. A node without a gateway has no use for it.
+fn api_key_secret(config: &Config, data_dir: &Path, mint: &Mint) -> std::io::Result<Secret<Vec<u8>>> {
+    let given = config.api_key_secret.as_ref();
+    if config.bus.is_shared() {
+        let bytes = given.map_or_else(Vec::new, |secret| secret.reveal().clone().into_bytes());
+        return Ok(Secret::new(bytes));
+    }
+    secrets::api_key_secret(data_dir, given, mint)
 }
 
 /// Requests that the last run of this spool left open, whatever roles it had.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bus::Bus;
 use bus::dispatch::Dispatcher;
 use bus::follow::{self, CatalogView};
 use bus::registry::{self, Nodes};
@@ -13,6 +12,7 @@ use bus::remote;
 use bus::remote::gateway::RemoteDispatcher;
 use bus::remote::intake::Intake;
 use bus::wire::Wire;
+use bus::{Bus, BusError};
 use prometheus_client::registry::Registry;
 use router_worker::{Credentials, Router};
 use schemas::id::NodeId;
@@ -85,6 +85,7 @@ impl<'a> Running<'a> {
         if follows {
             tokio::time::timeout(START_WAIT, ready.cancelled())
                 .await
+                .map_err(|_| BusError::Timeout)
                 .context("the catalogue did not become readable")?;
         }
         Ok(())
