@@ -2,5 +2,6 @@
 
 mod failing;
 mod http2;
+mod promises;
 mod streams;
 mod whole;
