@@ -271,4 +271,12 @@ impl Store for PostgresStore {
 }
 
 #[cfg(test)]
+mod change_tests;
+#[cfg(test)]
+mod failure_tests;
+#[cfg(test)]
+mod measure;
+#[cfg(test)]
+mod test_server;
+#[cfg(test)]
 mod tests;

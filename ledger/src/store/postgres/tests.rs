@@ -1,22 +1,17 @@
 //! The suite against a PostgreSQL server, and what is particular to one: tables that are the same column for column
 //! after a rebuild, partitions, and texts that it cannot hold.
 
-mod change;
-mod failure;
-mod measure;
-mod server;
-
 use proptest::prelude::*;
 use sqlx::AssertSqlSafe;
 
 use super::*;
-use crate::fixture::{self, SOURCE, apply, books, full, record, settled};
+use crate::fixture::{self, apply, books, full, record, settled};
 use crate::fold::tests::{any_event, record_of};
 use crate::record::Record;
 use crate::store::conformance;
 
 /// Options of tests: the tables are made.
-fn migrating() -> Options {
+pub(super) fn migrating() -> Options {
     Options {
         migrate: true,
         ..Options::default()
@@ -24,13 +19,13 @@ fn migrating() -> Options {
 }
 
 /// A store in a new database, and the database's URL.
-async fn fresh() -> (String, PostgresStore) {
-    let url = server::database().await;
+pub(super) async fn fresh() -> (String, PostgresStore) {
+    let url = test_server::database().await;
     let store = PostgresStore::connect(&url, migrating()).await.expect("a store");
     (url, store)
 }
 
-async fn connection(url: &str) -> PgConnection {
+pub(super) async fn connection(url: &str) -> PgConnection {
     let server = session::server(url).expect("a URL");
     session::open(&server, Purpose::Build)
         .await
@@ -38,7 +33,7 @@ async fn connection(url: &str) -> PgConnection {
 }
 
 /// Runs statements.
-async fn execute(connection: &mut PgConnection, text: &str) {
+pub(super) async fn execute(connection: &mut PgConnection, text: &str) {
     sqlx::raw_sql(AssertSqlSafe(text.to_owned()))
         .execute(connection)
         .await
@@ -46,7 +41,7 @@ async fn execute(connection: &mut PgConnection, text: &str) {
 }
 
 /// The texts of a column.
-async fn texts(connection: &mut PgConnection, text: &str) -> Vec<String> {
+pub(super) async fn texts(connection: &mut PgConnection, text: &str) -> Vec<String> {
     sqlx::query_scalar(AssertSqlSafe(text.to_owned()))
         .fetch_all(connection)
         .await
@@ -54,7 +49,7 @@ async fn texts(connection: &mut PgConnection, text: &str) -> Vec<String> {
 }
 
 /// Every value of every column of the projections, in the order of their keys.
-async fn dump(url: &str) -> Vec<String> {
+pub(super) async fn dump(url: &str) -> Vec<String> {
     let mut connection = connection(url).await;
     let mut lines = Vec::new();
     for table in ["api_logs", "usage_rollup", "open_requests"] {

@@ -1,10 +1,13 @@
 //! Tables that change: migrations and rebuilds beside readers and appliers.
 
-use schemas::query::{LogFilter, LogsQuery};
+use schemas::query::LogFilter;
 use sqlx::migrate::{Migration, MigrationType};
 use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 
+use super::tests::{connection, dump, execute, fresh, migrating, texts};
 use super::*;
+use crate::fixture::{self, apply, books, record, settled};
+use crate::record::Record;
 
 /// Longest that a reader may be held up: a change waits a second for its locks, and machines are busy.
 const HELD_UP_MAX: Duration = Duration::from_millis(2_500);
@@ -34,7 +37,7 @@ async fn read_one(store: &PostgresStore) -> usize {
 
 #[tokio::test]
 async fn a_database_without_tables_is_refused_and_left_alone_until_it_is_migrated() {
-    let url = server::database().await;
+    let url = test_server::database().await;
     let program = migrate::known().last().expect("a migration").version;
 
     let refused = PostgresStore::connect(&url, Options::default())
@@ -71,7 +74,7 @@ async fn a_database_without_tables_is_refused_and_left_alone_until_it_is_migrate
 
 #[tokio::test]
 async fn tables_of_a_newer_program_are_refused_before_anything_is_changed() {
-    let url = server::database().await;
+    let url = test_server::database().await;
     let server = session::server(&url).expect("a URL");
     migrate::run(&server, &known_and_one())
         .await

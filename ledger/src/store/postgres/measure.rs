@@ -1,7 +1,10 @@
 //! Not tests but measurements: run them in release with `--ignored --nocapture`.
 
+use super::tests::{connection, fresh, texts};
 use super::*;
 use crate::book::book;
+use crate::fixture::{self, SOURCE, full, settled};
+use crate::record::Record;
 
 const EVENTS: u64 = 200_000;
 const BATCH_EVENTS: usize = 500;

@@ -2,8 +2,11 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::tests::{connection, dump, execute, fresh, migrating};
 use super::*;
 use crate::book::book;
+use crate::fixture::{self, SOURCE, apply, books, full, record, settled};
+use crate::record::Record;
 
 const BATCH_EVENTS: usize = 100;
 
@@ -91,7 +94,7 @@ async fn two_ledgers_that_race_leave_exact_books() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn books_are_exact_although_the_server_is_stopped_while_batches_are_applied() {
-    let server = server::Server::private();
+    let server = test_server::Server::private();
     let store = PostgresStore::connect(&server.url("postgres"), migrating())
         .await
         .expect("a store");
@@ -131,7 +134,7 @@ async fn a_restored_backup_is_brought_up_to_date_exactly() {
         .split('?')
         .next()
         .expect("a name");
-    let (backup_url, _) = server::copy_of(name).await;
+    let (backup_url, _) = test_server::copy_of(name).await;
     let store = PostgresStore::connect(&url, Options::default())
         .await
         .expect("the store");
