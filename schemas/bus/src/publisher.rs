@@ -129,14 +129,35 @@ struct Log {
     created_at_micros: Option<i64>,
     /// The highest place it gave.
     place: u64,
-    /// The highest place it had given at the last look: a log that ends before it has lost something.
+    /// The highest place it had given at the last look: a log that ends before it has lost something, unless it
+    /// only has not shown yet what it took.
     place_before: u64,
+    /// Where it ended at the last look.
+    end: u64,
+    /// Looks in a row at which it ended before `place_before` and did not grow.
+    short_looks: u32,
     /// How often events were published again: the number in their ids.
     round: u32,
     /// Events up to here were published before, under other ids.
     again_up_to: u64,
     /// When everything was published again for the last time.
     rewound: Option<Instant>,
+}
+
+/// Looks at an end that is too early and does not move, until it counts as what the log has.
+const SHORT_LOOKS_MAX: u32 = 3;
+
+impl Log {
+    /// True when a log that ends at `end` has lost what it took.
+    fn shrinks(&mut self, end: u64) -> bool {
+        let before = std::mem::replace(&mut self.end, end);
+        if end >= self.place_before || end > before {
+            self.short_looks = 0;
+            return false;
+        }
+        self.short_looks += 1;
+        end < before || self.short_looks >= SHORT_LOOKS_MAX
+    }
 }
 
 /// What the ledger has told.
@@ -282,7 +303,7 @@ impl Publisher {
         };
         let before = self.log.created_at_micros.replace(log.created_at_micros);
         let another = before.is_some_and(|before| before != log.created_at_micros);
-        let shorter = log.last < self.log.place_before;
+        let shorter = self.log.shrinks(log.last);
         if (another || shorter) && !self.rewind(if another { "another" } else { "a shorter" }) {
             self.log.created_at_micros = before;
             return;
@@ -322,6 +343,7 @@ impl Publisher {
         self.log.again_up_to = self.log.again_up_to.max(self.next - 1);
         self.log.place = 0;
         self.log.place_before = 0;
+        self.log.short_looks = 0;
         self.unmarked.forget();
         self.next = from;
         true

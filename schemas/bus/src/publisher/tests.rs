@@ -54,6 +54,25 @@ impl Bus for Flaky {
     }
 }
 
+#[test]
+fn a_log_has_lost_something_when_its_end_goes_back_or_stays_too_early() {
+    let mut log = Log {
+        place_before: 10,
+        ..Log::default()
+    };
+    let ends = [4, 8, 8, 10, 9];
+    assert_eq!(
+        ends.map(|end| log.shrinks(end)),
+        [false, false, false, false, true]
+    );
+    log.place_before = 12;
+    log.short_looks = 0;
+    assert_eq!(
+        [11, 11, 11, 11].map(|end| log.shrinks(end)),
+        [false, false, false, true]
+    );
+}
+
 fn open_spool(dir: &Path) -> Spool {
     let options = spool::Options {
         dir: dir.join("spool"),
