@@ -22,6 +22,12 @@ use crate::layout::{Difference, Discard, Storage, Stream};
 
 /// The oldest server that has all that is used: counters, per-message limits, reliable failovers.
 const VERSION_MIN: (u64, u64) = (2, 14);
+/// What servers say that have not found each other yet.
+const STILL_FORMING: [ErrorCode; 3] = [
+    ErrorCode::CLUSTER_NO_PEERS,
+    ErrorCode::CLUSTER_NOT_AVAILABLE,
+    ErrorCode::CLUSTER_NOT_LEADER,
+];
 /// How often it is looked again for what somebody else has to make.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(5);
@@ -348,6 +354,10 @@ async fn create(api: &Api, expected: &Stream, replicas: usize) -> Result<bool, S
             Ok(true)
         }
         Ok(Err(said)) if said.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(false),
+        Ok(Err(said)) if STILL_FORMING.contains(&said.error_code()) => Err(SetupError::Away {
+            stream,
+            source: failure::away(said),
+        }),
         Ok(Err(said)) => Err(SetupError::NotCreated {
             stream,
             said: said.to_string(),

@@ -152,6 +152,8 @@ impl Watch {
     async fn read_all(&mut self) -> Result<Pull, BusError> {
         let pull = self.consumer(Start::Newest).await?;
         self.present = Some(HashSet::new());
+        // Places may have begun again, and nothing may be there.
+        self.last = 0;
         Ok(pull)
     }
 
@@ -190,11 +192,8 @@ impl Watch {
         if let Some(entry) = self.entry(pulled) {
             if let Some(present) = &mut self.present {
                 present.insert(entry.key.clone());
-                // Revisions may have begun again.
-                self.last = entry.revision;
-            } else {
-                self.last = self.last.max(entry.revision);
             }
+            self.last = self.last.max(entry.revision);
             self.tell(entry).await?;
         }
         if pending == 0 && self.present.is_some() {

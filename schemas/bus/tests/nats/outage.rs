@@ -370,3 +370,50 @@ async fn a_beat_leaves_no_history_and_other_records_do() {
     let stream = context.get_stream("KV_wb_catalog").await.expect("stream");
     assert_eq!(stream.cached_info().state.messages, 6);
 }
+
+#[tokio::test]
+async fn a_server_that_stands_still_costs_no_more_than_a_deadline() {
+    let server = Server::start();
+    let mut options = server.options();
+    options.deadline = Duration::from_millis(400);
+    let nats = bus::nats::Nats::connect(options).await.expect("connect");
+    let mut changes = nats.watch(subject::MARK_BUCKET).await.expect("watch");
+    server.signal("STOP");
+    let begun = Instant::now();
+    let put = |expected| nats.put(subject::MARK_BUCKET, "a", Bytes::new(), expected);
+    // Whether it was done nobody knows: it is no conflict.
+    let first = put(Expected::Absent).await;
+    assert!(matches!(first, Err(BusError::Timeout)), "{first:?}");
+    assert!(nats.publish(&[message("stands")]).await.is_err());
+    assert!(nats.state().await.is_err());
+    assert!(nats.get(subject::MARK_BUCKET, "a").await.is_err());
+    assert!(nats.read(1, 1, Duration::from_millis(100)).await.is_err());
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    server.signal("CONT");
+    until_done(|| async { nats.publish(&[message("stands")]).await }).await;
+    let read = until_done(|| nats.read(1, 10, PATIENCE)).await;
+    assert_eq!(read.len(), 1, "it is there once");
+    until_done(|| put(Expected::Any)).await;
+    let told = async {
+        loop {
+            match changes.recv().await {
+                Some(Change::Entry(entry)) if entry.key == "a" => return,
+                Some(_) => {}
+                None => panic!("the watch ended"),
+            }
+        }
+    };
+    timeout(PATIENCE, told).await.expect("it is told");
+}
+
+#[tokio::test]
+async fn a_bus_that_is_closed_ends_its_watches_and_services() {
+    let server = Server::start();
+    let nats = server.connect().await;
+    let mut changes = nats.watch("wb_nothing").await.expect("watch");
+    let mut questions = nats.serve("wb.q.close").await.expect("serve");
+    assert_eq!(changes.recv().await, Some(Change::Current));
+    timeout(PATIENCE, nats.close()).await.expect("it ends");
+    assert_eq!(changes.recv().await, None);
+    assert!(questions.recv().await.is_none());
+}

@@ -123,6 +123,13 @@ impl Server {
         self.child.wait().expect("the end");
     }
 
+    /// Makes the server stand still (`STOP`) or go on (`CONT`).
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
     /// Starts it again, at the same address and with what it had on disk.
     pub(crate) fn start_again(&mut self) {
         let config = std::fs::read_to_string(&self.config).expect("config");
