@@ -154,7 +154,7 @@ impl Follower {
     async fn listen(&mut self, mut changes: mpsc::Receiver<Change>, ticks: &mut Interval) {
         let mut catalog = Catalog::default();
         let mut current = false;
-        let mut changed = true;
+        let mut untold = true;
         loop {
             let change = tokio::select! {
                 change = changes.recv() => change,
@@ -171,13 +171,13 @@ impl Follower {
                 }
                 Some(Change::Entry(entry)) => {
                     apply(&mut catalog, &entry);
-                    changed = true;
+                    untold = true;
                 }
                 Some(Change::Current) => current = true,
                 None => return,
             }
-            if current && changed && changes.is_empty() {
-                changed = false;
+            if current && untold && changes.is_empty() {
+                untold = false;
                 self.view.current.store(Arc::new(catalog.clone()));
                 self.ready.cancel();
             }
