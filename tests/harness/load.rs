@@ -1,19 +1,25 @@
 //! Calls at a steady pace, whatever becomes of them: half of them streamed. How each ended is in the client's log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::log::{Answered, ClientLog, End};
 use crate::client::{Client, chat, chat_streamed};
+
+/// How long a call may take when nothing is wrong with its upstream; the machine may be busy.
+const SLOWEST_MAX: Duration = Duration::from_secs(5);
 
 /// Calls under way; they stop when dropped.
 pub struct Load {
     caller: JoinSet<()>,
     end: CancellationToken,
     log: ClientLog,
+    slowest: Arc<Mutex<Duration>>,
 }
 
 impl Load {
@@ -21,11 +27,14 @@ impl Load {
     pub fn start(client: &Client, every: Duration) -> Self {
         let end = CancellationToken::new();
         let mut caller = JoinSet::new();
-        caller.spawn(call(client.clone(), every, end.clone()));
+        let slowest = Arc::new(Mutex::new(Duration::ZERO));
+        let call = call(client.clone(), every, end.clone(), Arc::clone(&slowest));
+        caller.spawn(call);
         Self {
             caller,
             end,
             log: client.log().clone(),
+            slowest,
         }
     }
 
@@ -33,7 +42,10 @@ impl Load {
     pub async fn end(mut self) -> Outcome {
         self.end.cancel();
         while self.caller.join_next().await.is_some() {}
-        Outcome::of(&self.log)
+        Outcome {
+            slowest: *self.slowest.lock(),
+            ..Outcome::of(&self.log)
+        }
     }
 }
 
@@ -46,6 +58,8 @@ pub struct Outcome {
     pub failed: Vec<Answered>,
     /// Calls without the head of an answer.
     pub unanswered: usize,
+    /// The longest that a call of the load took, whatever its end.
+    pub slowest: Duration,
 }
 
 impl Outcome {
@@ -58,10 +72,11 @@ impl Outcome {
             whole: whole.len(),
             failed,
             unanswered: log.unanswered(),
+            slowest: Duration::ZERO,
         }
     }
 
-    /// Panics unless at least `count` calls were made and every one of them was answered whole.
+    /// Panics unless at least `count` calls were made and every one of them was answered whole and in time.
     pub fn assert_whole(&self, count: usize) {
         assert!(
             self.failed.is_empty() && self.unanswered == 0,
@@ -70,11 +85,12 @@ impl Outcome {
             self.unanswered,
             self.failed
         );
+        assert!(self.slowest < SLOWEST_MAX, "a call took {:?}", self.slowest);
         assert!(self.whole >= count, "{} calls instead of {count}", self.whole);
     }
 }
 
-async fn call(client: Client, every: Duration, end: CancellationToken) {
+async fn call(client: Client, every: Duration, end: CancellationToken, slowest: Arc<Mutex<Duration>>) {
     let mut calls = JoinSet::new();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -86,13 +102,17 @@ async fn call(client: Client, every: Duration, end: CancellationToken) {
         }
         number += 1;
         let client = client.clone();
+        let slowest = Arc::clone(&slowest);
         calls.spawn(async move {
+            let start = Instant::now();
             // The client's log knows what became of it.
             if number.is_multiple_of(2) {
                 let _ = client.try_post_chat(&chat("m")).await;
             } else if let Ok(stream) = client.try_stream_chat(&chat_streamed("m")).await {
                 stream.collect().await;
             }
+            let mut slowest = slowest.lock();
+            *slowest = start.elapsed().max(*slowest);
         });
         while calls.try_join_next().is_some() {}
     }

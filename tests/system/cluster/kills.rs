@@ -121,7 +121,7 @@ async fn killed_ledgers_cost_no_call_and_no_row() {
     }
     sleep(LIFE).await;
 
-    load.end().await.assert_whole(100);
+    load.end().await.assert_whole(50);
     scene.finish().await;
 }
 
@@ -140,7 +140,7 @@ async fn a_killed_bus_costs_no_call_and_no_row() {
     }
     sleep(LIFE).await;
 
-    load.end().await.assert_whole(100);
+    load.end().await.assert_whole(50);
     scene.finish().await;
 }
 
@@ -159,7 +159,7 @@ async fn a_killed_database_costs_no_call_and_no_row() {
     }
     sleep(LIFE).await;
 
-    load.end().await.assert_whole(100);
+    load.end().await.assert_whole(50);
     scene.finish().await;
 }
 

@@ -31,6 +31,6 @@ async fn a_bus_of_three_that_loses_its_leader_costs_no_call_and_no_row() {
     nats.servers[leader].restart().await;
     sleep(Duration::from_secs(1)).await;
 
-    load.end().await.assert_whole(100);
+    load.end().await.assert_whole(50);
     scene.finish().await;
 }
