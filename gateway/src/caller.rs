@@ -219,13 +219,17 @@ where
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
-        let state = Shared::from_ref(state);
         let arrival = Arrival::of(&parts.extensions);
-        identify(&state, &arrival, &parts.headers).map_err(|failure| {
-            state.metrics.refused(failure.code, None);
-            arrival.refuse_unread(&failure)
-        })
+        admit(&Shared::from_ref(state), &arrival, &parts.headers).map_err(|refused| *refused)
     }
+}
+
+/// The caller of a request, or the answer to one that has none.
+pub(crate) fn admit(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Caller, Box<Response>> {
+    identify(state, arrival, headers).map_err(|failure| {
+        state.metrics.refused(failure.code, None);
+        Box::new(arrival.refuse_unread(&failure))
+    })
 }
 
 /// The caller, or nobody: for what everybody may read, a bad credential counts as none.

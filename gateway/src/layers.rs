@@ -24,7 +24,9 @@ use tracing::error;
 use crate::arrival::Arrival;
 use crate::connection::Connection;
 use crate::error as answer;
+use crate::inference::chat;
 use crate::state::{Phase, Shared, State};
+use crate::{caller, dispatch};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -49,12 +51,51 @@ pub(crate) fn completed(router: Router<Shared>, state: &Shared) -> Router {
         .with_state(state.clone())
 }
 
-/// Answers one request of `connection` by `router`. Called by the connection itself, not as a layer of the router:
+/// What one listener serves.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    router: Router,
+    /// Calls of models are among it. They are told by their path and go past the router, whose way costs several
+    /// boxes per request.
+    serves_models: bool,
+}
+
+impl Routes {
+    /// The main listener's.
+    pub(crate) fn main(state: &Shared) -> Self {
+        Self {
+            router: crate::router(state),
+            serves_models: true,
+        }
+    }
+
+    /// The administrators' listener's.
+    pub(crate) fn admin(state: &Shared) -> Self {
+        Self {
+            router: crate::admin_router(state),
+            serves_models: false,
+        }
+    }
+
+    async fn answer(mut self, state: &Shared, arrival: Arrival, mut request: Request) -> Response {
+        if self.serves_models && request.method() == Method::POST && request.uri().path() == chat::PATH {
+            return match caller::admit(state, &arrival, request.headers()) {
+                Ok(caller) => Box::pin(dispatch::chat(state.clone(), arrival, caller, request)).await,
+                Err(refused) => *refused,
+            };
+        }
+        request.extensions_mut().insert(arrival);
+        let Ok(response) = self.router.call(request).await;
+        response
+    }
+}
+
+/// Answers one request of `connection` by `routes`. Called by the connection itself, not as a layer of the router:
 /// that costs no box per request.
 pub(crate) async fn around(
-    (state, mut router): (Shared, Router),
+    (state, routes): (Shared, Routes),
     connection: Arc<Connection>,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, Infallible> {
     let version = request.version();
     let leaving = state.phase() != Phase::Serving;
@@ -71,9 +112,8 @@ pub(crate) async fn around(
     } else if preflight(&request) {
         preflight_response(origin.is_some(), request.headers())
     } else {
-        request.extensions_mut().insert(arrival);
-        let handled = AssertUnwindSafe(async { router.call(request).await });
-        if let Ok(Ok(response)) = handled.catch_unwind().await {
+        let handled = AssertUnwindSafe(routes.answer(&state, arrival, request));
+        if let Ok(response) = handled.catch_unwind().await {
             response
         } else {
             error!(request.id = %request_id, "a handler panicked");

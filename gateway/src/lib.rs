@@ -52,7 +52,7 @@ use state::Shared;
 fn router(state: &Shared) -> Router {
     let mut router = Router::new()
         .route("/", get(ops::root))
-        .route("/v1/chat/completions", post(inference::chat::create))
+        .route(inference::chat::PATH, post(inference::chat::create))
         .route("/v1/models", get(inference::models::list))
         .route("/v1/models/{*id}", get(inference::models::show))
         .merge(health())

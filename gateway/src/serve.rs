@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use hyper::body::Incoming;
@@ -26,9 +25,10 @@ use crate::config::Config;
 use crate::connection::socket::Socket;
 use crate::connection::{Connection, Wish};
 use crate::error::Error;
+use crate::layers::Routes;
 use crate::metrics::Metrics;
 use crate::state::{Phase, Ports, Shared, State};
-use crate::{admin_router, layers, open, pulse, router};
+use crate::{layers, open, pulse};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4_096;
@@ -128,15 +128,15 @@ pub async fn run(
     let stop = CancellationToken::new();
     let connections = TaskTracker::new();
     let mut tasks = JoinSet::new();
-    let server = |router| Server {
+    let server = |routes| Server {
         state: state.clone(),
-        router,
+        routes,
         http: Arc::new(Http::new()),
         connections: connections.clone(),
     };
-    tasks.spawn(accept(server(router(&state)), main, stop.clone()));
+    tasks.spawn(accept(server(Routes::main(&state)), main, stop.clone()));
     if let Some(admin) = admin {
-        tasks.spawn(accept(server(admin_router(&state)), admin, stop.clone()));
+        tasks.spawn(accept(server(Routes::admin(&state)), admin, stop.clone()));
     }
     tasks.spawn(open::sweep(state.clone(), stop.clone()));
     tasks.spawn(pulse::run(state.clone(), stop.clone()));
@@ -189,7 +189,7 @@ async fn drain(state: &Shared, stop: &CancellationToken, connections: &TaskTrack
 #[derive(Clone)]
 struct Server {
     state: Shared,
-    router: Router,
+    routes: Routes,
     http: Arc<Http>,
     connections: TaskTracker,
 }
@@ -224,7 +224,7 @@ async fn serve(server: Server, stream: TcpStream, peer: SocketAddr) {
         return;
     }
     let Server {
-        state, router, http, ..
+        state, routes, http, ..
     } = server;
     let connection = state.connections.open(peer);
     let Some(builder) = http.builder(&stream, &connection).await else {
@@ -233,7 +233,7 @@ async fn serve(server: Server, stream: TcpStream, peer: SocketAddr) {
     };
     let socket = Socket::new(stream, connection.clone(), state.ports.clock.clone());
     let service = service_fn(|request: Request<Incoming>| {
-        let server = (state.clone(), router.clone());
+        let server = (state.clone(), routes.clone());
         layers::around(server, connection.clone(), request.map(Body::new))
     });
     {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bus::dispatch::Frame;
 use bytes::{Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
+use dialects::splice::Spliced;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use schemas::catalog::ProviderKind;
@@ -42,7 +43,7 @@ pub(crate) struct Call<'a> {
     /// The caller's body.
     pub(crate) caller_body: &'a Bytes,
     /// The body for this candidate.
-    pub(crate) body: &'a Bytes,
+    pub(crate) body: &'a Spliced,
     /// What the answer's `model` must say, as a JSON string.
     pub(crate) model_json: &'a [u8],
     pub(crate) candidate: &'a Candidate,
@@ -134,7 +135,7 @@ impl Call<'_> {
 
     async fn send(&self, credential: Option<&Secret<String>>, timer: &mut Timer) -> Result<Answer, Broken> {
         if self.candidate.endpoint.kind == ProviderKind::Echo {
-            return Ok(echo::answer(self.offer, self.body));
+            return Ok(echo::answer(self.offer, &self.body.joined()));
         }
         let target = match self.shared.targets.target(self.candidate, credential) {
             Ok(target) => target,
@@ -148,7 +149,7 @@ impl Call<'_> {
         sent.map_err(Broken::Interrupted)?.map_err(|error| {
             self.note(&error);
             Broken::Fault(match error {
-                upstream::Error::Unreachable(_) => Fault::Unreachable,
+                upstream::Error::Unreachable(_) | upstream::Error::Silent(_) => Fault::Unreachable,
                 upstream::Error::Coding => Fault::Unusable(Unusable::Coding),
             })
         })

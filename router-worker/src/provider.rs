@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use dialects::splice::{Edit, chat_upstream_body, splice};
+use dialects::splice::{Edit, Spliced, chat_upstream_body, splice};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemas::catalog::{Endpoint, ProviderKind};
@@ -18,7 +18,7 @@ use schemas::id::BackendId;
 use schemas::secret::Secret;
 
 use crate::plan::Candidate;
-use crate::upstream::Target;
+use crate::upstream::{Route, Target};
 
 /// How we introduce ourselves.
 const OUR_USER_AGENT: &str = concat!("waybill/", env!("CARGO_PKG_VERSION"));
@@ -45,10 +45,10 @@ pub(crate) enum Error {
     InProcess,
 }
 
-/// Targets without credentials, made once per backend and configuration.
+/// Routes, without credentials, made once per backend and configuration.
 #[derive(Default)]
 pub(crate) struct Targets {
-    known: DashMap<BackendId, (Arc<Endpoint>, Target)>,
+    known: DashMap<BackendId, (Arc<Endpoint>, Arc<Route>)>,
 }
 
 impl Targets {
@@ -59,35 +59,39 @@ impl Targets {
         credential: Option<&Secret<String>>,
     ) -> Result<Target, Error> {
         let endpoint = &candidate.endpoint;
-        let mut target = self.bare(candidate)?;
+        let route = self.route(candidate)?;
+        let mut header = None;
         if let Some(credential) = credential {
             let name = HeaderName::from_bytes(endpoint.auth_header.as_bytes()).map_err(Error::HeaderName)?;
             let text = endpoint.auth_format.replace("{api_key}", credential.reveal());
             let mut value = HeaderValue::from_str(&text).map_err(Error::HeaderValue)?;
             value.set_sensitive(true);
-            target.headers.insert(name, value);
+            header = Some((name, value));
         }
-        Ok(target)
+        Ok(Target {
+            route,
+            credential: header,
+        })
     }
 
-    fn bare(&self, candidate: &Candidate) -> Result<Target, Error> {
+    fn route(&self, candidate: &Candidate) -> Result<Arc<Route>, Error> {
         let backend = candidate.backend_id();
         if let Some(known) = self.known.get(&backend)
             && Arc::ptr_eq(&known.0, &candidate.endpoint)
         {
-            return Ok(known.1.clone());
+            return Ok(Arc::clone(&known.1));
         }
-        let target = bare(candidate)?;
+        let route = Arc::new(route(candidate)?);
         if self.known.len() >= TARGETS_MAX {
             self.known.clear();
         }
-        let entry = (Arc::clone(&candidate.endpoint), target.clone());
+        let entry = (Arc::clone(&candidate.endpoint), Arc::clone(&route));
         self.known.insert(backend, entry);
-        Ok(target)
+        Ok(route)
     }
 }
 
-fn bare(candidate: &Candidate) -> Result<Target, Error> {
+fn route(candidate: &Candidate) -> Result<Route, Error> {
     let endpoint = candidate.endpoint.as_ref();
     let backend = candidate
         .backend
@@ -110,33 +114,39 @@ fn bare(candidate: &Candidate) -> Result<Target, Error> {
         let value = HeaderValue::from_str(value).map_err(Error::HeaderValue)?;
         headers.insert(name, value);
     }
-    Ok(Target {
-        uri,
-        headers,
-        http2: endpoint.http2,
-    })
+    if !endpoint.credentials.is_empty() {
+        // The credential's header stands in the place of one that is configured.
+        headers.remove(endpoint.auth_header.as_str());
+    }
+    Ok(Route::new(uri, headers, endpoint.http2))
 }
 
 /// The caller's body as the upstream of `candidate` shall see it.
-pub(crate) fn body(candidate: &Candidate, body: &Bytes, facts: &Splice) -> Bytes {
+pub(crate) fn body(candidate: &Candidate, body: &Bytes, facts: &Splice) -> Spliced {
     let endpoint = &candidate.endpoint;
     let spliced = chat_upstream_body(body, facts, &candidate.upstream_model, true);
     let own = match endpoint.kind {
         ProviderKind::Openrouter => openrouter::MEMBERS,
         ProviderKind::OpenaiCompat | ProviderKind::Echo => "",
     };
-    let missing = openai::missing_members(&spliced, &[endpoint.extra_body.as_str(), own]);
-    if missing.is_empty() {
+    let additions = [endpoint.extra_body.as_str(), own];
+    if additions.iter().all(|members| members.is_empty()) {
         return spliced;
+    }
+    let whole = spliced.joined();
+    let missing = openai::missing_members(&whole, &additions);
+    if missing.is_empty() {
+        return whole.into();
     }
     let at = facts.insert_at..facts.insert_at;
     splice(
-        &spliced,
+        &whole,
         &[Edit {
             range: at,
             with: Bytes::from(missing),
         }],
     )
+    .into()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use bus::dispatch::{Dispatch, End};
 use bytes::Bytes;
 use dialects::chat::usage::UsageFacts;
 use dialects::estimate;
+use dialects::splice::Spliced;
 use schemas::circuit::Verdict;
 use schemas::command::Offer;
 use schemas::event::request::Attempt;
@@ -183,7 +184,7 @@ impl Request {
         &mut self,
         shared: &Shared,
         candidate: &Candidate,
-        body: &Bytes,
+        body: &Spliced,
         credential: Option<&Secret<String>>,
     ) -> (Ending, Meter, Timestamp) {
         let started_at = shared.clock.now();

@@ -1,5 +1,5 @@
 //! The wire to upstreams: pooled connections over HTTP/1.1 and HTTP/2, without redirects and without blind
-//! repetition.
+//! repetition. HTTP/1.1 without TLS, which most engines speak, has a client of our own ([`plain`]).
 //!
 //! Guarantees: a request is sent once, or twice when the first met a reused HTTP/1.1 connection that was
 //! closed without a byte of answer, and then over a new connection; a dead HTTP/2 connection is found by a
@@ -7,13 +7,16 @@
 
 mod connector;
 mod decode;
+mod plain;
 mod tag;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dialects::splice::Spliced;
 use http::header::CONTENT_ENCODING;
-use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
@@ -37,12 +40,35 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// Where a request goes, and with which headers.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
+    /// What all requests to the same place have in common.
+    pub(crate) route: Arc<Route>,
+    /// The header that authenticates.
+    pub(crate) credential: Option<(HeaderName, HeaderValue)>,
+}
+
+/// A place that requests go to.
+#[derive(Debug)]
+pub(crate) struct Route {
     /// The whole URL.
     pub(crate) uri: Uri,
-    /// Every header but `host` and `content-length`.
-    pub(crate) headers: HeaderMap,
+    /// Every header but `host`, `content-length` and the credential's.
+    headers: HeaderMap,
     /// HTTP/2 without asking.
-    pub(crate) http2: bool,
+    http2: bool,
+    /// Over plain HTTP/1.1, where the URL asks for that.
+    plain: Option<plain::Route>,
+}
+
+impl Route {
+    /// The way to `uri`; every request has `headers`.
+    pub(crate) fn new(uri: Uri, headers: HeaderMap, http2: bool) -> Self {
+        Self {
+            plain: (!http2).then(|| plain::Route::new(&uri, &headers)).flatten(),
+            uri,
+            headers,
+            http2,
+        }
+    }
 }
 
 /// The head of an answer, and its body as plain bytes.
@@ -58,6 +84,9 @@ pub(crate) enum Error {
     /// No connection, or none that lived until the answer's head.
     #[error("the upstream cannot be reached")]
     Unreachable(#[source] legacy::Error),
+    /// The same, over plain HTTP/1.1.
+    #[error("the upstream cannot be reached")]
+    Silent(#[source] plain::Error),
     /// The answer's body is coded in a way that is not known here.
     #[error("the upstream's answer is coded in an unknown way")]
     Coding,
@@ -65,6 +94,8 @@ pub(crate) enum Error {
 
 /// The clients; cheap to use from any thread.
 pub(crate) struct Upstream {
+    /// HTTP/1.1 without TLS.
+    plain: plain::Client,
     /// HTTP/1.1, or HTTP/2 where TLS negotiates it.
     negotiated: Client<Connector, Full<Bytes>>,
     /// HTTP/2 by prior knowledge.
@@ -97,6 +128,7 @@ impl Upstream {
             .pool_max_idle_per_host(0)
             .build(connector(Protocol::Negotiated));
         Ok(Self {
+            plain: plain::Client::new(connector::tcp(config.connect_timeout), config),
             negotiated,
             http2,
             fresh,
@@ -105,14 +137,16 @@ impl Upstream {
     }
 
     /// Posts `body` and waits for the answer's head.
-    pub(crate) async fn send(&self, target: &Target, body: &Bytes) -> Result<Answer, Error> {
-        let client = if target.http2 {
-            &self.http2
-        } else {
-            &self.negotiated
-        };
+    pub(crate) async fn send(&self, target: &Target, body: &Spliced) -> Result<Answer, Error> {
+        if let Some(route) = &target.route.plain {
+            let sent = self.plain.send(route, target.credential.as_ref(), body).await;
+            let answer = sent.map_err(Error::Silent)?;
+            return self.decoded((answer.status, answer.headers), answer.body.into(), None);
+        }
+        let is_http2 = target.route.http2;
+        let client = if is_http2 { &self.http2 } else { &self.negotiated };
         let answer = match client.request(request(target, body)).await {
-            Err(error) if !target.http2 && died_unheard(&error) => {
+            Err(error) if !is_http2 && died_unheard(&error) => {
                 self.fresh.request(request(target, body)).await
             }
             answer => answer,
@@ -122,24 +156,38 @@ impl Upstream {
 
     fn answer(&self, response: Response<Incoming>) -> Result<Answer, Error> {
         let (mut head, incoming) = response.into_parts();
-        let coding = match head.headers.get(CONTENT_ENCODING) {
+        let tag = head.extensions.remove::<Tag>();
+        self.decoded((head.status, head.headers), incoming.into(), tag)
+    }
+
+    /// The answer with a body that is read as it was before it was coded.
+    fn decoded(
+        &self,
+        (status, headers): (StatusCode, HeaderMap),
+        coded: decode::Coded,
+        tag: Option<Tag>,
+    ) -> Result<Answer, Error> {
+        let coding = match headers.get(CONTENT_ENCODING) {
             None => Coding::Identity,
             Some(value) => Coding::of_header(value.as_bytes()).ok_or(Error::Coding)?,
         };
-        let tag = head.extensions.remove::<Tag>();
         Ok(Answer {
-            status: head.status,
-            headers: head.headers,
-            body: Body::coded(incoming, coding, self.decoded_bytes_max).tagged(tag),
+            status,
+            headers,
+            body: Body::coded(coded, coding, self.decoded_bytes_max).tagged(tag),
         })
     }
 }
 
-fn request(target: &Target, body: &Bytes) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(body.clone()));
+fn request(target: &Target, body: &Spliced) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body.joined()));
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = target.uri.clone();
-    *request.headers_mut() = target.headers.clone();
+    *request.uri_mut() = target.route.uri.clone();
+    let headers = request.headers_mut();
+    headers.clone_from(&target.route.headers);
+    if let Some((name, value)) = &target.credential {
+        headers.insert(name, value.clone());
+    }
     request
 }
 

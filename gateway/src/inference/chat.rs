@@ -8,6 +8,9 @@ use crate::caller::Caller;
 use crate::dispatch;
 use crate::state::Shared;
 
+/// Where it is.
+pub(crate) const PATH: &str = "/v1/chat/completions";
+
 /// Answers a chat request, streamed or whole.
 pub(crate) async fn create(
     State(state): State<Shared>,

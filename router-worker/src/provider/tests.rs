@@ -117,5 +117,5 @@ fn a_changed_endpoint_is_called_at_its_new_address() {
     targets.target(&candidate("http://old/"), None).expect("a target");
     let target = targets.target(&candidate("http://new"), None).expect("a target");
 
-    assert_eq!(target.uri.to_string(), "http://new/v1/chat/completions");
+    assert_eq!(target.route.uri.to_string(), "http://new/v1/chat/completions");
 }

@@ -45,12 +45,8 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(protocol: Protocol, tls: rustls::ClientConfig, timeout: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
+        let mut tcp = tcp(timeout);
         tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(timeout));
-        tcp.set_keepalive(Some(TCP_KEEPALIVE));
-        tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         let https = match protocol {
             Protocol::Negotiated => builder.enable_all_versions().wrap_connector(tcp),
@@ -58,6 +54,16 @@ impl Connector {
         };
         Self { https, timeout }
     }
+}
+
+/// Opens plain connections.
+pub(super) fn tcp(timeout: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(timeout));
+    tcp.set_keepalive(Some(TCP_KEEPALIVE));
+    tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
+    tcp
 }
 
 /// TLS that trusts the machine's own roots. Without any, only upstreams over plain HTTP can be reached.

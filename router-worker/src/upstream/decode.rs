@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use tokio::io::AsyncRead;
 use tokio_util::io::{StreamReader, poll_read_buf};
 
+use super::plain;
 use super::tag::Tag;
 
 /// Bytes that are decoded at a time.
@@ -24,7 +25,7 @@ const DECODED_PIECE_BYTES: usize = 16 * 1024;
 pub(crate) enum Error {
     /// The connection broke off.
     #[error("the upstream's answer broke off")]
-    Cut(#[source] hyper::Error),
+    Cut(#[source] BrokenOff),
     /// It is not coded as its head says, or in a way that is not known here.
     #[error("the upstream's answer cannot be decoded")]
     Coding(#[source] io::Error),
@@ -34,6 +35,47 @@ pub(crate) enum Error {
         /// The cap.
         bytes_max: usize,
     },
+}
+
+/// The connection under a body broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BrokenOff {
+    /// Over TLS or HTTP/2.
+    #[error(transparent)]
+    Http(hyper::Error),
+    /// Over plain HTTP/1.1.
+    #[error(transparent)]
+    Plain(io::Error),
+}
+
+/// A body as it comes over a connection, still coded.
+pub(super) enum Coded {
+    Http(Incoming),
+    Plain(plain::Incoming),
+}
+
+impl From<Incoming> for Coded {
+    fn from(incoming: Incoming) -> Self {
+        Self::Http(incoming)
+    }
+}
+
+impl From<plain::Incoming> for Coded {
+    fn from(incoming: plain::Incoming) -> Self {
+        Self::Plain(incoming)
+    }
+}
+
+impl Coded {
+    /// The next bytes, never none of them; `None` at the end.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BrokenOff>> {
+        match self {
+            Self::Http(incoming) => poll_data(incoming, context)
+                .map(Option::transpose)
+                .map_err(BrokenOff::Http),
+            Self::Plain(incoming) => incoming.poll_next(context).map_err(BrokenOff::Plain),
+        }
+    }
 }
 
 /// How a body is coded.
@@ -77,7 +119,7 @@ pub(crate) struct Body {
 }
 
 enum Source {
-    Plain(Incoming),
+    Plain(Coded),
     Decoded(Decoded),
     /// Made in this process.
     Pieces(VecDeque<Bytes>),
@@ -86,7 +128,7 @@ enum Source {
 
 impl Body {
     /// What came over a connection; at most `decoded_bytes_max` bytes when it is coded.
-    pub(super) fn coded(incoming: Incoming, coding: Coding, decoded_bytes_max: usize) -> Self {
+    pub(super) fn coded(incoming: Coded, coding: Coding, decoded_bytes_max: usize) -> Self {
         let source = match coding {
             Coding::Identity => Source::Plain(incoming),
             _ => Source::Decoded(Decoded::new(incoming, coding, decoded_bytes_max)),
@@ -115,15 +157,23 @@ impl Body {
     }
 
     /// Says that nothing more of this answer matters, so that its connection can serve again.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn rest(&mut self) {
         if let Some(tag) = &self.tag {
             tag.rest();
         }
+        if let Source::Plain(Coded::Plain(incoming)) = &mut self.source {
+            incoming.rest();
+        }
     }
 
-    /// The next bytes, if they are there already: they came with the same read of the socket as the last two pieces.
+    /// The next bytes, if they are there already: they came with the same read of the socket as the last piece, over
+    /// TLS and HTTP/2 as the last two.
     /// `None` when there are none, also at the end.
     pub(crate) fn poll_at_hand(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
+        if let Source::Plain(Coded::Plain(incoming)) = &mut self.source {
+            let found = incoming.at_hand();
+            return Poll::Ready(found.map_err(|error| Error::Cut(BrokenOff::Plain(error))));
+        }
         if !self.bursts {
             return Poll::Ready(Ok(None));
         }
@@ -151,9 +201,7 @@ impl Body {
 impl Source {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
         match self {
-            Self::Plain(incoming) => poll_data(incoming, context)
-                .map(Option::transpose)
-                .map_err(Error::Cut),
+            Self::Plain(incoming) => incoming.poll_next(context).map_err(Error::Cut),
             Self::Decoded(decoded) => decoded.poll_next(context),
             Self::Pieces(pieces) => Poll::Ready(Ok(pieces.pop_front())),
             Self::Ended => Poll::Ready(Ok(None)),
@@ -182,13 +230,14 @@ fn poll_data(
 }
 
 /// The compressed bytes as a stream.
-struct Compressed(Incoming);
+struct Compressed(Coded);
 
 impl Stream for Compressed {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        poll_data(&mut self.0, context).map(|data| data.map(|data| data.map_err(io::Error::other)))
+        let next = self.0.poll_next(context);
+        next.map(|next| next.map_err(io::Error::other).transpose())
     }
 }
 
@@ -200,7 +249,7 @@ struct Decoded {
 }
 
 impl Decoded {
-    fn new(incoming: Incoming, coding: Coding, bytes_max: usize) -> Self {
+    fn new(incoming: Coded, coding: Coding, bytes_max: usize) -> Self {
         let compressed = StreamReader::new(Compressed(incoming));
         let reader: Pin<Box<dyn AsyncRead + Send>> = match coding {
             Coding::Identity => Box::pin(compressed),
@@ -235,7 +284,7 @@ impl Decoded {
 
 /// Tells a connection that broke off from a body that is coded wrongly.
 fn fault(error: io::Error) -> Error {
-    match error.downcast::<hyper::Error>() {
+    match error.downcast::<BrokenOff>() {
         Ok(cut) => Error::Cut(cut),
         Err(error) => Error::Coding(error),
     }

@@ -1,5 +1,5 @@
-//! Edits of a body by byte ranges: what is not edited is copied as it came, and without edits nothing is
-//! copied at all.
+//! Edits of a body by byte ranges. What is not edited stays as it came, and need not be copied: a body is a row of
+//! pieces until somebody wants it whole.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,31 +22,72 @@ pub struct Edit {
     pub with: Bytes,
 }
 
+/// A body in pieces that follow each other: what was not edited is a part of the body it came from, uncopied.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spliced(Vec<Bytes>);
+
+impl Spliced {
+    /// Bytes of all pieces together.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// The pieces in their order, none of them empty.
+    pub fn pieces(&self) -> &[Bytes] {
+        &self.0
+    }
+
+    /// The whole, copied unless it is one piece.
+    pub fn joined(&self) -> Bytes {
+        if let [whole] = self.0.as_slice() {
+            return whole.clone();
+        }
+        let mut joined = BytesMut::with_capacity(self.bytes());
+        self.0.iter().for_each(|piece| joined.extend_from_slice(piece));
+        joined.freeze()
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.0.push(piece);
+        }
+    }
+}
+
+impl From<Bytes> for Spliced {
+    fn from(whole: Bytes) -> Self {
+        let mut spliced = Self::default();
+        spliced.push(whole);
+        spliced
+    }
+}
+
 /// The body with `edits` applied. They are in rising order and do not overlap; one that does not fit is
 /// left out.
 pub fn splice(body: &Bytes, edits: &[Edit]) -> Bytes {
-    if edits.is_empty() {
-        return body.clone();
-    }
-    let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
-    let mut spliced = BytesMut::with_capacity(body.len().saturating_add(added));
-    let mut copied = 0;
+    pieces(body, edits).joined()
+}
+
+/// The same in pieces.
+fn pieces(body: &Bytes, edits: &[Edit]) -> Spliced {
+    let mut spliced = Spliced(Vec::with_capacity(2 * edits.len() + 1));
+    let mut taken = 0;
     for edit in edits {
-        let fits = edit.range.start <= edit.range.end && edit.range.end <= body.len();
-        let Some(kept) = body.get(copied..edit.range.start).filter(|_| fits) else {
+        let fits = (taken..=edit.range.end).contains(&edit.range.start) && edit.range.end <= body.len();
+        if !fits {
             continue;
-        };
-        spliced.extend_from_slice(kept);
-        spliced.extend_from_slice(&edit.with);
-        copied = edit.range.end;
+        }
+        spliced.push(body.slice(taken..edit.range.start));
+        spliced.push(edit.with.clone());
+        taken = edit.range.end;
     }
-    spliced.extend_from_slice(body.get(copied..).unwrap_or_default());
-    spliced.freeze()
+    spliced.push(body.slice(taken..));
+    spliced
 }
 
 /// The body of a chat request as the upstream shall see it: its own name for the model, where that differs,
 /// and, for a stream with `inject_usage`, a request for usage.
-pub fn chat_upstream_body(body: &Bytes, skim: &Splice, upstream_model: &str, inject_usage: bool) -> Bytes {
+pub fn chat_upstream_body(body: &Bytes, skim: &Splice, upstream_model: &str, inject_usage: bool) -> Spliced {
     let mut edits = Vec::new();
     if let Some(edit) = model_edit(body, skim.model, upstream_model) {
         edits.push(edit);
@@ -55,7 +96,7 @@ pub fn chat_upstream_body(body: &Bytes, skim: &Splice, upstream_model: &str, inj
         usage_edits(body, skim, &mut edits);
     }
     edits.sort_by_key(|edit| edit.range.start);
-    splice(body, &edits)
+    pieces(body, &edits)
 }
 
 /// The model's value replaced, when it reads otherwise.

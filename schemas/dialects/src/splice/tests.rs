@@ -9,7 +9,7 @@ use crate::skim::{Limits, skim_chat, splice_facts};
 fn upstream(body: &str, model: &str, inject_usage: bool) -> String {
     let skim = skim_chat(body.as_bytes(), &Limits::default()).expect("a valid request");
     let body = Bytes::from(body.to_owned());
-    let spliced = chat_upstream_body(&body, &splice_facts(&skim), model, inject_usage);
+    let spliced = chat_upstream_body(&body, &splice_facts(&skim), model, inject_usage).joined();
     String::from_utf8(spliced.to_vec()).expect("UTF-8")
 }
 
@@ -29,7 +29,7 @@ fn without_edits_nothing_is_copied() {
     let body = Bytes::from_static(br#"{"model":"m","messages":[{}],"stream":true}"#);
     let skim = skim_chat(&body, &Limits::default()).expect("a valid request");
 
-    let same = chat_upstream_body(&body, &splice_facts(&skim), "m", false);
+    let same = chat_upstream_body(&body, &splice_facts(&skim), "m", false).joined();
 
     assert_eq!(same.as_ptr(), body.as_ptr());
     assert_eq!(same, body);
@@ -126,7 +126,7 @@ proptest! {
     ) {
         let facts = Splice { model, stream_options, insert_at, stream: true, include_usage: false };
 
-        chat_upstream_body(&Bytes::from(body), &facts, "m", true);
+        chat_upstream_body(&Bytes::from(body), &facts, "m", true).joined();
     }
 
     #[test]
