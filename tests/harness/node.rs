@@ -389,6 +389,9 @@ impl Node {
         if self.dir.path().join("models.yaml").exists() {
             command.env("MODELS_CONFIG_PATH", self.dir.path().join("models.yaml"));
         }
+        if let Some(roles) = &self.builder.roles {
+            command.env("WAYBILL_ROLES", roles);
+        }
         command
             .args(args)
             .envs(&self.builder.env)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use crate::checker::gather::{Expected, Scope, settle};
 use crate::checker::violation::Violation;
@@ -21,6 +22,9 @@ use crate::upstream::Upstream;
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// The same of a cluster, one of whose nodes may just have come back.
 const CLUSTER_QUIET_MAX: Duration = Duration::from_secs(30);
+
+/// How long a gateway may take to know of the bus and the database.
+const READY_MAX: Duration = Duration::from_secs(15);
 
 /// Nodes, their upstreams and a caller.
 pub struct Scene {
@@ -131,6 +135,22 @@ impl Scene {
     /// The cluster; panics when the scene is none.
     pub fn cluster(&mut self) -> &mut Cluster {
         self.cluster.as_mut().expect("the scene is a cluster")
+    }
+
+    /// Waits until every gateway says that all it is configured with is there; panics after fifteen seconds.
+    pub async fn wait_ready(&mut self) {
+        let deadline = Instant::now() + READY_MAX;
+        for node in self.gateways() {
+            let client = node.client("");
+            loop {
+                let ready = client.get("/health/ready?strict=1").await;
+                if ready.status == 200 {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{}: {}", node.name(), ready.text());
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
     }
 
     /// Kills every gateway, starts them again and turns the client to them.

@@ -138,7 +138,8 @@ async fn plans_that_pass_a_recovering_upstream_by_leave_its_probe_to_others() {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let model = Model::new("m").leg(&o1, 1).leg(&o2, 0);
     let bend = |node: NodeBuilder| node.models(&[model]).env("CIRCUIT_COOLDOWN_SECONDS", COOLDOWN);
-    let scene = Scene::start_on(o1, o2, bend).await;
+    let mut scene = Scene::start_on(o1, o2, bend).await;
+    scene.pin();
     let at = endpoint("m", &scene.o1);
     let operator = scene
         .client
@@ -178,7 +179,8 @@ async fn a_cooldown_of_nothing_never_gates() {
 
 #[tokio::test]
 async fn a_caller_of_bad_requests_takes_nothing_from_a_caller_of_good_ones() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
     scene.o1.on(|request| match request.json()["seed"].as_u64() {
         Some(status) => Behaviour::error(
             u16::try_from(status).expect("a status"),
@@ -213,7 +215,8 @@ async fn a_caller_of_bad_requests_takes_nothing_from_a_caller_of_good_ones() {
 
 #[tokio::test]
 async fn streams_that_die_open_the_circuit_and_new_calls_go_elsewhere() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
     let (first, second) = (endpoint("m", &scene.o1), endpoint("m", &scene.o2));
     scene.o1.default(
         Behaviour::chat("")
@@ -330,7 +333,10 @@ async fn one_leg_scene(cooldown_seconds: &str) -> Scene {
         node.models(&[model])
             .env("CIRCUIT_COOLDOWN_SECONDS", cooldown_seconds)
     };
-    Scene::start_on(o1, o2, bend).await
+    let mut scene = Scene::start_on(o1, o2, bend).await;
+    // How the breaker spreads over nodes is told by the tests of clusters.
+    scene.pin();
+    scene
 }
 
 /// Opens the circuit of the first upstream, which fails from then on.

@@ -202,7 +202,8 @@ async fn a_stream_that_never_ends_is_ended() {
 
 #[tokio::test]
 async fn silent_streams_open_the_circuit() {
-    let scene = scene(&[("STREAM_IDLE_TIMEOUT_SECONDS", SHORT)]).await;
+    let mut scene = scene(&[("STREAM_IDLE_TIMEOUT_SECONDS", SHORT)]).await;
+    scene.pin();
     scene
         .o1
         .default(Behaviour::chat("").chunks(60, Duration::ZERO).stall_after(1));

@@ -103,11 +103,7 @@ const SETTINGS_MISTAKES: [(&str, Option<i32>, &str); 33] = [
         REFUSED,
         "waybill.yaml:1: store.kind",
     ),
-    (
-        "store:\n  kind: stone\n",
-        USAGE,
-        "waybill.yaml:2: store.kind",
-    ),
+    ("store:\n  kind: stone\n", USAGE, "waybill.yaml:2: store.kind"),
     ("roles: [gateway]\n", REFUSED, "waybill.yaml:1: roles"),
     ("roles: [wizard]\n", USAGE, "waybill.yaml:1: roles"),
     ("billing_tz: Mars\n", USAGE, "waybill.yaml:1: billing_tz"),

@@ -47,7 +47,8 @@ async fn calls_that_race_with_an_upstreams_idle_close_all_succeed_and_run_once()
 
 #[tokio::test]
 async fn a_request_on_a_reused_connection_that_is_reset_is_sent_again_once() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
 
     for streamed in [false, true] {
         let before = (scene.o1.calls(), scene.o1.resets());
@@ -93,7 +94,8 @@ async fn a_request_that_died_on_a_fresh_connection_is_not_sent_there_again() {
 
 #[tokio::test]
 async fn connections_to_upstreams_are_kept_and_used_again() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
 
     for _ in 0..10 {
         assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);

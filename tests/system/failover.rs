@@ -60,7 +60,8 @@ async fn a_failure_before_content_is_hidden_by_the_fallback() {
 
 #[tokio::test]
 async fn a_plain_call_falls_back_on_errors_empty_answers_and_errors_inside_200() {
-    let scene = tireless_scene().await;
+    let mut scene = tireless_scene().await;
+    scene.pin();
     let empty = json!({"id": "c", "object": "chat.completion", "model": "m", "choices": []});
     let cases = [
         ("500", Behaviour::error(500, "boom")),

@@ -8,19 +8,13 @@ use tokio::time::{Instant, sleep};
 
 #[tokio::test]
 async fn a_node_that_can_serve_is_healthy_and_ready_without_a_key() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
     let nobody = scene.client.with_key("");
 
     // A node that has just begun asks its bus and its database before it says that they are there.
-    let started = Instant::now();
-    let health = loop {
-        let health = nobody.get("/health").await;
-        assert_eq!(health.status, 200, "{}", health.text());
-        if health.json()["status"] == "healthy" || started.elapsed() > Duration::from_secs(4) {
-            break health;
-        }
-        sleep(Duration::from_millis(20)).await;
-    };
+    scene.wait_ready().await;
+    let health = nobody.get("/health").await;
+    assert_eq!(health.status, 200, "{}", health.text());
 
     let body = health.json();
     for (field, value) in [
@@ -63,7 +57,9 @@ async fn a_node_without_a_route_says_that_it_can_serve_nothing() {
 
 #[tokio::test]
 async fn the_deep_health_shows_circuits_to_those_who_run_the_platform_alone() {
-    let scene = Scene::start_with(|node| node.env("CIRCUIT_FAILURE_THRESHOLD", "3")).await;
+    let mut scene = Scene::start_with(|node| node.env("CIRCUIT_FAILURE_THRESHOLD", "3")).await;
+    scene.pin();
+    scene.wait_ready().await;
     let deep = |key: &str| {
         let client = scene.client.with_key(key);
         async move { client.get("/health/deep").await }
@@ -106,7 +102,8 @@ async fn the_deep_health_shows_circuits_to_those_who_run_the_platform_alone() {
 
 #[tokio::test]
 async fn metrics_are_for_this_machine_alone_and_not_through_a_proxy_on_it() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
     assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
     assert_eq!(scene.client.post_chat(&chat("nothing")).await.status, 404);
     let nobody = scene.client.with_key("");

@@ -99,7 +99,8 @@ async fn no_request_has_more_attempts_than_are_allowed() {
 
 #[tokio::test]
 async fn retries_are_bounded_by_a_budget_when_an_upstream_is_down() {
-    let scene = Scene::start_with(tireless).await;
+    let mut scene = Scene::start_with(tireless).await;
+    scene.pin();
     scene.o1.default(Behaviour::error(500, "boom"));
     let started = tokio::time::Instant::now();
 

@@ -12,7 +12,8 @@ use crate::rows::{
 
 #[tokio::test]
 async fn a_stream_that_breaks_off_ends_in_an_error_event_and_costs_nothing() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
     let sixty = || Behaviour::chat("").chunks(60, Duration::ZERO);
     let cases = [
         ("closed", sixty().stop_after(40, Then::Cut)),

@@ -7,17 +7,16 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Config, LogFormat};
 
-/// The client of the bus, which tells of every connection what we tell of those that matter.
+/// The client of the bus, which tells of every connection what we tell of those that matter, and of every message its
+/// subject, in which the digest of a key may stand.
 const CHATTY: &str = "async_nats";
 
 /// Sets up log lines for this process. An unknown level means `info`.
 pub fn start(config: &Config) {
     let level: LevelFilter = config.log_level.parse().unwrap_or(LevelFilter::INFO);
-    let quiet = match level {
-        LevelFilter::INFO => LevelFilter::WARN,
-        level => level,
-    };
-    let shown = Targets::new().with_default(level).with_target(CHATTY, quiet);
+    let shown = Targets::new()
+        .with_default(level)
+        .with_target(CHATTY, level.min(LevelFilter::WARN));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false);
