@@ -110,13 +110,13 @@ impl Client {
             match connection.exchange(&mut outgoing).await {
                 Err(_) if !outgoing.heard => {}
                 Err(error) => return Err(error),
-                Ok(head) => return Ok(self.answer(route, connection, (head, &outgoing))),
+                Ok(head) => return Ok(self.answer(route, connection, (head, outgoing))),
             }
         }
         let mut connection = self.connect(&route.uri).await?;
         let mut outgoing = Outgoing::new(head, body);
         let head = connection.exchange(&mut outgoing).await?;
-        Ok(self.answer(route, connection, (head, &outgoing)))
+        Ok(self.answer(route, connection, (head, outgoing)))
     }
 
     async fn connect(&self, uri: &Uri) -> Result<Connection, Error> {
@@ -128,13 +128,14 @@ impl Client {
         Ok(Connection::new(stream.into_inner()))
     }
 
-    fn answer(&self, route: &Route, connection: Connection, (head, sent): (head::Head, &Outgoing)) -> Answer {
-        let home = (head.keeps_alive && sent.is_whole())
+    fn answer(&self, route: &Route, connection: Connection, (head, sent): (head::Head, Outgoing)) -> Answer {
+        let home = head
+            .keeps_alive
             .then(|| (Arc::clone(&self.pool), Arc::clone(&route.authority)));
         Answer {
             status: head.status,
             headers: head.headers,
-            body: Incoming::new(connection, head.framing, home),
+            body: Incoming::new((connection, sent), head.framing, home),
         }
     }
 }

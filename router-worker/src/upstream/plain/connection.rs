@@ -130,7 +130,7 @@ impl Connection {
     }
 
     /// Writes as much as the peer takes now. A peer that takes no more may still have answered.
-    fn write(&mut self, context: &mut Context<'_>, outgoing: &mut Outgoing) {
+    pub(super) fn write(&mut self, context: &mut Context<'_>, outgoing: &mut Outgoing) {
         while !outgoing.is_whole() && outgoing.refused.is_none() {
             let written = outgoing.poll_write(&mut self.stream, context);
             match written {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::connection::Connection;
+use super::connection::{Connection, Outgoing};
 use super::framing::{Framing, Piece};
 use super::pool::Pool;
 
@@ -16,16 +16,23 @@ pub(crate) struct Incoming {
     /// `None` once it went back.
     connection: Option<Connection>,
     framing: Framing,
+    /// What of the request was not sent when its answer began.
+    unsent: Option<Outgoing>,
     /// Where the connection goes when it may serve again.
     home: Option<(Arc<Pool>, Arc<str>)>,
 }
 
 impl Incoming {
     /// The body behind a head.
-    pub(super) fn new(connection: Connection, framing: Framing, home: Option<(Arc<Pool>, Arc<str>)>) -> Self {
+    pub(super) fn new(
+        (connection, sent): (Connection, Outgoing),
+        framing: Framing,
+        home: Option<(Arc<Pool>, Arc<str>)>,
+    ) -> Self {
         Self {
             connection: Some(connection),
             framing,
+            unsent: (!sent.is_whole()).then_some(sent),
             home,
         }
     }
@@ -41,6 +48,9 @@ impl Incoming {
             let Some(connection) = &mut self.connection else {
                 return Poll::Ready(Ok(None));
             };
+            if let Some(unsent) = &mut self.unsent {
+                connection.write(context, unsent);
+            }
             if ready!(connection.poll_fill(context))? == 0 {
                 return Poll::Ready(self.closed().map(|()| None));
             }
@@ -80,7 +90,10 @@ impl Incoming {
 
     /// Nothing more of this body matters: what is left of it is read by whoever wants the connection next.
     pub(crate) fn rest(&mut self) {
-        if let (Some(connection), Some((pool, authority))) = (self.connection.take(), self.home.take()) {
+        let is_sent = self.unsent.as_ref().is_none_or(Outgoing::is_whole);
+        if let (Some(connection), Some((pool, authority))) = (self.connection.take(), self.home.take())
+            && is_sent
+        {
             pool.put(&authority, connection, self.framing);
         }
     }

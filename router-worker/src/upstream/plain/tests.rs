@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::testing::{Act, Server, config, ok, response};
 
@@ -117,6 +119,30 @@ async fn a_large_body_is_sent_whole_and_an_early_answer_is_heard() {
         sent.iter()
             .all(|request| request.ends_with(&"x".repeat(3_000_000)))
     );
+}
+
+#[tokio::test]
+async fn a_request_is_sent_on_while_its_answer_is_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let uri = format!("http://{}/", listener.local_addr().expect("an address"));
+    let route = Route::new(&uri.parse().expect("a URL"), &HeaderMap::new()).expect("plain");
+    let upstream = async {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n";
+        stream.write_all(head).await.expect("written");
+        let (mut read, mut last) = (vec![0; 65_536], 0);
+        while last != b'!' {
+            let bytes = stream.read(&mut read).await.expect("read");
+            last = read[bytes - 1];
+        }
+        stream.write_all(b"done").await.expect("written");
+    };
+    let body = Bytes::from("x".repeat(8_000_000) + "!").into();
+
+    let client = client();
+    let (answer, ()) = tokio::join!(call(&client, &route, &body), upstream);
+
+    assert_eq!(answer.expect("an answer"), "done");
 }
 
 #[tokio::test]
