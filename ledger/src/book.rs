@@ -16,8 +16,6 @@ pub(crate) async fn book(
     coverage: &Coverage,
     cursors: (Option<Cursor>, Cursor),
 ) -> Result<Applied, StoreError> {
-    let existing = store.existing(&fold::requests(records)).await?;
-    let changes = fold::fold(records, &existing);
     let sources: BTreeSet<&Arc<str>> = records.iter().flat_map(sources).collect();
     let marks = sources
         .into_iter()
@@ -28,8 +26,7 @@ pub(crate) async fn book(
         expected,
         next,
         records,
-        changes,
-
+        fold: fold::fold,
         marks,
     };
     store.apply(&batch).await

@@ -30,11 +30,10 @@ pub trait Store: Send + Sync {
     /// Which events of each source are kept.
     async fn coverage(&self) -> Result<Coverage, StoreError>;
 
-    /// What the books hold about these requests; nothing for a request without a row.
-    async fn existing(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Standing>, StoreError>;
-
     /// Writes a batch, all of it or nothing. The cursor moves by compare-and-set: a writer who was overtaken
     /// gets [`StoreError::Superseded`] and has changed nothing. An envelope that is kept already is not kept again.
+    /// What the batch changes is decided in the same transaction, once the cursor is taken: a batch may leave the
+    /// cursor where it is, so that it does not show whether another writer was here since the books were read.
     async fn apply(&self, batch: &Batch<'_>) -> Result<Applied, StoreError>;
 
     /// Once it returns, everything applied before the call survives the loss of the machine.
@@ -79,6 +78,9 @@ pub struct Cursor {
     pub sequence: u64,
 }
 
+/// What records change in books that hold this about their requests: `fold::fold`.
+pub type Fold = fn(&[Record], &BTreeMap<RequestId, Standing>) -> Changes;
+
 /// What one transaction writes.
 #[derive(Debug, Clone)]
 pub struct Batch<'a> {
@@ -88,8 +90,8 @@ pub struct Batch<'a> {
     pub next: Cursor,
     /// Envelopes to keep.
     pub records: &'a [Record],
-    /// Rows to take away and to insert, and by how much sums move.
-    pub changes: Changes,
+    /// Decides what they change.
+    pub fold: Fold,
     /// Marks of the sources, as they stand afterwards. They never go back.
     pub marks: Vec<(Arc<str>, u64)>,
 }

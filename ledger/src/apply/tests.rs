@@ -1,13 +1,11 @@
 //! The loop, against a log in memory and SQLite.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use bus::{Expected, Kv};
 use bytes::Bytes;
 use schemas::event::request::RequestAccepted;
-use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use schemas::subject::MARK_BUCKET;
 use tempfile::TempDir;
@@ -15,7 +13,6 @@ use tempfile::TempDir;
 use super::*;
 use crate::fixture::memory::MemoryBus;
 use crate::fixture::{SOURCE, books, envelope, settled, sums_of};
-use crate::fold::Standing;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Applied, Batch, Store};
 
@@ -342,15 +339,10 @@ impl Store for Flaky {
         self.store.coverage().await
     }
 
-    async fn existing(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Standing>, StoreError> {
-        if self.fails() {
-            Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut))
-        } else {
-            self.store.existing(ids).await
-        }
-    }
-
     async fn apply(&self, batch: &Batch<'_>) -> Result<Applied, StoreError> {
+        if self.fails() {
+            return Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut));
+        }
         let applied = self.store.apply(batch).await;
         // The answer of a commit is lost.
         if self.fails() {

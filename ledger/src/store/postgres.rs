@@ -12,14 +12,12 @@ mod session;
 mod text;
 mod write;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use schemas::event::request::RequestAccepted;
-use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use tokio::sync::Mutex;
@@ -28,7 +26,6 @@ use tracing::warn;
 
 use super::{Applied, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
-use crate::fold::Standing;
 use session::{Purpose, bounded, sort};
 use write::Writes;
 
@@ -204,11 +201,6 @@ impl Store for PostgresStore {
 
     async fn coverage(&self) -> Result<Coverage, StoreError> {
         self.writing(async |connection| read::coverage(connection).await)
-            .await
-    }
-
-    async fn existing(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Standing>, StoreError> {
-        self.writing(async |connection| self.writes.existing(connection, ids).await)
             .await
     }
 

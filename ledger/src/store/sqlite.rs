@@ -7,14 +7,12 @@ mod row;
 mod statement;
 mod write;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use schemas::event::request::RequestAccepted;
-use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
@@ -25,7 +23,6 @@ use tokio::sync::Mutex;
 
 use super::{Applied, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
-use crate::fold::Standing;
 use write::Writes;
 
 /// Name of the database's file.
@@ -170,11 +167,6 @@ impl Store for SqliteStore {
 
     async fn coverage(&self) -> Result<Coverage, StoreError> {
         read::coverage(&mut *self.reader().await?).await
-    }
-
-    async fn existing(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Standing>, StoreError> {
-        self.writing(async |connection| read::existing(connection, Schema::Main, ids).await)
-            .await
     }
 
     async fn apply(&self, batch: &Batch<'_>) -> Result<Applied, StoreError> {

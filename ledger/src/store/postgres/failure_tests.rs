@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::tests::{connection, dump, execute, fresh, migrating};
+use super::tests::{connection, dump, execute, fresh, migrating, texts};
 use super::*;
 use crate::book::book;
-use crate::fixture::{self, SOURCE, apply, books, full, record, settled};
+use crate::fixture::{self, SOURCE, apply, books, full, lost, record, settled};
 use crate::record::Record;
 
 const BATCH_EVENTS: usize = 100;
@@ -71,6 +71,47 @@ async fn of_two_ledgers_at_one_place_one_is_overtaken_and_has_changed_nothing() 
     };
     assert_eq!(books(&one).await.0.len() as u64, winner.events);
     assert_exact(&one, usize::try_from(winner.events).expect("small")).await;
+}
+
+/// Ledgers that read a part of the log again leave the cursor where it is, so that it tells nobody of the other's batch.
+#[tokio::test]
+async fn two_ledgers_that_read_the_log_again_move_sums_once() {
+    let (url, one) = fresh().await;
+    let other = PostgresStore::connect(&url, Options::default())
+        .await
+        .expect("a store");
+    let at = Cursor {
+        stream_created: fixture::CREATED,
+        sequence: 3,
+    };
+    let coverage = Coverage::default();
+    let provisional = [record(1, lost(1)), record(2, lost(2).accepted)];
+    book(&one, &provisional, &coverage, (None, at))
+        .await
+        .expect("a first batch");
+    let missing = [record(3, settled(1)), record(4, settled(2))];
+    let mut holder = connection(&url).await;
+
+    execute(&mut holder, "BEGIN; SELECT 1 FROM ledger_cursor FOR UPDATE").await;
+    let release = async {
+        let waiting = "SELECT pid::text FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        // The activity is a snapshot of the transaction's: it is looked at from another one.
+        let mut observer = connection(&url).await;
+        while texts(&mut observer, waiting).await.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        execute(&mut holder, "COMMIT").await;
+    };
+    let (first, second, ()) = tokio::join!(
+        book(&one, &missing, &coverage, (Some(at), at)),
+        book(&other, &missing, &coverage, (Some(at), at)),
+        release,
+    );
+
+    assert_eq!(first.expect("one").events + second.expect("other").events, 2);
+    assert_exact(&one, 2).await;
+    assert!(one.open_sources().await.expect("sources").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,6 +2,7 @@
 //! after a rebuild, partitions, and texts that it cannot hold.
 
 use proptest::prelude::*;
+use schemas::id::RequestId;
 use sqlx::AssertSqlSafe;
 
 use super::*;

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::copy::Copy;
 use super::session::sort;
 use super::{row as value, text};
-use crate::fold::{Changes, Group, Opened, Standing, Sums};
+use crate::fold::{self, Changes, Group, Opened, Standing, Sums};
 use crate::record::{Record, Waybill};
 use crate::store::row::{self, COLUMNS, FIGURES, STANDING_COLUMNS, Sink as _, capped};
 use crate::store::{Applied, Batch, Cursor, StoreError};
@@ -64,16 +64,7 @@ impl Writes {
         }
     }
 
-    /// What the books hold about these requests.
-    pub(super) async fn existing(
-        &self,
-        connection: &mut PgConnection,
-        ids: &[RequestId],
-    ) -> Result<BTreeMap<RequestId, Standing>, StoreError> {
-        self.projection.existing(connection, ids).await
-    }
-
-    /// Writes the batch in one transaction.
+    /// Writes the batch in one transaction, beginning with the cursor: what is read after it stays as it is.
     pub(super) async fn apply(
         &self,
         connection: &mut PgConnection,
@@ -81,9 +72,12 @@ impl Writes {
     ) -> Result<Applied, StoreError> {
         let mut transaction = connection.begin().await.map_err(sort)?;
         move_cursor(&mut transaction, batch.expected, batch.next).await?;
+        let requests = fold::requests(batch.records);
+        let existing = self.projection.existing(&mut transaction, &requests).await?;
+        let changes = (batch.fold)(batch.records, &existing);
         let events = keep(&mut transaction, batch.records).await.map_err(sort)?;
         self.projection
-            .write(&mut transaction, &batch.changes)
+            .write(&mut transaction, &changes)
             .await
             .map_err(sort)?;
         mark(&mut transaction, &batch.marks).await.map_err(sort)?;

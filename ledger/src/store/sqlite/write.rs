@@ -7,8 +7,8 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
 use super::statement::{Bulk, Values};
-use super::{Schema, sort};
-use crate::fold::{Changes, Group, Opened, Sums};
+use super::{Schema, read, sort};
+use crate::fold::{self, Changes, Group, Opened, Sums};
 use crate::record::Record;
 use crate::store::row::{self, COLUMNS, Sink as _};
 use crate::store::{Applied, Batch, Cursor, StoreError};
@@ -62,13 +62,16 @@ impl Writes {
     ) -> Result<Applied, StoreError> {
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(sort)?;
         move_cursor(&mut transaction, batch.expected, batch.next).await?;
+        let requests = fold::requests(batch.records);
+        let existing = read::existing(&mut transaction, Schema::Main, &requests).await?;
+        let changes = (batch.fold)(batch.records, &existing);
         let events = self
             .events
             .run(&mut transaction, batch.records, put_event)
             .await
             .map_err(sort)?;
         self.projection
-            .write(&mut transaction, &batch.changes)
+            .write(&mut transaction, &changes)
             .await
             .map_err(sort)?;
         self.marks
