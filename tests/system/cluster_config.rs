@@ -21,7 +21,9 @@ fn plain() -> harness::NodeBuilder {
 }
 
 /// Variables, exit code, and the place that is told.
-const MISTAKES: [(&[(&str, &str)], Option<i32>, &str); 9] = [
+type Mistake = (&'static [(&'static str, &'static str)], Option<i32>, &'static str);
+
+const MISTAKES: [Mistake; 9] = [
     (
         &[("WAYBILL_ROLES", "gateway,router")],
         REFUSED,

@@ -1,10 +1,7 @@
 //! What balancers and operators ask: health, readiness, where calls go, and what is counted.
 
-use std::time::Duration;
-
 use harness::{ADMIN_KEY, Answer, Behaviour, CALLER_KEY, Node, OPERATOR_KEY, Scene, chat, refusing_addr};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
 
 #[tokio::test]
 async fn a_node_that_can_serve_is_healthy_and_ready_without_a_key() {
