@@ -3,6 +3,7 @@
 //! lock each other out. A connection on which the database failed is dropped and opened anew.
 
 mod copy;
+mod frozen;
 mod migrate;
 mod partition;
 mod read;
@@ -165,6 +166,23 @@ impl PostgresStore {
         result
     }
 
+    /// Ends the session of a ledger that froze while it held the cursor, if that is what was waited for.
+    async fn end_frozen(&self) {
+        let end =
+            async |connection: &mut PgConnection| frozen::end(connection, frozen::SILENT_SECONDS_MAX).await;
+        match self.reading(end).await {
+            Ok(0) => {}
+            Ok(sessions) => warn!(
+                sessions,
+                "a ledger froze while it held the cursor; its session was ended"
+            ),
+            Err(problem) => warn!(
+                error = &problem as &dyn std::error::Error,
+                "the cursor is held, and it cannot be seen by whom"
+            ),
+        }
+    }
+
     async fn open(&self) -> Result<PgConnection, StoreError> {
         if !self.prepared.load(Ordering::Acquire) {
             if self.options.migrate {
@@ -206,8 +224,15 @@ impl Store for PostgresStore {
 
     async fn apply(&self, batch: &Batch<'_>) -> Result<Applied, StoreError> {
         self.maintain_when_due().await;
-        self.writing(async |connection| self.writes.apply(connection, batch).await)
-            .await
+        let applied = self
+            .writing(async |connection| self.writes.apply(connection, batch).await)
+            .await;
+        if let Err(StoreError::Unavailable(error)) = &applied
+            && migrate::lock_was_taken(error)
+        {
+            self.end_frozen().await;
+        }
+        applied
     }
 
     async fn sync(&self) -> Result<(), StoreError> {

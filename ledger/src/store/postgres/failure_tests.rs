@@ -114,6 +114,29 @@ async fn two_ledgers_that_read_the_log_again_move_sums_once() {
     assert!(one.open_sources().await.expect("sources").is_empty());
 }
 
+#[tokio::test]
+async fn a_ledger_that_froze_amid_its_rows_does_not_hold_the_cursor_for_ever() {
+    let (url, store) = fresh().await;
+    apply(&store, &[record(1, settled(1))]).await.expect("a batch");
+    let mut frozen = connection(&url).await;
+    execute(&mut frozen, "BEGIN; UPDATE ledger_cursor SET sequence = 7").await;
+    let rows = frozen
+        .copy_in_raw("COPY api_logs FROM STDIN (FORMAT binary)")
+        .await;
+    let mut other = connection(&url).await;
+
+    let young = frozen::end(&mut other, frozen::SILENT_SECONDS_MAX).await;
+    let old = frozen::end(&mut other, 0).await;
+
+    assert_eq!((young.expect("a look"), old.expect("an end")), (0, 1));
+    apply(&store, &[record(2, settled(2))])
+        .await
+        .expect("the next batch");
+    assert_exact(&store, 2).await;
+    let late = rows.expect("the rows were asked for").finish().await;
+    assert!(late.is_err(), "what the other had half done is undone");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_ledgers_that_race_leave_exact_books() {
     let (url, one) = fresh().await;
