@@ -475,7 +475,9 @@ impl Publisher {
                     self.spool.changed().await;
                 }
             }
-            if let Some(stored) = self.stored {
+            if let Some(stored) = self.stored
+                && self.bus.state().await.is_ok_and(|log| log.last < stored)
+            {
                 // A log shows its readers only what it will not lose: whoever reads after this misses nothing.
                 let _ = self.bus.read(stored, 1, FAREWELL).await;
             }

@@ -47,6 +47,8 @@ const TAIL_BYTES_MAX: usize = 64 * 1024 * 1024;
 const BEAT: Duration = Duration::from_millis(500);
 /// Time between two looks at what has become silent.
 const LOOK: Duration = Duration::from_millis(250);
+/// Time between two looks after which a gateway takes itself to have stood still.
+const STANDSTILL: Duration = Duration::from_millis(750);
 /// Most messages that are taken in before a look at what has become silent.
 const ARRIVALS_MAX: usize = 4_096;
 /// Silence after which a router counts as dead.

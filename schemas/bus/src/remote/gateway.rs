@@ -20,7 +20,7 @@ use super::code::{self, ORDERS_MAX, Order};
 use super::outbox::{Outbox, Outgoing};
 use super::request::{Directive, Heard, Now, Request};
 use super::session::RemoteSession;
-use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, LOOK};
+use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, LOOK, STANDSTILL};
 use crate::BusError;
 use crate::clock::Clock;
 use crate::dispatch::{Dispatch, Dispatcher, Session};
@@ -250,11 +250,13 @@ impl Shared {
         }
     }
 
-    /// Looks who has become silent.
+    /// Looks who has become silent, and tells it to stop: it may live after all.
     fn look(&self, connected_since: Option<Instant>) {
         let now = self.now();
         for (_, call) in self.calls() {
-            if call.request.lock().look(connected_since, now) {
+            let lost = call.request.lock().look(connected_since, now);
+            if lost.is_some() {
+                self.direct(lost);
                 call.waker.wake();
             }
         }
@@ -330,6 +332,7 @@ async fn receive(
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looked_at = Instant::now();
     loop {
         tokio::select! {
             biased;
@@ -350,6 +353,11 @@ async fn receive(
                     };
                     shared.hear(delivery);
                 }
+                // Whoever stood still heard nobody meanwhile: silence counts from now on.
+                if looked_at.elapsed() >= STANDSTILL {
+                    connected_since = connected_since.map(|_| Instant::now());
+                }
+                looked_at = Instant::now();
                 shared.look(connected_since);
             }
             delivery = inbox.recv() => shared.hear(delivery.ok_or(BusError::Closed)?),

@@ -123,18 +123,27 @@ impl Request {
     }
 
     /// Looks whether its router has become silent. Silence before `connected_since` counts only up to the time after
-    /// which the router has given up, too. True when the session has something to look at.
-    pub(in crate::remote) fn look(&mut self, connected_since: Option<Instant>, now: Now) -> bool {
+    /// which the router has given up, too. Once it has, the session has something to look at, and the router is told
+    /// to stop, should it hear that.
+    pub(in crate::remote) fn look(
+        &mut self,
+        connected_since: Option<Instant>,
+        now: Now,
+    ) -> Option<Directive> {
         let Phase::Running(running) = &mut self.phase else {
-            return false;
+            return None;
         };
         if running.gone || running.window.ended() {
-            return false;
+            return None;
         }
         let heard_at = running.heard_at.unwrap_or(running.began.at);
         let silent = connected_since.is_some_and(|since| now.at >= heard_at.max(since) + ROUTER_SILENCE_MAX);
         running.gone = silent || now.at >= heard_at + GATEWAY_SILENCE_MAX;
-        running.gone
+        running.gone.then(|| Directive {
+            boot: Arc::clone(&running.boot),
+            order: running.window.order(self.lane, Wish::Cancel, false),
+            go: false,
+        })
     }
 
     /// Nobody hears its router any more.

@@ -167,7 +167,7 @@ fn a_router_that_is_lost_after_its_end_has_arrived_loses_nothing() {
     assert_eq!(heard.directive.map(|directive| directive.order.received), Some(3));
 
     scene.pass(60_000);
-    assert!(!scene.request.look(Some(scene.now.at), scene.now));
+    assert!(scene.request.look(Some(scene.now.at), scene.now).is_none());
     scene.request.abandon();
     let mut frames = 0;
     let end = loop {
@@ -187,12 +187,12 @@ fn silence_counts_only_while_connected_until_the_router_has_given_up_too() {
     let mut scene = Scene::running();
     scene.frame(0, head());
     scene.pass(2_900);
-    assert!(!scene.request.look(None, scene.now));
-    assert!(!scene.request.look(Some(scene.now.at), scene.now));
+    assert!(scene.request.look(None, scene.now).is_none());
+    assert!(scene.request.look(Some(scene.now.at), scene.now).is_none());
 
     scene.pass(100);
 
-    assert!(scene.request.look(None, scene.now));
+    assert!(scene.request.look(None, scene.now).is_some());
 }
 
 #[test]
@@ -202,11 +202,11 @@ fn a_connected_router_that_is_silent_for_a_second_and_a_half_is_dead() {
     scene.pass(1_000);
     scene.request.beat(1, 0, scene.now);
     scene.pass(1_499);
-    assert!(!scene.request.look(since, scene.now));
+    assert!(scene.request.look(since, scene.now).is_none());
 
     scene.pass(1);
 
-    assert!(scene.request.look(since, scene.now));
+    assert!(scene.request.look(since, scene.now).is_some());
 }
 
 #[test]

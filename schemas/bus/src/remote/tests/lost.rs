@@ -6,11 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use schemas::failure::FailureCode;
 use schemas::outcome::Outcome;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, advance, sleep};
 
 use super::{Stage, code, finish, settle, stream, text, to_content};
 use crate::conformance::dispatch::{frame, rest};
 use crate::conformance::script::Act;
+use crate::wire::Wire as _;
+use crate::wire::local::Fate;
 
 fn hangs() -> Vec<Act> {
     vec![Act::Stay]
@@ -105,6 +107,51 @@ async fn a_session_that_panics_is_run_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_router_that_was_given_up_and_lives_is_told_to_stop() {
+    let mut stage = Stage::new().await;
+    let router = stage.router(|_| breaks()).await;
+    let mut session = stage.begin(1);
+    let mut played = to_content(session.as_mut()).await;
+    let inbox = stage.wire.inbox().to_owned();
+    stage.network.decide(move |subject, _| {
+        if subject.starts_with(&inbox) {
+            Fate::Drop
+        } else {
+            Fate::Pass
+        }
+    });
+
+    rest(session.as_mut(), &mut played).await.expect("an end");
+    settle().await;
+
+    assert_eq!(played.outcome(), Some(Outcome::UpstreamCut));
+    assert_eq!(router.script.open(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_stood_still_does_not_take_its_routers_for_dead() {
+    let mut stage = Stage::new().await;
+    let _router = stage.router(|_| stream(60, Duration::from_millis(50))).await;
+    let mut session = stage.begin(1);
+    let mut played = to_content(session.as_mut()).await;
+    let inbox = stage.wire.inbox().to_owned();
+    // What came meanwhile is read only after the first look.
+    stage.network.decide(move |subject, _| {
+        if subject.starts_with(&inbox) {
+            Fate::Late(Duration::from_millis(5))
+        } else {
+            Fate::Pass
+        }
+    });
+
+    advance(Duration::from_secs(2)).await;
+    rest(session.as_mut(), &mut played).await.expect("an end");
+
+    assert_eq!(played.outcome(), Some(Outcome::Ok));
+    assert_eq!(played.text(), text(60));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gateway_that_dies_has_its_requests_canceled_within_three_seconds() {
     let mut stage = Stage::new().await;
     let router = stage.router(|_| breaks()).await;
@@ -133,9 +180,9 @@ async fn a_session_that_is_dropped_is_canceled_also_when_nobody_hears_it() {
     to_content(session.as_mut()).await;
     stage.network.decide(|subject, _| {
         if subject.starts_with("wb.ctl.") {
-            crate::wire::local::Fate::Drop
+            Fate::Drop
         } else {
-            crate::wire::local::Fate::Pass
+            Fate::Pass
         }
     });
     drop(session);
