@@ -129,8 +129,8 @@ impl Client {
     }
 
     fn answer(&self, route: &Route, connection: Connection, (head, sent): (head::Head, Outgoing)) -> Answer {
-        let home = head
-            .keeps_alive
+        // A peer that answered too early might take the rest of the request for another one.
+        let home = (head.keeps_alive && sent.is_whole())
             .then(|| (Arc::clone(&self.pool), Arc::clone(&route.authority)));
         Answer {
             status: head.status,

@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use dialects::splice::Spliced;
+use socket2::SockRef;
 use tokio::io::AsyncWrite as _;
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
@@ -24,6 +26,8 @@ const PARTS_MAX: usize = 8;
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// The largest it grows to.
 const READ_BYTES_MAX: usize = 128 * 1024;
+/// A head beyond this is parsed again only when a line has ended: else one that drips would cost the square of it.
+const DRIPPING_BYTES: usize = 8 * 1024;
 
 /// A connection to an upstream.
 #[derive(Debug)]
@@ -35,7 +39,6 @@ pub(super) struct Connection {
 }
 
 /// A request on its way.
-#[derive(Debug)]
 pub(super) struct Outgoing {
     /// Head and body, as far as they are not written; none is empty.
     pieces: VecDeque<Bytes>,
@@ -114,6 +117,7 @@ impl Connection {
     ) -> Poll<Result<Head, Error>> {
         self.write(context, outgoing);
         loop {
+            let known = self.buffer.len();
             let read = match ready!(self.poll_fill(context)) {
                 Ok(0) => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
                 read => read,
@@ -123,6 +127,12 @@ impl Connection {
                 return Poll::Ready(Err(Error::Broken(outgoing.refused.take().unwrap_or(error))));
             }
             outgoing.heard = true;
+            let drips = (DRIPPING_BYTES..head::BYTES_MAX).contains(&known)
+                && self.buffer.len() < head::BYTES_MAX
+                && !self.buffer.iter().skip(known).any(|byte| *byte == b'\n');
+            if drips {
+                continue;
+            }
             if let Some(head) = head::take(&mut self.buffer)? {
                 return Poll::Ready(Ok(head));
             }
@@ -172,10 +182,16 @@ impl Connection {
         }
     }
 
-    /// True when the peer has said nothing, and not closed either.
-    pub(super) fn is_quiet(&self) -> bool {
+    /// True when the peer has said nothing, and not closed either, as far as the runtime has noticed.
+    pub(super) fn seems_quiet(&self) -> bool {
         let nothing = || self.stream.try_read(&mut [0]).map_err(|error| error.kind());
         self.buffer.is_empty() && nothing() == Err(io::ErrorKind::WouldBlock)
+    }
+
+    /// The same as the system knows it, which a busy runtime learns late.
+    pub(super) fn is_quiet(&self) -> bool {
+        let peeked = SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
+        self.buffer.is_empty() && peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Gives an empty buffer back.

@@ -2,6 +2,7 @@
 //! framed as it must be is cut off, never guessed at.
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use http::{HeaderName, HeaderValue};
 
 /// Longest line before a chunk, its extensions included, in bytes.
 const LINE_BYTES_MAX: usize = 4 * 1024;
@@ -106,6 +107,7 @@ impl Chunk {
                 Self::Trailer(bytes) => match take_line(buffer)? {
                     None => return Ok(Piece::More),
                     Some(line) if line.is_empty() => Self::Ended,
+                    Some(line) if !is_trailer(&line) => return Err(Malformed),
                     Some(line) => match bytes + line.len() {
                         bytes @ ..TRAILER_BYTES_MAX => Self::Trailer(bytes),
                         _ => return Err(Malformed),
@@ -141,7 +143,22 @@ fn take_line(buffer: &mut BytesMut) -> Result<Option<BytesMut>, Malformed> {
     };
     let line = buffer.split_to(text);
     buffer.advance(2);
+    // Whoever takes a lone CR for the end of a line reads other lines.
+    if line.contains(&b'\r') {
+        return Err(Malformed);
+    }
     Ok(Some(line))
+}
+
+/// True for a line that a head could have as well.
+fn is_trailer(line: &[u8]) -> bool {
+    let mut parts = line.splitn(2, |byte| *byte == b':');
+    match (parts.next(), parts.next()) {
+        (Some(name), Some(value)) => {
+            HeaderName::from_bytes(name).is_ok() && HeaderValue::from_bytes(value).is_ok()
+        }
+        _ => false,
+    }
 }
 
 /// The size before a chunk; extensions are passed over.
@@ -149,7 +166,7 @@ fn size(line: &[u8]) -> Result<u64, Malformed> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (digits, rest) = line.split_at(digits);
     let text = std::str::from_utf8(digits).map_err(|_| Malformed)?;
-    match rest.trim_ascii_start().first() {
+    match rest.iter().find(|byte| !matches!(byte, b' ' | b'\t')) {
         None | Some(b';') => u64::from_str_radix(text, 16).map_err(|_| Malformed),
         Some(_) => Err(Malformed),
     }
@@ -212,6 +229,13 @@ mod tests {
             "+5\r\nhello\r\n",
             "5\nhello\r\n",
             "5 5\r\nhello\r\n",
+            "5\r;x\r\nhello\r\n",
+            "5;a\rb\r\nhello\r\n",
+            "5\x0c\r\nhello\r\n",
+            "0\r\nx: a\rb\r\n\r\n",
+            "0\r\nno colon\r\n\r\n",
+            "0\r\n folded: x\r\n\r\n",
+            "0\r\nx: a\0b\r\n\r\n",
             "5\r\nhelloo\r\n",
             "5\r\nhello\n\n",
             "10000000000000000\r\n",

@@ -3,7 +3,7 @@
 
 use bytes::{Buf as _, BytesMut};
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
@@ -31,6 +31,9 @@ pub(crate) enum Malformed {
     /// Its lengths contradict each other, or are none.
     #[error("the length of the answer is not valid")]
     Length,
+    /// Coded for its transfer in a way that nobody asked for, or that its version does not have.
+    #[error("the transfer coding of the answer is not known")]
+    Coding,
     /// Another protocol was offered, which nobody asked for.
     #[error("the upstream wants to speak another protocol")]
     Upgrade,
@@ -46,13 +49,20 @@ pub(super) struct Head {
     pub(super) keeps_alive: bool,
 }
 
-/// The head of a request up to what differs from one to the next.
+/// The head of a request up to what differs from one to the next. A host among the headers goes before `authority`;
+/// how the body is framed is not theirs to say.
 pub(super) fn begin(uri: &Uri, authority: &str, headers: &HeaderMap) -> Vec<u8> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let root = if path.starts_with('/') { "" } else { "/" };
+    let host = headers
+        .get(HOST)
+        .map_or(authority.as_bytes(), HeaderValue::as_bytes);
     let mut head = Vec::with_capacity(256);
-    for part in ["POST ", path, " HTTP/1.1\r\nhost: ", authority, "\r\n"] {
+    for part in ["POST ", root, path, " HTTP/1.1\r\nhost: "] {
         head.extend_from_slice(part.as_bytes());
     }
+    head.extend_from_slice(host);
+    head.extend_from_slice(b"\r\n");
     for (name, value) in headers {
         line(&mut head, name, value);
     }
@@ -77,7 +87,11 @@ pub(super) fn complete(
     head
 }
 
+/// Writes a header, unless it is one that is written here anyway.
 fn line(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    if [HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name) {
+        return;
+    }
     head.extend_from_slice(name.as_str().as_bytes());
     head.extend_from_slice(b": ");
     head.extend_from_slice(value.as_bytes());
@@ -118,7 +132,7 @@ fn read(status: StatusCode, is_current: bool, lines: &[httparse::Header<'_>]) ->
     let mut headers = HeaderMap::new();
     let mut keeps_alive = is_current;
     let mut length = None;
-    let mut coded = None;
+    let mut is_chunked = false;
     for line in lines {
         let is = |name: &HeaderName| line.name.eq_ignore_ascii_case(name.as_str());
         if is(&CONTENT_LENGTH) {
@@ -128,7 +142,10 @@ fn read(status: StatusCode, is_current: bool, lines: &[httparse::Header<'_>]) ->
             }
             length = Some(told);
         } else if is(&TRANSFER_ENCODING) {
-            coded = Some(ends_chunked(line.value));
+            if is_chunked || !is_current || !line.value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Malformed::Coding);
+            }
+            is_chunked = true;
         } else if is(&CONNECTION) {
             keeps_alive &= !says_close(line.value);
         } else if let Some(name) = KEPT.iter().find(|name| is(name)) {
@@ -137,12 +154,16 @@ fn read(status: StatusCode, is_current: bool, lines: &[httparse::Header<'_>]) ->
         }
     }
     // With both lengths at once somebody on the way reads the message otherwise: nothing follows it here.
-    keeps_alive &= !(coded.is_some() && length.is_some());
-    let framing = match (status, coded, length) {
-        (StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED, ..) => Framing::Length(0),
-        (_, Some(true), _) => Framing::chunked(),
-        (_, None, Some(length)) => Framing::Length(length),
-        (_, Some(false), _) | (_, None, None) => Framing::Close,
+    keeps_alive &= !(is_chunked && length.is_some());
+    let framing = match (status, is_chunked, length) {
+        (StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED, ..) => {
+            // An upstream that announces a body here may send it all the same.
+            keeps_alive &= !is_chunked && length.unwrap_or(0) == 0;
+            Framing::Length(0)
+        }
+        (_, true, _) => Framing::chunked(),
+        (_, false, Some(length)) => Framing::Length(length),
+        (_, false, None) => Framing::Close,
     };
     keeps_alive &= framing != Framing::Close;
     Ok(Head {
@@ -170,18 +191,9 @@ fn lengths(value: &[u8]) -> Option<u64> {
     found
 }
 
-fn words(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
-}
-
-fn ends_chunked(value: &[u8]) -> bool {
-    words(value)
-        .next_back()
-        .is_some_and(|word| word.eq_ignore_ascii_case(b"chunked"))
-}
-
 fn says_close(value: &[u8]) -> bool {
-    words(value).any(|word| word.eq_ignore_ascii_case(b"close"))
+    let mut words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    words.any(|word| word.eq_ignore_ascii_case(b"close"))
 }
 
 #[cfg(test)]
@@ -248,18 +260,72 @@ mod tests {
             assert_eq!(framing_of(&line), Err(Malformed::Length), "{wrong}");
         }
         assert_eq!(
-            framing_of("transfer-encoding: gzip, Chunked\r\n"),
+            framing_of("transfer-encoding: Chunked \r\n"),
             Ok((Framing::chunked(), true))
         );
         assert_eq!(
             framing_of("transfer-encoding: chunked\r\ncontent-length: 5\r\n"),
             Ok((Framing::chunked(), false))
         );
-        assert_eq!(
-            framing_of("transfer-encoding: gzip\r\n"),
-            Ok((Framing::Close, false))
-        );
         assert_eq!(framing_of(""), Ok((Framing::Close, false)));
+    }
+
+    #[test]
+    fn a_transfer_coding_that_nobody_asked_for_is_refused() {
+        for coding in [
+            "",
+            "gzip",
+            "identity",
+            "gzip, chunked",
+            "chunked, chunked",
+            "chunked,",
+            "xchunked",
+        ] {
+            let line = format!("transfer-encoding: {coding}\r\n");
+            assert_eq!(framing_of(&line), Err(Malformed::Coding), "{coding}");
+        }
+        let twice = "transfer-encoding: chunked\r\n".repeat(2);
+        assert_eq!(framing_of(&twice), Err(Malformed::Coding));
+        let old = head_of("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        assert_eq!(old.err(), Some(Malformed::Coding));
+    }
+
+    #[test]
+    fn an_answer_without_a_body_that_announces_one_is_the_last_on_its_connection() {
+        for (lines, keeps_alive) in [
+            ("", true),
+            ("content-length: 0\r\n", true),
+            ("content-length: 5\r\n", false),
+            ("transfer-encoding: chunked\r\n", false),
+        ] {
+            for status in [204, 304] {
+                let head = head_of(&format!("HTTP/1.1 {status} x\r\n{lines}\r\n"));
+                let head = head.expect("valid").expect("whole");
+                let read = (head.framing, head.keeps_alive);
+                assert_eq!(read, (Framing::Length(0), keeps_alive), "{status} {lines}");
+            }
+        }
+    }
+
+    #[test]
+    fn configured_headers_name_another_host_but_never_another_framing() {
+        let uri: Uri = "http://host?x=1".parse().expect("a URL");
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            (HOST, "other"),
+            (CONTENT_LENGTH, "1"),
+            (TRANSFER_ENCODING, "chunked"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let credential = (TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+
+        let head = complete(&begin(&uri, "host", &headers), Some(&credential), 12);
+
+        assert_eq!(
+            String::from_utf8(head).expect("text"),
+            "POST /?x=1 HTTP/1.1\r\nhost: other\r\ncontent-length: 12\r\n\r\n"
+        );
     }
 
     #[test]

@@ -13,13 +13,15 @@ use super::pool::Pool;
 
 /// A body that is being read.
 pub(crate) struct Incoming {
-    /// `None` once it went back.
+    /// `None` once it went back or broke.
     connection: Option<Connection>,
     framing: Framing,
     /// What of the request was not sent when its answer began.
     unsent: Option<Outgoing>,
     /// Where the connection goes when it may serve again.
     home: Option<(Arc<Pool>, Arc<str>)>,
+    /// Why the body has no end.
+    broken: Option<io::ErrorKind>,
 }
 
 impl Incoming {
@@ -34,10 +36,11 @@ impl Incoming {
             framing,
             unsent: (!sent.is_whole()).then_some(sent),
             home,
+            broken: None,
         }
     }
 
-    /// The next bytes, never none of them; `None` at the end.
+    /// The next bytes, never none of them; `None` at the end. After an error there are only errors.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         loop {
             match self.take()? {
@@ -51,8 +54,14 @@ impl Incoming {
             if let Some(unsent) = &mut self.unsent {
                 connection.write(context, unsent);
             }
-            if ready!(connection.poll_fill(context))? == 0 {
-                return Poll::Ready(self.closed().map(|()| None));
+            match ready!(connection.poll_fill(context)) {
+                Ok(1..) => {}
+                Ok(0) if self.framing.ends_with_connection() => {
+                    self.connection = None;
+                    return Poll::Ready(Ok(None));
+                }
+                Ok(0) => return Poll::Ready(Err(self.fail(io::ErrorKind::UnexpectedEof.into()))),
+                Err(error) => return Poll::Ready(Err(self.fail(error))),
             }
         }
     }
@@ -68,31 +77,30 @@ impl Incoming {
     /// Takes from the buffer; a connection whose answer has ended goes back.
     fn take(&mut self) -> io::Result<Piece> {
         let Some(connection) = &mut self.connection else {
-            return Ok(Piece::End);
+            return self.broken.map_or(Ok(Piece::End), |kind| Err(kind.into()));
         };
-        let piece = self
-            .framing
-            .take(&mut connection.buffer)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let piece = match self.framing.take(&mut connection.buffer) {
+            Ok(piece) => piece,
+            Err(error) => return Err(self.fail(io::Error::new(io::ErrorKind::InvalidData, error))),
+        };
         if self.framing.is_ended() {
             self.rest();
         }
         Ok(piece)
     }
 
-    fn closed(&mut self) -> io::Result<()> {
+    /// Gives the connection up.
+    fn fail(&mut self, error: io::Error) -> io::Error {
         self.connection = None;
-        if self.framing.ends_with_connection() {
-            return Ok(());
-        }
-        Err(io::ErrorKind::UnexpectedEof.into())
+        self.broken = Some(error.kind());
+        error
     }
 
-    /// Nothing more of this body matters: what is left of it is read by whoever wants the connection next.
+    /// Nothing more of this body matters: what is left of it is read by whoever wants the connection next. A
+    /// connection on which more came than the body closes.
     pub(crate) fn rest(&mut self) {
-        let is_sent = self.unsent.as_ref().is_none_or(Outgoing::is_whole);
         if let (Some(connection), Some((pool, authority))) = (self.connection.take(), self.home.take())
-            && is_sent
+            && (connection.buffer.is_empty() || !self.framing.is_ended())
         {
             pool.put(&authority, connection, self.framing);
         }

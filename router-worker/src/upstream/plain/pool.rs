@@ -64,7 +64,7 @@ impl Idle {
             }
         }
         self.connection.release();
-        if self.connection.is_quiet() {
+        if self.connection.seems_quiet() {
             State::Ready
         } else {
             State::Gone
@@ -95,7 +95,8 @@ impl Pool {
                 continue;
             }
             let taken = kept.swap_remove(at);
-            if state == State::Ready && taken.since.elapsed() <= self.timeout {
+            let can_serve = state == State::Ready && taken.since.elapsed() <= self.timeout;
+            if can_serve && taken.connection.is_quiet() {
                 return Some(taken.connection);
             }
         }

@@ -12,6 +12,9 @@ use crate::testing::{Act, Server, config, ok, response};
 use super::super::connector;
 use super::*;
 
+mod differential;
+mod isolation;
+
 const JSON: &str = "application/json";
 
 fn client() -> Client {
