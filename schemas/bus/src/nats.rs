@@ -14,6 +14,7 @@ mod link;
 mod log;
 mod pull;
 mod questions;
+mod room;
 pub mod setup;
 mod watch;
 mod wire;
@@ -38,6 +39,7 @@ use self::watch::Watch;
 use self::wire::NatsWire;
 use crate::counter::{Counters, Slice};
 use crate::layout::{Sizes, Stream, cluster};
+use crate::publisher::LedgerCursor;
 use crate::wire::Wire;
 use crate::{Bus, BusError, Change, Entry, Expected, Kv, LogState, Message, Question, Revision, Stored};
 
@@ -141,6 +143,12 @@ impl Nats {
     /// The version of the server that this node is connected to.
     pub fn server_version(&self) -> String {
         self.api.link.client.server_info().version
+    }
+
+    /// Lets go of the oldest events that the ledger's cursor has passed, if the log is short of room; returns how many.
+    /// To be called now and then by whoever keeps books: a full log takes nothing.
+    pub async fn make_room(&self, cursor: LedgerCursor) -> Result<u64, BusError> {
+        room::make(&self.api, cursor).await
     }
 
     /// Ends watches and services, after what was sent is on its way.

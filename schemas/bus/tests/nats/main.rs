@@ -10,6 +10,8 @@ mod outage;
 #[cfg(test)]
 mod remote;
 #[cfg(test)]
+mod room;
+#[cfg(test)]
 mod server;
 #[cfg(test)]
 mod setup;
