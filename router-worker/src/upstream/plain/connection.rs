@@ -22,7 +22,7 @@ use super::head::{self, Head};
 const JOINED_BYTES_MAX: usize = 4 * 1024;
 /// Pieces that are written at once.
 const PARTS_MAX: usize = 8;
-/// Bytes read at a time: the first value holds until a read fills it.
+/// Bytes read at a time: more once a read fills them, fewer once one hardly does.
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// The largest it grows to.
 const READ_BYTES_MAX: usize = 128 * 1024;
@@ -162,10 +162,13 @@ impl Connection {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         };
-        if read.is_pending() {
-            self.release();
-        } else if self.buffer.len() == self.buffer.capacity() {
-            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
+        match read {
+            Poll::Pending => self.release(),
+            Poll::Ready(Ok(bytes)) => {
+                let is_full = self.buffer.len() == self.buffer.capacity();
+                self.read_bytes = next_read_bytes(self.read_bytes, bytes, is_full);
+            }
+            Poll::Ready(Err(_)) => {}
         }
         read
     }
@@ -199,5 +202,36 @@ impl Connection {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
         }
+    }
+}
+
+/// Bytes of the next read, after one of `current` that gave `bytes`. Whoever holds a piece holds all that was read
+/// with it: a burst must not make the small pieces of the hour behind it large.
+fn next_read_bytes(current: usize, bytes: usize, is_full: bool) -> usize {
+    if is_full {
+        (current * 2).min(READ_BYTES_MAX)
+    } else if bytes < current / 4 {
+        (current / 2).max(READ_BYTES_MIN)
+    } else {
+        current
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_grow_while_they_are_filled_and_shrink_when_little_comes() {
+        let mut bytes = READ_BYTES_MIN;
+        for _ in 0..10 {
+            bytes = next_read_bytes(bytes, bytes, true);
+        }
+        assert_eq!(bytes, READ_BYTES_MAX);
+        assert_eq!(next_read_bytes(bytes, bytes / 2, false), bytes);
+        for _ in 0..10 {
+            bytes = next_read_bytes(bytes, 100, false);
+        }
+        assert_eq!(bytes, READ_BYTES_MIN);
     }
 }

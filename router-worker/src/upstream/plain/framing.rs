@@ -84,7 +84,8 @@ impl Chunk {
         loop {
             *self = match *self {
                 Self::Size => match take_line(buffer)? {
-                    None => return Ok(Piece::More),
+                    None if begins_size(buffer) => return Ok(Piece::More),
+                    None => return Err(Malformed),
                     Some(line) => match size(&line)? {
                         0 => Self::Trailer(0),
                         size => Self::Data(size),
@@ -96,13 +97,13 @@ impl Chunk {
                     *self = Self::Data(left);
                     return Ok(piece);
                 }
-                Self::DataEnd => match buffer.first_chunk::<2>() {
-                    None => return Ok(Piece::More),
-                    Some(b"\r\n") => {
+                Self::DataEnd => match buffer.get(..2).unwrap_or(buffer) {
+                    b"\r\n" => {
                         buffer.advance(2);
                         Self::Size
                     }
-                    Some(_) => return Err(Malformed),
+                    b"" | b"\r" => return Ok(Piece::More),
+                    _ => return Err(Malformed),
                 },
                 Self::Trailer(bytes) => match take_line(buffer)? {
                     None => return Ok(Piece::More),
@@ -129,25 +130,33 @@ fn data(left: &mut u64, buffer: &mut BytesMut) -> Piece {
     Piece::Data(buffer.split_to(bytes).freeze())
 }
 
-/// A line without its end; `None` while its end is not there.
+/// A line without its end; `None` while its end is not there. Whoever takes a lone CR or LF for the end of a line
+/// reads other lines: there are none of them.
 fn take_line(buffer: &mut BytesMut) -> Result<Option<BytesMut>, Malformed> {
-    let Some(end) = buffer.iter().take(LINE_BYTES_MAX).position(|byte| *byte == b'\n') else {
+    let mut bytes = buffer.iter().take(LINE_BYTES_MAX);
+    let Some(end) = bytes.position(|byte| matches!(byte, b'\r' | b'\n')) else {
         return if buffer.len() >= LINE_BYTES_MAX {
             Err(Malformed)
         } else {
             Ok(None)
         };
     };
-    let Some(text) = end.checked_sub(1).filter(|at| buffer.get(*at) == Some(&b'\r')) else {
-        return Err(Malformed);
-    };
-    let line = buffer.split_to(text);
-    buffer.advance(2);
-    // Whoever takes a lone CR for the end of a line reads other lines.
-    if line.contains(&b'\r') {
-        return Err(Malformed);
+    match buffer.get(end..).unwrap_or_default() {
+        [b'\r', b'\n', ..] => {
+            let line = buffer.split_to(end);
+            buffer.advance(2);
+            Ok(Some(line))
+        }
+        b"\r" => Ok(None),
+        _ => Err(Malformed),
     }
-    Ok(Some(line))
+}
+
+/// True when the line that has begun can become one with a size.
+fn begins_size(begun: &[u8]) -> bool {
+    let mut rest = begun.iter().skip_while(|byte| byte.is_ascii_hexdigit());
+    let next = rest.find(|byte| !matches!(byte, b' ' | b'\t'));
+    begun.first().is_none_or(u8::is_ascii_hexdigit) && matches!(next, None | Some(b';' | b'\r'))
 }
 
 /// True for a line that a head could have as well.
@@ -216,6 +225,40 @@ mod tests {
 
         assert_eq!(all, Ok((b"1234".to_vec(), Vec::new(), false)));
         assert!(Framing::Close.ends_with_connection());
+    }
+
+    #[test]
+    fn what_cannot_become_chunks_is_refused_before_its_line_has_ended() {
+        for text in [
+            "x",
+            "\r",
+            "5x",
+            "5 x",
+            "5\rx",
+            "5;x\ry",
+            "5\r\nhellox",
+            "5\r\nhello\rx",
+            "0\r\nx\ry",
+        ] {
+            assert_eq!(
+                read(Framing::chunked(), text.as_bytes(), 1),
+                Err(Malformed),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "5",
+            "5 ",
+            "5 ;",
+            "5\r",
+            "5;x\r",
+            "5\r\nhello\r",
+            "0\r\n\r",
+            "0\r\nx: y\r",
+        ] {
+            assert!(read(Framing::chunked(), text.as_bytes(), 1).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -264,6 +264,36 @@ async fn every_address_of_a_name_is_tried_and_the_host_is_named_as_it_was_writte
     }
 }
 
+#[tokio::test]
+async fn a_large_head_is_read_in_whatever_pieces_it_drips() {
+    let lines = format!("x: {}\r\n", "y".repeat(1_000)).repeat(90);
+    let head = format!("HTTP/1.1 200 OK\r\n{lines}content-length: 2\r\n\r\nhi");
+    let flood = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(101));
+    let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(head::BYTES_MAX));
+    let server = Server::start(move |call| {
+        let text = [&head, &flood, &endless][call];
+        let pieces = text.as_bytes().chunks(997);
+        pieces
+            .flat_map(|piece| [Act::Send(piece.to_vec()), Act::Wait(Duration::ZERO)])
+            .collect()
+    })
+    .await;
+    let (client, route) = (client(), route(&server));
+
+    assert_eq!(call(&client, &route, &json()).await.expect("an answer"), "hi");
+    let flood = call(&client, &route, &json()).await;
+    assert!(
+        matches!(flood, Err(Error::Malformed(head::Malformed::Syntax))),
+        "{flood:?}"
+    );
+    let endless = call(&client, &route, &json()).await;
+    assert!(
+        matches!(endless, Err(Error::Malformed(head::Malformed::TooLarge))),
+        "{endless:?}"
+    );
+    assert_eq!(server.connections(), 2);
+}
+
 /// Answers each request with what its body says, in pieces, with pauses that differ.
 async fn echo(mut stream: TcpStream) {
     let mut request = Vec::new();
@@ -276,7 +306,7 @@ async fn echo(mut stream: TcpStream) {
         let text = String::from_utf8(std::mem::take(&mut request)).expect("text");
         let (_, body) = text.split_once("\r\n\r\n").expect("a body");
         let number: usize = body.trim_matches(['{', '}']).parse().expect("a number");
-        let answer = if number % 2 == 0 {
+        let answer = if number.is_multiple_of(2) {
             String::from_utf8(ok(JSON, body.as_bytes())).expect("text")
         } else {
             let (one, two) = body.split_at(1);
@@ -286,7 +316,7 @@ async fn echo(mut stream: TcpStream) {
             )
         };
         for piece in answer.as_bytes().chunks(1 + number % 37) {
-            if number % 3 == 0 {
+            if number.is_multiple_of(3) {
                 tokio::time::sleep(Duration::from_micros(300)).await;
             }
             if stream.write_all(piece).await.is_err() {
