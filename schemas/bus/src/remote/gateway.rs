@@ -250,11 +250,19 @@ impl Shared {
         }
     }
 
-    /// Looks who has become silent, and tells it to stop: it may live after all.
+    /// Looks who has become silent, and tells it to stop: it may live after all. A router that is heard about one
+    /// request lives for all of its requests.
     fn look(&self, connected_since: Option<Instant>) {
-        let now = self.now();
-        for (_, call) in self.calls() {
-            let lost = call.request.lock().look(connected_since, now);
+        let (calls, now) = (self.calls(), self.now());
+        let mut routers: HashMap<Arc<str>, Instant> = HashMap::new();
+        for (_, call) in &calls {
+            if let Some((boot, at)) = call.request.lock().heard() {
+                let heard_at = routers.entry(boot).or_insert(at);
+                *heard_at = at.max(*heard_at);
+            }
+        }
+        for (_, call) in calls {
+            let lost = call.request.lock().look(connected_since, &routers, now);
             if lost.is_some() {
                 self.direct(lost);
                 call.waker.wake();

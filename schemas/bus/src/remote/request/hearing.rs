@@ -1,5 +1,6 @@
 //! What a request that is run elsewhere hears, and what it notices when it hears nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -122,12 +123,21 @@ impl Request {
         }
     }
 
-    /// Looks whether its router has become silent. Silence before `connected_since` counts only up to the time after
+    /// Its router, and when it was last heard about this request.
+    pub(in crate::remote) fn heard(&self) -> Option<(Arc<str>, Instant)> {
+        match &self.phase {
+            Phase::Running(running) => Some((Arc::clone(&running.boot), running.heard_at?)),
+            _ => None,
+        }
+    }
+
+    /// Looks whether its router has become silent; `routers` tells when each was last heard about anything. Silence before `connected_since` counts only up to the time after
     /// which the router has given up, too. Once it has, the session has something to look at, and the router is told
     /// to stop, should it hear that.
     pub(in crate::remote) fn look(
         &mut self,
         connected_since: Option<Instant>,
+        routers: &HashMap<Arc<str>, Instant>,
         now: Now,
     ) -> Option<Directive> {
         let Phase::Running(running) = &mut self.phase else {
@@ -136,7 +146,10 @@ impl Request {
         if running.gone || running.window.ended() {
             return None;
         }
-        let heard_at = running.heard_at.unwrap_or(running.began.at);
+        let mut heard_at = running.heard_at.unwrap_or(running.began.at);
+        if let Some(at) = routers.get(&running.boot) {
+            heard_at = heard_at.max(*at);
+        }
         let silent = connected_since.is_some_and(|since| now.at >= heard_at.max(since) + ROUTER_SILENCE_MAX);
         running.gone = silent || now.at >= heard_at + GATEWAY_SILENCE_MAX;
         running.gone.then(|| Directive {

@@ -1,5 +1,7 @@
 //! The state machine of a request alone: what each message and each moment calls for.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use schemas::frame::{Head, Report};
 use schemas::outcome::Outcome;
@@ -13,6 +15,12 @@ struct Scene {
 }
 
 impl Scene {
+    /// True when its router, of which nothing else is heard, counts as dead.
+    fn look(&mut self, connected_since: Option<Instant>) -> bool {
+        let lost = self.request.look(connected_since, &HashMap::new(), self.now);
+        lost.is_some()
+    }
+
     fn new() -> Self {
         let now = Now {
             at: Instant::now(),
@@ -167,7 +175,7 @@ fn a_router_that_is_lost_after_its_end_has_arrived_loses_nothing() {
     assert_eq!(heard.directive.map(|directive| directive.order.received), Some(3));
 
     scene.pass(60_000);
-    assert!(scene.request.look(Some(scene.now.at), scene.now).is_none());
+    assert!(!scene.look(Some(scene.now.at)));
     scene.request.abandon();
     let mut frames = 0;
     let end = loop {
@@ -187,12 +195,12 @@ fn silence_counts_only_while_connected_until_the_router_has_given_up_too() {
     let mut scene = Scene::running();
     scene.frame(0, head());
     scene.pass(2_900);
-    assert!(scene.request.look(None, scene.now).is_none());
-    assert!(scene.request.look(Some(scene.now.at), scene.now).is_none());
+    assert!(!scene.look(None));
+    assert!(!scene.look(Some(scene.now.at)));
 
     scene.pass(100);
 
-    assert!(scene.request.look(None, scene.now).is_some());
+    assert!(scene.look(None));
 }
 
 #[test]
@@ -202,11 +210,11 @@ fn a_connected_router_that_is_silent_for_a_second_and_a_half_is_dead() {
     scene.pass(1_000);
     scene.request.beat(1, 0, scene.now);
     scene.pass(1_499);
-    assert!(scene.request.look(since, scene.now).is_none());
+    assert!(!scene.look(since));
 
     scene.pass(1);
 
-    assert!(scene.request.look(since, scene.now).is_some());
+    assert!(scene.look(since));
 }
 
 #[test]

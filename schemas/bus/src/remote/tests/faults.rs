@@ -81,6 +81,33 @@ async fn fifty_streams_survive_a_second_without_the_gateways_connection() {
     assert_whole(&played, 60);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_quiet_request_survives_its_routers_cut_while_others_of_that_router_are_heard() {
+    let mut stage = Stage::new().await;
+    let begun = AtomicUsize::new(0);
+    let router = stage
+        .router(move |_| match begun.fetch_add(1, Ordering::Relaxed) {
+            0 => stream(2, Duration::from_secs(5)),
+            _ => stream(200, Duration::from_millis(50)),
+        })
+        .await;
+    let mut quiet = stage.begin(1);
+    let mut played = to_content(quiet.as_mut()).await;
+    let busy = stage.begin(2);
+
+    let (other, ()) = tokio::join!(finish(busy), async {
+        // Right before a beat.
+        sleep(Duration::from_millis(980)).await;
+        router.wire.cut(true);
+        sleep(Duration::from_millis(1_400)).await;
+        router.wire.cut(false);
+    });
+    rest(quiet.as_mut(), &mut played).await.expect("an end");
+
+    assert_whole(&[other], 200);
+    assert_whole(&[played], 2);
+}
+
 /// Loses, doubles and delays one message in five, as `seed` decides.
 fn weather(seed: u64) -> impl FnMut(&str, &[u8]) -> Fate {
     let mut drawn = seed;
