@@ -17,7 +17,7 @@ use crate::adapters::{self, Carrier};
 use crate::config::Config;
 use crate::data::{self, DataDirectory};
 use crate::supervisor::Supervisor;
-use crate::{UsageError, control, numbering};
+use crate::{UsageError, control, numbering, orphans};
 
 /// How long a node that drains waits for the books to take what is in its spool.
 pub const DRAIN_WAIT: Duration = Duration::from_mins(1);
@@ -141,11 +141,11 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
             );
         }
     }
-    gateway::recover(&spool, recovered.orphans, config.billing_tz, clock.now())?;
     supervisor.spawn(
         "publisher",
         publisher::run(spool.clone(), carrier.bus(), carrier.kv(), publishing.clone()),
     );
+    orphans::settle(&spool, recovered.orphans, config.billing_tz, clock.now()).await?;
     let waited = deadline.saturating_duration_since(Instant::now());
     let whole = tokio::select! {
         whole = timeout(waited, emptied(&spool)) => whole.is_ok(),

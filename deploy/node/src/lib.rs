@@ -20,6 +20,7 @@ pub mod migrate;
 pub mod models;
 pub mod node_command;
 mod numbering;
+mod orphans;
 pub mod patience;
 pub mod replay;
 pub mod secrets;

@@ -26,11 +26,12 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::data::DataDirectory;
 use crate::patience::START_WAIT;
-use crate::{numbering, secrets};
+use crate::{numbering, orphans, secrets};
 
 mod catalog;
 mod ending;
 mod roles;
+mod room;
 
 use ending::Signals;
 use roles::Running;
@@ -75,7 +76,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let router = running.start_router(&adapters, credentials, &mut registry)?;
     running.start_health();
-    settle_orphans(&config, &mut adapters)?;
+    settle_orphans(&config, &mut adapters).await?;
     let address = if config.roles.has(NodeRole::Gateway) {
         let gateway = running.bind_gateway(&adapters, router, registry).await?;
         let address = gateway.local_addr();
@@ -149,9 +150,10 @@ fn api_key_secret(config: &Config, data_dir: &Path, mint: &Mint) -> std::io::Res
 }
 
 /// Requests that the last run of this spool left open, whatever roles it had.
-fn settle_orphans(config: &Config, adapters: &mut Adapters) -> anyhow::Result<()> {
+async fn settle_orphans(config: &Config, adapters: &mut Adapters) -> anyhow::Result<()> {
     let orphans = std::mem::take(&mut adapters.recovered.orphans);
-    let recovered = gateway::recover(&adapters.spool, orphans, config.billing_tz, adapters.clock.now())?;
+    let now = adapters.clock.now();
+    let recovered = orphans::settle(&adapters.spool, orphans, config.billing_tz, now).await?;
     if recovered > 0 {
         warn!(
             requests = recovered,

@@ -20,7 +20,7 @@ use schemas::node::{NodeRecord, NodeRole};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{Adapters, Stages};
+use super::{Adapters, Stages, room};
 use crate::adapters::Carrier;
 use crate::config::Config;
 use crate::control::Control;
@@ -112,15 +112,24 @@ impl<'a> Running<'a> {
         let end = self.stages.ledger.clone();
         self.supervisor
             .spawn_thread("ledger", move || ledger::run(settings, ports, end))?;
-        if let Carrier::Embedded(embedded) = &adapters.carrier {
-            let embedded = embedded.clone();
-            let end = self.stages.ledger.clone();
-            self.supervisor.spawn("release", async move {
-                while let Some(Some(applied)) = end.run_until_cancelled(progress.moved()).await {
-                    embedded.release(applied);
-                }
-                Ok::<(), anyhow::Error>(())
-            });
+        let end = self.stages.ledger.clone();
+        match &adapters.carrier {
+            Carrier::Embedded(embedded) => {
+                let embedded = embedded.clone();
+                self.supervisor.spawn("release", async move {
+                    while let Some(Some(applied)) = end.run_until_cancelled(progress.moved()).await {
+                        embedded.release(applied);
+                    }
+                    Ok::<(), anyhow::Error>(())
+                });
+            }
+            Carrier::Nats(nats) => {
+                let nats = nats.clone();
+                self.supervisor.spawn("release", async move {
+                    end.run_until_cancelled(room::keep(&nats)).await;
+                    Ok::<(), anyhow::Error>(())
+                });
+            }
         }
         Ok(())
     }
