@@ -2,8 +2,9 @@
 //! whoever polls, without a task, a queue or a box in between. TLS and HTTP/2 go another way.
 //!
 //! Guarantees: a request is sent once, or twice when the first met a reused connection that said nothing before it
-//! closed; an answer's framing is read strictly, and a connection serves again only when its answer was read to its
-//! end; whoever drops an answer closes its connection.
+//! closed; an answer's framing is read strictly, and a connection serves again only when its answer began after the
+//! whole request was sent, was read to its end, and nothing came behind it; whoever drops an answer closes its
+//! connection.
 
 mod connection;
 mod framing;
