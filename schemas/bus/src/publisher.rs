@@ -234,7 +234,10 @@ impl Publisher {
         };
         let id = self.spool.id().as_str();
         if entry.key == id {
-            self.hear_mark(&entry);
+            // A bucket that was made anew has no marks until the ledger tells them again.
+            if entry.value.is_some() {
+                self.hear_mark(&entry);
+            }
         } else if entry.key == keys::CURSOR {
             let value = entry.value.as_deref();
             self.told.cursor = value.and_then(|value| serde_json::from_slice(value).ok());

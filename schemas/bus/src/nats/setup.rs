@@ -8,6 +8,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::{ConnectError, ConnectErrorKind, ServerAddr};
 use bytes::Bytes;
+use schemas::subject::CATALOG_BUCKET;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,7 @@ use super::api::Api;
 use super::failure;
 use super::link::Link;
 use crate::BusError;
-use crate::layout::{Difference, Discard, Storage, Stream};
+use crate::layout::{Difference, Discard, Storage, Stream, bucket_stream};
 
 /// The oldest server that has all that is used: counters, per-message limits, reliable failovers.
 const VERSION_MIN: (u64, u64) = (2, 14);
@@ -257,8 +258,10 @@ pub(super) async fn ensure(api: &Api, options: &Options, until: Instant) -> Resu
     Ok(())
 }
 
-/// Makes streams in memory again after each loss of the connection, until `shutdown`: a server that stands alone
-/// forgets them when it restarts.
+/// Makes streams again that are missing after a loss of the connection, until `shutdown`: a server that stands alone
+/// forgets those in memory when it restarts, and all of them when its disk is another one. Spools and books make good
+/// what was in them. The catalogue is left to starts: what was in it has to be written again, and an empty one knows
+/// nobody, while the last known one goes on to serve.
 pub(super) async fn keep(
     api: Api,
     options: Options,
@@ -277,12 +280,12 @@ pub(super) async fn keep(
                 if connected.wait_for(|connected| *connected).await.is_err() {
                     return;
                 }
-                match ensure_memory(&api, &options).await {
+                match ensure_again(&api, &options).await {
                     Ok(()) => break,
                     Err(_) if api.link.check().is_err() => {}
                     Err(problem) => warn!(
                         error = &problem as &dyn std::error::Error,
-                        "what was in memory cannot be made again yet"
+                        "what the servers have lost cannot be made again yet"
                     ),
                 }
                 sleep(pause).await;
@@ -294,10 +297,13 @@ pub(super) async fn keep(
     kept.await.unwrap_or_default();
 }
 
-async fn ensure_memory(api: &Api, options: &Options) -> Result<(), SetupError> {
-    for stream in &options.layout {
-        if stream.storage == Storage::Memory {
-            ensure_stream(api, stream, options.replicas).await?;
+async fn ensure_again(api: &Api, options: &Options) -> Result<(), SetupError> {
+    let catalog = bucket_stream(CATALOG_BUCKET);
+    for stream in options.layout.iter().filter(|stream| stream.name != catalog) {
+        match ensure_stream(api, stream, options.replicas).await {
+            // What is on disk others make, whose users may.
+            Err(SetupError::MayNotCreate { .. }) if stream.storage == Storage::File => {}
+            made => made?,
         }
     }
     Ok(())

@@ -116,6 +116,7 @@ impl Watch {
             if self.last != before {
                 pause = PAUSE_MIN;
             }
+            let mut told = false;
             loop {
                 sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
@@ -125,12 +126,15 @@ impl Watch {
                         break;
                     }
                     // That the connection is down was told.
-                    Err(_) if self.api.link.check().is_err() => {}
-                    Err(problem) => warn!(
-                        bucket = self.bucket,
-                        error = &problem as &dyn std::error::Error,
-                        "the watch cannot go on yet"
-                    ),
+                    Err(_) if told || self.api.link.check().is_err() => {}
+                    Err(problem) => {
+                        told = true;
+                        warn!(
+                            bucket = self.bucket,
+                            error = &problem as &dyn std::error::Error,
+                            "the watch cannot go on yet"
+                        );
+                    }
                 }
             }
             info!(bucket = self.bucket, revision = self.last, "the watch goes on");

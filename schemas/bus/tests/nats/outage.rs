@@ -417,3 +417,26 @@ async fn a_bus_that_is_closed_ends_its_watches_and_services() {
     assert_eq!(changes.recv().await, None);
     assert!(questions.recv().await.is_none());
 }
+
+#[tokio::test]
+async fn a_server_that_lost_its_disk_takes_events_again_and_knows_no_catalogue() {
+    let mut server = Server::start();
+    let nats = server.connect().await;
+    nats.publish(&[message("before")]).await.expect("publish");
+    let before = nats.state().await.expect("state");
+
+    server.kill();
+    server.lose_disk();
+    server.start_again();
+    let events = [message("after")];
+    until_done(|| nats.publish(&events)).await;
+
+    let after = nats.state().await.expect("state");
+    assert_ne!(after.created_at_micros, before.created_at_micros);
+    assert_eq!(after.last, 1);
+    let mark = Bytes::from_static(b"1");
+    until_done(|| nats.put(subject::MARK_BUCKET, "spool", mark.clone(), Expected::Any)).await;
+    // An empty catalogue knows nobody: nodes go on to serve from the last known one.
+    let catalog = nats.watch(subject::CATALOG_BUCKET).await;
+    assert!(catalog.is_err(), "{catalog:?}");
+}

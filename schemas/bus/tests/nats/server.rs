@@ -130,6 +130,11 @@ impl Server {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Takes away what it has on disk; it must not run.
+    pub(crate) fn lose_disk(&self) {
+        std::fs::remove_dir_all(self.dir.path().join("store")).expect("a store");
+    }
+
     /// Starts it again, at the same address and with what it had on disk.
     pub(crate) fn start_again(&mut self) {
         let config = std::fs::read_to_string(&self.config).expect("config");
