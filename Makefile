@@ -33,8 +33,8 @@ check: ## formatting, lints, documentation, and the project's own rules
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --no-deps --workspace
 	$(CARGO) run -q -p xtask -- check
 
-bench: ## compare with nginx and a bare proxy on this machine
-	scripts/setup.sh build
+bench: ## compare with nginx and a bare proxy, and measure bus and ledger, on this machine
+	scripts/setup.sh build nats postgres
 	scripts/bench.sh
 
 gen: ## write the files that are generated from code

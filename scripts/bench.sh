@@ -1,6 +1,9 @@
 #!/bin/sh
-# Builds the product and the benchmark programs and compares Waybill with nginx (if installed), a bare proxy and no proxy.
-# Arguments go to the runner: --quick, --rounds N, --secs S, --only SYSTEM, --case NAME, --idle-streams N, --realtime, --strict.
+# Builds the product and the benchmark programs and compares Waybill with nginx (if installed), a bare proxy and no proxy,
+# then a gateway and a router over NATS with one node that is both, and measures the ledger on PostgreSQL
+# (scripts/setup.sh nats postgres).
+# Arguments go to the runner: --quick, --rounds N, --secs S, --only SYSTEM, --case NAME, --events N, --idle-streams N,
+# --realtime, --strict.
 # BENCH_BUILD=0 takes the programs as they are.
 set -eu
 cd "$(dirname "$0")/.."

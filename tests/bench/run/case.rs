@@ -1,5 +1,7 @@
 //! The cases: what load each one is.
 
+use crate::kind::Kind;
+
 /// Where the system under test runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
@@ -24,6 +26,8 @@ pub(crate) struct Case {
     pub(crate) prompt_bytes: u32,
     /// Where the system runs.
     pub(crate) placement: Placement,
+    /// Whether the nodes of a cluster take part.
+    pub(crate) clustered: bool,
 }
 
 const PROMPT_BYTES: u32 = 150;
@@ -35,11 +39,16 @@ const PLAIN: Case = Case {
     delay_ms: 0,
     prompt_bytes: PROMPT_BYTES,
     placement: Placement::OwnCore,
+    clustered: false,
 };
 
 /// All cases, in the order they are run.
 pub(crate) const CASES: [Case; 8] = [
-    Case { name: "c1", ..PLAIN },
+    Case {
+        name: "c1",
+        clustered: true,
+        ..PLAIN
+    },
     Case {
         name: "c1one",
         placement: Placement::OneCore,
@@ -48,6 +57,7 @@ pub(crate) const CASES: [Case; 8] = [
     Case {
         name: "c16",
         connections: 16,
+        clustered: true,
         ..PLAIN
     },
     Case {
@@ -58,12 +68,14 @@ pub(crate) const CASES: [Case; 8] = [
     Case {
         name: "s1",
         streaming: true,
+        clustered: true,
         ..PLAIN
     },
     Case {
         name: "s16",
         connections: 16,
         streaming: true,
+        clustered: true,
         ..PLAIN
     },
     Case {
@@ -82,6 +94,11 @@ pub(crate) const CASES: [Case; 8] = [
 ];
 
 impl Case {
+    /// Whether a system takes part.
+    pub(crate) fn is_for(&self, kind: Kind) -> bool {
+        self.clustered || Kind::ALONE.contains(&kind)
+    }
+
     /// The load generator's flags for a window of `secs` seconds.
     pub(crate) fn flags(&self, secs: f64) -> Vec<String> {
         let mut flags = vec![

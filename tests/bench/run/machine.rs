@@ -61,11 +61,18 @@ impl Machine {
 
     /// A command that runs `program` on `core`, with standard streams closed.
     pub(crate) fn command(&self, program: &Path, core: u32) -> Command {
+        let priority: &[&str] = if self.realtime { &["chrt", "-r", "1"] } else { &[] };
+        self.prioritized(priority, program, core)
+    }
+
+    /// The same for what only works when nobody else wants the core.
+    pub(crate) fn background(&self, program: &Path, core: u32) -> Command {
+        self.prioritized(&["nice", "-n", "19"], program, core)
+    }
+
+    fn prioritized(&self, priority: &[&str], program: &Path, core: u32) -> Command {
         let core = core.to_string();
-        let mut words: Vec<&OsStr> = Vec::new();
-        if self.realtime {
-            words.extend(["chrt", "-r", "1"].map(OsStr::new));
-        }
+        let mut words: Vec<&OsStr> = priority.iter().map(OsStr::new).collect();
         if self.pinned {
             words.extend(["taskset", "-c", &core].map(OsStr::new));
         }
@@ -84,8 +91,32 @@ impl Machine {
         for pid in pids.iter().filter(|_| self.pinned) {
             let mut command = Command::new("taskset");
             command.args(["-a", "-c", "-p", &core.to_string(), &pid.to_string()]);
-            if !is_quietly_successful(&mut command) {
+            if !is_quietly_successful(&mut command) && is_running(*pid) {
                 eprintln!("cannot move process {pid} to core {core}");
+            }
+        }
+    }
+
+    /// Gives processes that somebody else started, all their threads, the place and the priority of [`Self::command`].
+    pub(crate) fn adopt(&self, pids: &[u32], core: u32) {
+        self.pin_running(pids, core);
+        for pid in pids.iter().filter(|_| self.realtime) {
+            let mut command = Command::new("chrt");
+            command.args(["-a", "-r", "-p", "1", &pid.to_string()]);
+            if !is_quietly_successful(&mut command) && is_running(*pid) {
+                eprintln!("cannot raise the priority of process {pid}");
+            }
+        }
+    }
+
+    /// Moves processes that somebody else started to `core`, where they only work when nobody else wants it.
+    pub(crate) fn demote(&self, pids: &[u32], core: u32) {
+        self.pin_running(pids, core);
+        for pid in pids {
+            let mut command = Command::new("renice");
+            command.args(["-n", "19", "-p", &pid.to_string()]);
+            if !is_quietly_successful(&mut command) && is_running(*pid) {
+                eprintln!("cannot lower the priority of process {pid}");
             }
         }
     }
@@ -148,6 +179,10 @@ fn is_quietly_successful(command: &mut Command) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+fn is_running(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap_or_default()
 }
 
 /// The address in the last whole line `listening addr=… role=ROLE`, colors ignored.

@@ -2,19 +2,28 @@
 //!
 //! Systems are the mock itself (`direct`), nginx if installed, the bare proxy and Waybill. Mock and load generator share one
 //! core, the system under test has another. What counts are ratios taken within one round; absolute figures hold for one
-//! machine and one evening.
+//! machine and one evening. When these have ended come the nodes of a cluster (`together`, `bus`), then its ledger
+//! (`ledger-postgres`); what fails there is told, and the report has the rest.
 
 mod arguments;
 mod case;
+mod cluster;
+mod events;
+mod kind;
+mod ledger;
 mod machine;
 #[path = "../measure.rs"]
 mod measure;
+#[path = "../load/process.rs"]
+mod process;
 mod report;
 mod results;
+mod stream;
 mod system;
 mod target;
 
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -22,25 +31,24 @@ use clap::Parser;
 
 use crate::arguments::Arguments;
 use crate::case::{Case, Placement};
+use crate::cluster::{Nodes, Services};
+use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::results::{Idle, Results, Row};
-use crate::system::{Kind, System};
+use crate::system::System;
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     let machine = Machine::new(arguments.realtime)?;
     let workplace = tempfile::tempdir().context("cannot make a temporary directory")?;
     let mock = system::start_mock(&machine, workplace.path())?;
-    let systems = start(&arguments, &machine, workplace.path(), &mock)?;
 
     let mut results = Results::default();
-    for system in systems.iter().filter(|system| system.kind != Kind::Direct) {
-        results
-            .rss_idle_kib
-            .insert(system.kind, machine::rss_kib(&system.pids()));
-    }
-    measure_cases(&arguments, &machine, &systems, &mock, &mut results)?;
-    measure_idle(&arguments, &machine, &systems, &mock, &mut results)?;
+    measure_alone(&arguments, &machine, workplace.path(), &mock, &mut results)?;
+    let bus = measure_cluster(&arguments, &machine, workplace.path(), &mock, &mut results);
+    drop(mock);
+    let ledger = measure_ledger(&arguments, &machine, workplace.path(), &mut results);
+    let whole = [(Kind::Bus, bus), (Kind::Ledger, ledger)].map(|(kind, outcome)| told(kind, &outcome));
 
     let targets = target::judge(&results);
     report::print(&results, &targets, machine.is_pinned());
@@ -53,26 +61,85 @@ fn main() -> anyhow::Result<ExitCode> {
     )
     .with_context(|| format!("cannot write {}", arguments.out.display()))?;
     eprintln!("report written to {}", arguments.out.display());
-    let failed = arguments.strict
-        && targets
-            .iter()
-            .any(|judged| judged.verdict != target::Verdict::Pass);
-    Ok(if failed {
+    let missed = arguments.strict && !targets.iter().all(|judged| judged.verdict.is_fine());
+    Ok(if missed || whole.contains(&false) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
 }
 
+/// Says what went wrong, if anything did.
+fn told(kind: Kind, outcome: &anyhow::Result<()>) -> bool {
+    if let Err(error) = outcome {
+        eprintln!("{kind} could not be measured: {error:#}");
+    }
+    outcome.is_ok()
+}
+
+/// Everything about the systems that stand alone.
+fn measure_alone(
+    arguments: &Arguments,
+    machine: &Machine,
+    folder: &Path,
+    mock: &System,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let systems = start(arguments, machine, folder, mock)?;
+    for system in systems.iter().filter(|system| system.kind != Kind::Direct) {
+        let kib = machine::rss_kib(&system.pids());
+        results.rss_idle_kib.insert(system.kind, kib);
+    }
+    measure_cases(arguments, machine, &systems, mock, results)?;
+    measure_idle(arguments, machine, &systems, mock, results)
+}
+
+/// The cases of a cluster, by a node that is gateway and router, and by two over the bus.
+fn measure_cluster(
+    arguments: &Arguments,
+    machine: &Machine,
+    folder: &Path,
+    mock: &System,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    if let Some(why) = cluster::left_out(arguments, machine) {
+        eprintln!("{} left out: {why}", Kind::Bus);
+        return Ok(());
+    }
+    let services = Services::start()?;
+    let nodes = Nodes {
+        machine,
+        services: &services,
+        program: arguments.waybill(machine),
+        folder: folder.join("cluster"),
+    };
+    let (systems, _ledger) = cluster::start(arguments, &nodes, mock.address())?;
+    measure_cases(arguments, machine, &systems, mock, results)
+}
+
+fn measure_ledger(
+    arguments: &Arguments,
+    machine: &Machine,
+    folder: &Path,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    if let Some(why) = ledger::left_out(arguments, machine) {
+        eprintln!("{} left out: {why}", Kind::Ledger);
+        return Ok(());
+    }
+    results.booked = ledger::measure(arguments, machine, folder)?;
+    Ok(())
+}
+
 /// Starts what was asked for; a system that is not installed is left out with a word about it.
 fn start(
     arguments: &Arguments,
     machine: &Machine,
-    folder: &std::path::Path,
+    folder: &Path,
     mock: &System,
 ) -> anyhow::Result<Vec<System>> {
     let mut systems = Vec::new();
-    for kind in Kind::ALL {
+    for kind in Kind::ALONE {
         if !arguments.wants(kind) {
             continue;
         }
@@ -95,7 +162,7 @@ fn measure_cases(
     for round in 0..arguments.rounds() {
         for case in case::CASES.iter().filter(|case| arguments.wants_case(case.name)) {
             mock.configure(&format!("delay_ms={}&chunks=32&stall_after=0", case.delay_ms))?;
-            for system in systems {
+            for system in systems.iter().filter(|system| case.is_for(system.kind)) {
                 let measurement = measure(arguments, machine, system, case)
                     .with_context(|| format!("case {} of {}", case.name, system.kind))?;
                 eprintln!(

@@ -1,13 +1,15 @@
 //! The report: a table for people, JSON for programs.
 
+mod cluster;
+
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
 use crate::case::CASES;
+use crate::kind::Kind;
 use crate::measure::Measurement;
 use crate::results::{self, Results};
-use crate::system::Kind;
 use crate::target::{Judged, Limit, Verdict};
 
 /// Prints all figures and the targets to standard output.
@@ -40,6 +42,9 @@ pub(crate) fn print(results: &Results, targets: &[Judged], pinned: bool) {
     }
     for (name, cpu_us) in threads(results) {
         println!("waybill c16, thread {name:<16} {cpu_us:>7.1} us");
+    }
+    for line in cluster::lines(results) {
+        println!("{line}");
     }
     for target in targets {
         println!("{}", judged_line(target));
@@ -104,13 +109,16 @@ fn judged_line(target: &Judged) -> String {
         Verdict::Miss => "MISS",
         Verdict::Alarm => "ALARM",
         Verdict::Unmeasured => "-",
+        Verdict::Informational => "info",
     };
     let value = target.value.map_or("-".to_owned(), |value| format!("{value:.2}"));
     let limit = match target.limit {
         Limit::AtMost(limit) => format!("<= {limit}"),
         Limit::AtLeast(limit) => format!(">= {limit}"),
+        Limit::Informational => String::new(),
     };
-    format!("{verdict:<5} {:<52} {value:>9} {limit:>8}", target.name)
+    let line = format!("{verdict:<5} {:<52} {value:>9} {limit:>8}", target.name);
+    line.trim_end().to_owned()
 }
 
 /// CPU per plain call by thread of Waybill, averaged over rounds.
@@ -167,6 +175,8 @@ pub(crate) fn json(results: &Results, targets: &[Judged], pinned: bool) -> serde
         "rss_idle_kib": results.rss_idle_kib,
         "idle_streams": results.idle,
         "waybill_c16_threads_us": threads(results),
+        "bus": cluster::bus_json(results),
+        "ledger_postgres": cluster::ledger_json(results),
         "windows": results.rows,
     }))
 }

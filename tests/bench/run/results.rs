@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::kind::Kind;
+use crate::ledger::Booked;
 use crate::measure::{IdleStreams, Measurement};
-use crate::system::Kind;
 
 /// Threads of Waybill whose work is the log's and the ledger's, not the request path's, by the start of their name.
 const BOOKS_THREADS: [&str; 3] = ["wb-log", "ledger", "sqlx-sqlite"];
@@ -43,6 +44,8 @@ pub(crate) struct Results {
     pub(crate) rss_idle_kib: BTreeMap<Kind, f64>,
     /// Idle streams, if asked for.
     pub(crate) idle: Vec<Idle>,
+    /// Rounds of the ledger.
+    pub(crate) booked: Vec<Booked>,
 }
 
 impl Results {
@@ -71,6 +74,11 @@ impl Results {
         quantity: fn(&Measurement) -> f64,
     ) -> Option<f64> {
         self.paired(case, (system, base), quantity, |left, right| Some(left - right))
+    }
+
+    /// The median over rounds of what the ledger did.
+    pub(crate) fn booked(&self, quantity: fn(&Booked) -> f64) -> Option<f64> {
+        median(self.booked.iter().map(quantity).collect())
     }
 
     /// All errors of a system.
@@ -137,7 +145,15 @@ pub(crate) fn cpu_us(measured: &Measurement) -> f64 {
         .fold(0.0, |sum, process| sum + process.cpu_us)
 }
 
-/// The same without the threads of the log and the ledger.
+/// CPU per request of the process at this place, in microseconds.
+pub(crate) fn cpu_us_at<const PLACE: usize>(measured: &Measurement) -> f64 {
+    measured
+        .processes
+        .get(PLACE)
+        .map_or(0.0, |process| process.cpu_us)
+}
+
+/// The same of all without the threads of the log and the ledger.
 pub(crate) fn path_cpu_us(measured: &Measurement) -> f64 {
     cpu_us(measured) - books_cpu_us(measured)
 }

@@ -1,17 +1,15 @@
 //! The systems under test: how each is configured, started and stopped.
 
-use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde::Serialize;
 
 use crate::arguments::Arguments;
+use crate::kind::Kind;
 use crate::machine::{self, KEY, LOAD_CORE, Machine, SYSTEM_CORE};
 
 /// Tries of 20 ms until nginx must accept connections.
@@ -19,56 +17,6 @@ const NGINX_TRIES_MAX: u32 = 150;
 
 /// Rest after a start, before idle memory is read.
 const SETTLE: Duration = Duration::from_secs(1);
-
-/// A system under test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    /// No proxy: the load generator speaks to the mock.
-    Direct,
-    /// nginx with one worker.
-    Nginx,
-    /// The bare proxy.
-    Bare,
-    /// The product.
-    Waybill,
-}
-
-impl Kind {
-    /// All systems, in the order they take turns.
-    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Nginx, Self::Bare, Self::Waybill];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Nginx => "nginx",
-            Self::Bare => "bare",
-            Self::Waybill => "waybill",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-/// A name that is no system.
-#[derive(Debug, thiserror::Error)]
-#[error("expected direct, nginx, bare or waybill")]
-pub(crate) struct UnknownKind;
-
-impl FromStr for Kind {
-    type Err = UnknownKind;
-
-    fn from_str(text: &str) -> Result<Self, UnknownKind> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or(UnknownKind)
-    }
-}
 
 /// A running system; dropping it stops it.
 #[derive(Debug)]
@@ -78,30 +26,50 @@ pub(crate) struct System {
     /// Where chat requests go.
     pub(crate) url: String,
     address: SocketAddr,
-    child: Option<Child>,
+    /// Its programs, in the order of [`Kind::parts`].
+    children: Vec<Child>,
+    /// Processes that belong to somebody else and work for it too; they come last.
+    servers: Vec<u32>,
     nginx_config: Option<PathBuf>,
 }
 
 impl System {
-    fn new(kind: Kind, address: SocketAddr, child: Option<Child>) -> Self {
+    pub(crate) fn new(kind: Kind, address: SocketAddr, children: Vec<Child>) -> Self {
         let url = format!("http://{address}/v1/chat/completions");
         Self {
             kind,
             url,
             address,
-            child,
+            children,
+            servers: Vec::new(),
             nginx_config: None,
         }
     }
 
-    /// The processes whose CPU and memory count: the program and its children; none for `direct`.
+    /// The same, with a server whose work counts as the system's.
+    pub(crate) fn with_server(mut self, pid: u32) -> Self {
+        self.servers.push(pid);
+        self
+    }
+
+    /// Takes one more program.
+    pub(crate) fn join(&mut self, child: Child) {
+        self.children.push(child);
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The processes whose CPU and memory count: each program and its children, then servers; none for `direct`.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        let Some(child) = &self.child else {
+        if self.kind == Kind::Direct {
             return Vec::new();
-        };
-        let mut pids = machine::children(child.id());
-        pids.insert(0, child.id());
-        pids
+        }
+        let programs = self.children.iter().map(Child::id);
+        let families = programs.flat_map(|pid| std::iter::once(pid).chain(machine::children(pid)));
+        families.chain(self.servers.iter().copied()).collect()
     }
 
     /// Changes the behaviour of the mock; see there for the settings.
@@ -125,10 +93,10 @@ impl Drop for System {
                 std::thread::sleep(Duration::from_millis(200));
             }
         }
-        if let Some(child) = &mut self.child
-            && let Err(error) = child.kill().and_then(|()| child.wait())
-        {
-            eprintln!("cannot stop {}: {error}", self.kind);
+        for child in &mut self.children {
+            if let Err(error) = child.kill().and_then(|()| child.wait()) {
+                eprintln!("cannot stop {}: {error}", self.kind);
+            }
         }
     }
 }
@@ -138,7 +106,7 @@ pub(crate) fn start_mock(machine: &Machine, folder: &Path) -> anyhow::Result<Sys
     let mut command = machine.command(&machine.program("bench-mock"), LOAD_CORE);
     command.args(["--addr", "127.0.0.1:0"]);
     let (child, address) = machine::listening(command, &folder.join("mock.log"), "mock").context("mock")?;
-    Ok(System::new(Kind::Direct, address, Some(child)))
+    Ok(System::new(Kind::Direct, address, vec![child]))
 }
 
 /// Starts a system on its own core; `None` if it is not installed or not built.
@@ -150,16 +118,11 @@ pub(crate) fn start(
     arguments: &Arguments,
 ) -> anyhow::Result<Option<System>> {
     let started = match kind {
-        Kind::Direct => return Ok(Some(System::new(Kind::Direct, mock.address, None))),
+        Kind::Direct => return Ok(Some(System::new(Kind::Direct, mock.address, Vec::new()))),
         Kind::Nginx => start_nginx(machine, folder, mock.address)?,
         Kind::Bare => Some(start_bare(machine, folder, mock.address)?),
-        Kind::Waybill => {
-            let program = arguments
-                .waybill
-                .clone()
-                .unwrap_or_else(|| machine.program("waybill"));
-            start_waybill(&program, machine, folder, mock.address)?
-        }
+        Kind::Waybill => start_waybill(&arguments.waybill(machine), machine, folder, mock.address)?,
+        Kind::Together | Kind::Bus | Kind::Ledger => None,
     };
     std::thread::sleep(SETTLE);
     Ok(started)
@@ -169,7 +132,7 @@ fn start_bare(machine: &Machine, folder: &Path, upstream: SocketAddr) -> anyhow:
     let mut command = machine.command(&machine.program("bench-bare"), SYSTEM_CORE);
     command.args(["--addr", "127.0.0.1:0", "--upstream", &upstream.to_string()]);
     let (child, address) = machine::listening(command, &folder.join("bare.log"), "bare")?;
-    Ok(System::new(Kind::Bare, address, Some(child)))
+    Ok(System::new(Kind::Bare, address, vec![child]))
 }
 
 fn start_nginx(machine: &Machine, folder: &Path, upstream: SocketAddr) -> anyhow::Result<Option<System>> {
@@ -187,7 +150,7 @@ fn start_nginx(machine: &Machine, folder: &Path, upstream: SocketAddr) -> anyhow
     let mut child = command.spawn().context("cannot run nginx")?;
     for _ in 0..NGINX_TRIES_MAX {
         if machine::accepts(address) {
-            let mut system = System::new(Kind::Nginx, address, Some(child));
+            let mut system = System::new(Kind::Nginx, address, vec![child]);
             system.nginx_config = Some(config);
             return Ok(Some(system));
         }
@@ -264,7 +227,7 @@ fn start_waybill(
         .args(["--listen", "127.0.0.1:0", "--log-format", "text", "--data-dir"])
         .arg(folder.join("data"));
     let (child, address) = machine::listening(command, &folder.join("waybill.log"), "gateway")?;
-    Ok(Some(System::new(Kind::Waybill, address, Some(child))))
+    Ok(Some(System::new(Kind::Waybill, address, vec![child])))
 }
 
 fn waybill_config(models: &Path) -> String {
@@ -277,7 +240,7 @@ fn waybill_config(models: &Path) -> String {
 }
 
 /// One model whose upstream name differs, so that the name is really replaced in each request.
-fn waybill_models(upstream: SocketAddr) -> String {
+pub(crate) fn waybill_models(upstream: SocketAddr) -> String {
     format!(
         "models:\n\
          \x20 - id: bench-model\n\
@@ -293,12 +256,6 @@ fn waybill_models(upstream: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn systems_are_named_as_in_the_report() {
-        assert_eq!("waybill".parse::<Kind>().ok(), Some(Kind::Waybill));
-        assert!("caddy".parse::<Kind>().is_err());
-    }
 
     #[test]
     fn the_configurations_name_the_upstream() {

@@ -1,9 +1,9 @@
-//! The targets of the request path, and how the measured figures stand against them.
+//! The targets of request path and ledger, and how the measured figures stand against them.
 
 use serde::Serialize;
 
+use crate::kind::Kind;
 use crate::results::{self, Results};
-use crate::system::Kind;
 
 const KIB_PER_MIB: f64 = 1_024.0;
 
@@ -19,6 +19,15 @@ pub(crate) enum Verdict {
     Alarm,
     /// A figure is missing.
     Unmeasured,
+    /// There is nothing to meet.
+    Informational,
+}
+
+impl Verdict {
+    /// Whether nothing is amiss.
+    pub(crate) fn is_fine(self) -> bool {
+        matches!(self, Self::Pass | Self::Informational)
+    }
 }
 
 /// A target and its figure.
@@ -44,6 +53,8 @@ pub(crate) enum Limit {
     AtMost(f64),
     /// Good is at least this.
     AtLeast(f64),
+    /// Nothing is asked for.
+    Informational,
 }
 
 impl Limit {
@@ -51,6 +62,7 @@ impl Limit {
         match self {
             Self::AtMost(limit) => value <= limit,
             Self::AtLeast(limit) => value >= limit,
+            Self::Informational => true,
         }
     }
 }
@@ -58,6 +70,7 @@ impl Limit {
 fn verdict(value: Option<f64>, limit: Limit, alarm: Option<f64>) -> Verdict {
     match value {
         None => Verdict::Unmeasured,
+        Some(_) if limit == Limit::Informational => Verdict::Informational,
         Some(value) if limit.holds(value) => Verdict::Pass,
         Some(value) if alarm.is_some_and(|alarm| value > alarm) => Verdict::Alarm,
         Some(_) => Verdict::Miss,
@@ -69,10 +82,39 @@ pub(crate) fn judge(results: &Results) -> Vec<Judged> {
     let mut judged = Vec::from(work(results));
     judged.extend(time(results));
     judged.extend(memory(results));
-    let measured = results.rows.iter().any(|row| row.system == Kind::Waybill);
-    let failed = measured.then(|| f64::from(results.errors(Kind::Waybill)));
+    let kinds = [Kind::Waybill, Kind::Together, Kind::Bus];
+    let measured = results.rows.iter().any(|row| kinds.contains(&row.system));
+    let errors = kinds.iter().map(|kind| f64::from(results.errors(*kind)));
+    let failed = measured.then(|| errors.sum());
     judged.push(row("failed requests", failed, Limit::AtMost(0.0), None));
+    judged.extend(cluster(results));
     judged
+}
+
+/// What a cluster adds and does.
+fn cluster(results: &Results) -> [Judged; 3] {
+    let added = |case| results.added(case, (Kind::Bus, Kind::Together), results::latency_p50);
+    let booked = results.booked(|booked| booked.events_per_second);
+    [
+        row(
+            "bus dispatch, plain call, added p50, us (c1)",
+            added("c1"),
+            Limit::Informational,
+            None,
+        ),
+        row(
+            "bus dispatch, 32-chunk stream, added p50, us (s1)",
+            added("s1"),
+            Limit::Informational,
+            None,
+        ),
+        row(
+            "ledger on PostgreSQL, events per second",
+            booked,
+            Limit::AtLeast(8_000.0),
+            None,
+        ),
+    ]
 }
 
 fn row(name: &'static str, value: Option<f64>, limit: Limit, alarm: Option<f64>) -> Judged {
@@ -182,6 +224,9 @@ mod tests {
         assert_eq!(verdict(Some(3.6), limit, Some(3.5)), Verdict::Alarm);
         assert_eq!(verdict(None, limit, Some(3.5)), Verdict::Unmeasured);
         assert_eq!(verdict(Some(0.4), Limit::AtLeast(0.5), None), Verdict::Miss);
+        let informational = verdict(Some(0.4), Limit::Informational, None);
+        assert_eq!(informational, Verdict::Informational);
+        assert!(informational.is_fine() && !Verdict::Unmeasured.is_fine());
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl Nats {
         self.addr
     }
 
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Its URL.
     pub fn url(&self) -> String {
         format!("nats://{}", self.addr)
@@ -196,19 +201,27 @@ fn leader_in<'a>(page: &'a Value, stream: &str) -> Option<&'a str> {
     found["cluster"]["leader"].as_str()
 }
 
+/// Whether the program is on this machine.
+pub fn is_installed() -> bool {
+    found().is_some_and(|path| path.exists())
+}
+
 fn binary() -> PathBuf {
+    found().expect("nats-server is not installed: run scripts/setup.sh nats")
+}
+
+fn found() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("NATS_SERVER") {
-        return PathBuf::from(path);
+        return Some(PathBuf::from(path));
     }
     let path = root().join("target/servers/nats/bin/nats-server");
     if path.exists() {
-        return path;
+        return Some(path);
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths)
         .map(|dir| dir.join("nats-server"))
         .find(|path| path.exists())
-        .expect("nats-server is not installed: run scripts/setup.sh nats")
 }
 
 #[cfg(test)]

@@ -31,11 +31,17 @@ pub struct Postgres {
     process: Process,
     addr: SocketAddr,
     dir: TempDir,
+    settings: &'static [&'static str],
 }
 
 impl Postgres {
     /// Starts a server and waits until it answers.
     pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with these settings, each `name=value`, which win over the harness's own.
+    pub async fn start_with(settings: &'static [&'static str]) -> Self {
         let template = template().await;
         let dir = tempfile::Builder::new()
             .prefix("waybill-postgres-")
@@ -44,8 +50,16 @@ impl Postgres {
         copy(&template, &dir.path().join("data")).await;
         own(dir.path()).await;
         let addr = free_addr();
-        let process = Process::start(&mut server(dir.path(), addr), &dir.path().join("server.log"));
-        let mut server = Self { process, addr, dir };
+        let process = Process::start(
+            &mut server(dir.path(), addr, settings),
+            &dir.path().join("server.log"),
+        );
+        let mut server = Self {
+            process,
+            addr,
+            dir,
+            settings,
+        };
         server.ready().await;
         server
     }
@@ -53,6 +67,11 @@ impl Postgres {
     /// Where clients connect.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The id of the process that all others of the server are children of.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// The URL of its database.
@@ -102,7 +121,8 @@ impl Postgres {
 
     fn again(&mut self) {
         let log = self.dir.path().join("server.log");
-        self.process.again(&mut server(self.dir.path(), self.addr), &log);
+        let mut server = server(self.dir.path(), self.addr, self.settings);
+        self.process.again(&mut server, &log);
     }
 
     /// Waits until a question is answered. Workers of a killed server may hold its memory for a moment, and then the
@@ -132,10 +152,10 @@ impl Postgres {
     }
 }
 
-fn server(dir: &Path, addr: SocketAddr) -> Command {
+fn server(dir: &Path, addr: SocketAddr, settings: &[&str]) -> Command {
     let mut command = command(&program("postgres"), Some(USER));
     command.current_dir("/").arg("-D").arg(dir.join("data"));
-    for setting in [
+    let own = [
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
         "fsync=off",
@@ -145,7 +165,8 @@ fn server(dir: &Path, addr: SocketAddr) -> Command {
         "max_wal_size=256MB",
         "restart_after_crash=on",
         "log_min_messages=warning",
-    ] {
+    ];
+    for setting in own.iter().chain(settings) {
         command.args(["-c", setting]);
     }
     command.args(["-p", &addr.port().to_string()]);
@@ -207,10 +228,19 @@ async fn own(dir: &Path) {
     }
 }
 
+/// Whether the server's programs are on this machine.
+pub fn is_installed() -> bool {
+    found("postgres").is_some_and(|path| path.exists())
+}
+
 /// A program of the server's package, the newest version's.
 fn program(name: &str) -> PathBuf {
+    found(name).expect("PostgreSQL's server is not installed: run scripts/setup.sh postgres")
+}
+
+fn found(name: &str) -> Option<PathBuf> {
     if let Some(dir) = std::env::var_os("WAYBILL_POSTGRES_BIN") {
-        return PathBuf::from(dir).join(name);
+        return Some(PathBuf::from(dir).join(name));
     }
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -220,7 +250,6 @@ fn program(name: &str) -> PathBuf {
         .map(|version| version.path().join("bin").join(name))
         .filter(|path| path.exists())
         .max()
-        .expect("PostgreSQL's server is not installed: run scripts/setup.sh postgres")
 }
 
 #[cfg(test)]
