@@ -155,6 +155,8 @@ impl Follower {
         let mut catalog = Catalog::default();
         let mut current = false;
         let mut untold = true;
+        // Keys are gone that the view has: the view stays as it is.
+        let mut held = false;
         loop {
             let change = tokio::select! {
                 change = changes.recv() => change,
@@ -165,23 +167,51 @@ impl Follower {
             };
             match change {
                 Some(Change::Entry(entry)) if entry.key.starts_with(subject::catalog::BEAT) => {
-                    if let Some(at_ms) = self.beats.as_mut().and_then(|beats| beats.returned(&entry)) {
+                    let returned = self.beats.as_mut().and_then(|beats| beats.returned(&entry));
+                    if returned.is_some() && held && !catalog.keys().is_empty() {
+                        // All that is gone was told before, and not all keys were.
+                        held = false;
+                        untold = true;
+                    }
+                    if let Some(at_ms) = returned.filter(|_| !held) {
                         self.view.fresh_at(at_ms);
                     }
                 }
                 Some(Change::Entry(entry)) => {
+                    let goes = entry.value.is_none() && entry.key.starts_with(subject::catalog::KEY);
+                    held = self.hold(held, goes);
                     apply(&mut catalog, &entry);
                     untold = true;
                 }
-                Some(Change::Current) => current = true,
+                Some(Change::Current) => {
+                    current = true;
+                    held = self.hold(held, catalog.keys().is_empty());
+                }
                 None => return,
             }
-            if current && untold && changes.is_empty() {
+            if current && untold && !held && changes.is_empty() {
                 untold = false;
-                self.view.current.store(Arc::new(catalog.clone()));
-                self.ready.cancel();
+                self.show(&catalog);
             }
         }
+    }
+
+    fn show(&self, catalog: &Catalog) {
+        self.view.current.store(Arc::new(catalog.clone()));
+        self.ready.cancel();
+    }
+
+    /// Whether the view is held as it is: keys are revoked and never deleted, so a shared bucket in which they are
+    /// missing has lost them. Who is held serves from the last known catalogue until that is too old.
+    fn hold(&self, held: bool, keys_are_missing: bool) -> bool {
+        if held || !keys_are_missing || self.beats.is_none() || self.view.peek().keys().is_empty() {
+            return held;
+        }
+        warn!(
+            "the catalogue has lost keys: with none left the last known one is served from; restart a gateway to have \
+             it written again from its files"
+        );
+        true
     }
 
     /// Sends a beat. Nobody waits for it: one that fails is one that does not come back.

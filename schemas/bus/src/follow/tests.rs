@@ -3,8 +3,9 @@
 use std::sync::atomic::AtomicBool;
 
 use async_trait::async_trait;
-use schemas::catalog::{Origin, Tenant, tenant_key};
-use schemas::id::TenantId;
+use schemas::catalog::{Key, KeyDigest, Origin, Role, Tenant, key_key, tenant_key};
+use schemas::id::{KeyId, TenantId};
+use schemas::time::Timestamp;
 
 use super::*;
 use crate::clock::SystemClock;
@@ -224,4 +225,65 @@ async fn a_beat_right_behind_the_marker_does_not_hide_the_catalogue() {
         .expect("the view is ready");
 
     assert!(knows(&view, "acme"));
+}
+
+async fn add_key(kv: &dyn Kv, digest: &KeyDigest) {
+    let record = Key {
+        id: KeyId::from("key_1"),
+        name: "caller".into(),
+        tenant: TenantId::from("acme"),
+        user: None,
+        role: Role::Free,
+        models: None,
+        expires_at: None,
+        revoked: false,
+        created_at: Timestamp::from_micros(1),
+        origin: Origin::File,
+        prefix: "sk-".into(),
+    };
+    let value = Bytes::from(serde_json::to_vec(&record).expect("a record"));
+    kv.put(CATALOG_BUCKET, &key_key(digest), value, Expected::Any)
+        .await
+        .expect("written");
+}
+
+#[tokio::test]
+async fn keys_that_a_bucket_has_lost_stay_known_until_there_are_others() {
+    let scene = scene();
+    let digests: [KeyDigest; 3] = [[1; 32], [2; 32], [3; 32]];
+    for digest in &digests[..2] {
+        add_key(&*scene.kv, digest).await;
+    }
+    let view = CatalogView::measured(Beat {
+        spool: SpoolId::from("spool"),
+        boot: "boot".into(),
+        clock: Arc::clone(&scene.clock),
+    });
+    let (ready, shutdown) = (CancellationToken::new(), CancellationToken::new());
+    let kv = Arc::clone(&scene.kv) as Arc<dyn Kv>;
+    let follow = run(kv, view.clone(), ready.clone(), shutdown.clone());
+    let knows = |digest: &KeyDigest| view.load().key(digest).is_some();
+    let test = async {
+        ready.cancelled().await;
+        let began = scene.clock.monotonic_ms();
+        until(|| view.fresh.at_ms.load(Ordering::Relaxed) > began + 1).await;
+        for digest in &digests[..2] {
+            let key = key_key(digest);
+            let gone = scene.kv.delete(CATALOG_BUCKET, &key, Expected::Any);
+            gone.await.expect("deleted");
+            sleep(Duration::from_millis(20)).await;
+            assert!(knows(&digests[0]) && knows(&digests[1]), "all is known as before");
+        }
+        let beat = Duration::from_secs(BEAT_SECONDS);
+        sleep(beat + Duration::from_millis(200)).await;
+        assert!(knows(&digests[0]) && knows(&digests[1]), "also after a beat");
+        let age_ms = view.age_ms(scene.clock.monotonic_ms());
+        assert!(age_ms >= 2_000, "and it grows old: {age_ms}");
+
+        add_key(&*scene.kv, &digests[2]).await;
+        until(|| knows(&digests[2]) && !knows(&digests[0])).await;
+        shutdown.cancel();
+    };
+    let (followed, ()) = tokio::join!(follow, test);
+    followed.expect("ends in order");
 }
