@@ -12,7 +12,9 @@ use crate::testing::{Act, Server, config, ok, response};
 use super::super::connector;
 use super::*;
 
+#[path = "differential_tests.rs"]
 mod differential;
+#[path = "isolation_tests.rs"]
 mod isolation;
 
 const JSON: &str = "application/json";

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::*;
 
+#[path = "differential_answers.rs"]
 mod answers;
 
 use answers::{Script, Strict, answer};
