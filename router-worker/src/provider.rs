@@ -10,7 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dashmap::DashMap;
 use dialects::splice::{Edit, Spliced, chat_upstream_body, splice};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE, USER_AGENT,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemas::catalog::{Endpoint, ProviderKind};
 use schemas::command::Splice;
@@ -91,6 +94,16 @@ impl Targets {
     }
 }
 
+/// Headers that say where a message ends and what becomes of its connection: never taken from configuration.
+const FRAMING: [HeaderName; 6] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
 fn route(candidate: &Candidate) -> Result<Route, Error> {
     let endpoint = candidate.endpoint.as_ref();
     let backend = candidate
@@ -112,7 +125,9 @@ fn route(candidate: &Candidate) -> Result<Route, Error> {
     for (name, value) in &endpoint.extra_headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(Error::HeaderName)?;
         let value = HeaderValue::from_str(value).map_err(Error::HeaderValue)?;
-        headers.insert(name, value);
+        if !FRAMING.contains(&name) {
+            headers.insert(name, value);
+        }
     }
     if !endpoint.credentials.is_empty() {
         // The credential's header stands in the place of one that is configured.

@@ -52,7 +52,7 @@ pub(crate) struct Route {
     /// The whole URL.
     pub(crate) uri: Uri,
     /// Every header but `host`, `content-length` and the credential's.
-    headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// HTTP/2 without asking.
     http2: bool,
     /// Over plain HTTP/1.1, where the URL asks for that.

@@ -119,3 +119,28 @@ fn a_changed_endpoint_is_called_at_its_new_address() {
 
     assert_eq!(target.route.uri.to_string(), "http://new/v1/chat/completions");
 }
+
+#[test]
+fn what_frames_a_message_is_never_taken_from_configuration() {
+    let mut configured = endpoint("a", &["http://a"]);
+    configured.extra_headers = [
+        ("content-length", "3"),
+        ("transfer-encoding", "chunked"),
+        ("x-own", "1"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec();
+    let candidate = Candidate {
+        backend: Some(0),
+        endpoint: Arc::new(configured),
+        upstream_model: "x".into(),
+        context_length: 1,
+        bypass: false,
+    };
+
+    let target = Targets::default().target(&candidate, None).expect("a target");
+
+    let headers = &target.route.headers;
+    assert_eq!(headers.get("x-own").map(HeaderValue::as_bytes), Some(&b"1"[..]));
+    assert!(!headers.contains_key("content-length") && !headers.contains_key("transfer-encoding"));
+}

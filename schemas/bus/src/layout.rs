@@ -29,10 +29,7 @@ pub enum Discard {
 
 /// What a stream is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch that servers have"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that servers have")]
 pub struct Stream {
     /// Its name.
     pub name: String,
