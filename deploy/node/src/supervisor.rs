@@ -23,10 +23,11 @@ impl Supervisor {
             .spawn(async move { (name, task.await.map_err(Into::into)) });
     }
 
-    /// Runs a role on a thread of its own with its name, so that its CPU can be told apart.
+    /// Runs a role on a thread of its own with its name, so that its CPU can be told apart. The thread and those that
+    /// it starts have `urgency`.
     pub fn spawn_thread<F, E>(
         &mut self,
-        name: &'static str,
+        (name, urgency): (&'static str, Urgency),
         task: impl FnOnce() -> F + Send + 'static,
     ) -> std::io::Result<()>
     where
@@ -38,6 +39,9 @@ impl Supervisor {
             .build()?;
         let (done, ended) = tokio::sync::oneshot::channel();
         let work = move || {
+            if urgency == Urgency::Background {
+                give_way(name);
+            }
             let result = runtime.block_on(task()).map_err(Into::into);
             // Nobody waits any more when the process is being torn down.
             let _ = done.send(result);
@@ -80,6 +84,33 @@ impl Supervisor {
     }
 }
 
+/// How a thread shares a processor with others of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Like any thread.
+    Normal,
+    /// Gives way to those that serve callers: what it does may be done later, and still is while they are busy.
+    Background,
+}
+
+/// The nice value of background threads: about a tenth of a busy processor is theirs.
+#[cfg(target_os = "linux")]
+const BACKGROUND_NICE: i32 = 10;
+
+/// Lets this thread give way. Elsewhere than on Linux a thread has no priority of its own.
+fn give_way(name: &str) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), BACKGROUND_NICE)
+    {
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "the thread {name} keeps its priority"
+        );
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = name;
+}
+
 fn named(
     joined: Result<(&'static str, anyhow::Result<()>), JoinError>,
 ) -> (&'static str, anyhow::Result<()>) {
@@ -95,7 +126,9 @@ mod tests {
         let mut supervisor = Supervisor::default();
         supervisor.spawn("good", async { Ok::<(), anyhow::Error>(()) });
         supervisor
-            .spawn_thread("bad", || async { Err::<(), _>(anyhow::anyhow!("no disk")) })
+            .spawn_thread(("bad", Urgency::Background), || async {
+                Err::<(), _>(anyhow::anyhow!("no disk"))
+            })
             .expect("thread");
 
         let mut left = vec!["bad", "good"];

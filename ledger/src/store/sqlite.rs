@@ -18,7 +18,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions as _, Sqlite, SqlitePool};
+use sqlx::{ConnectOptions as _, Connection as _, Sqlite, SqlitePool};
 use tokio::sync::Mutex;
 
 use super::{Applied, Batch, Cursor, Store, StoreError};
@@ -81,6 +81,8 @@ impl SqliteStore {
             .run(&mut connection)
             .await
             .map_err(StoreError::Migration)?;
+        // The writer is opened by the thread that writes: the database's own thread has its priority then.
+        connection.close().await.map_err(sort)?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS_MAX)
             .min_connections(0)
@@ -91,7 +93,7 @@ impl SqliteStore {
             path,
             options,
             writes: Writes::new(),
-            writer: Mutex::new(Some(connection)),
+            writer: Mutex::new(None),
             readers,
             rebuilding: Mutex::new(()),
         })

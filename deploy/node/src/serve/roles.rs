@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::patience::START_WAIT;
 use crate::status::{self, Status};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, Urgency};
 
 /// Most requests of other nodes' gateways that a router runs at once.
 const SESSIONS_MAX: usize = 10_000;
@@ -66,22 +66,23 @@ impl<'a> Running<'a> {
         let (spool, view, told) = (adapters.spool.clone(), self.view.clone(), ready.clone());
         let (publisher, end) = (self.stages.publisher.clone(), self.stages.ledger.clone());
         let follows = self.config.roles.read_catalog();
-        self.supervisor.spawn_thread("wb-log", move || async move {
-            let follow = async {
-                if follows {
-                    follow::run(kv.clone(), view, told, end.clone()).await
-                } else {
-                    Ok(())
-                }
-            };
-            let publish = async {
-                let result = bus::publisher::run(spool, bus, kv.clone(), publisher).await;
-                // Only now may the ledger end: it still reads what was published last.
-                end.cancel();
-                result
-            };
-            tokio::try_join!(follow, publish).map(|((), ())| ())
-        })?;
+        self.supervisor
+            .spawn_thread(("wb-log", Urgency::Normal), move || async move {
+                let follow = async {
+                    if follows {
+                        follow::run(kv.clone(), view, told, end.clone()).await
+                    } else {
+                        Ok(())
+                    }
+                };
+                let publish = async {
+                    let result = bus::publisher::run(spool, bus, kv.clone(), publisher).await;
+                    // Only now may the ledger end: it still reads what was published last.
+                    end.cancel();
+                    result
+                };
+                tokio::try_join!(follow, publish).map(|((), ())| ())
+            })?;
         if follows {
             tokio::time::timeout(START_WAIT, ready.cancelled())
                 .await
@@ -110,8 +111,15 @@ impl<'a> Running<'a> {
         let settings = ledger_config(&self.config.clocks);
         self.ledger = Some(ports.clone());
         let end = self.stages.ledger.clone();
+        let roles = &self.config.roles;
+        // Callers come first where both are on one machine: events wait in the log without loss.
+        let urgency = if roles.has(NodeRole::Gateway) || roles.has(NodeRole::Router) {
+            Urgency::Background
+        } else {
+            Urgency::Normal
+        };
         self.supervisor
-            .spawn_thread("ledger", move || ledger::run(settings, ports, end))?;
+            .spawn_thread(("ledger", urgency), move || ledger::run(settings, ports, end))?;
         let end = self.stages.ledger.clone();
         match &adapters.carrier {
             Carrier::Embedded(embedded) => {

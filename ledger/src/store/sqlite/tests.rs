@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Connection as _, Row as _, ValueRef as _};
+use sqlx::{Row as _, ValueRef as _};
 use tempfile::TempDir;
 
 use super::*;
@@ -160,8 +160,6 @@ async fn a_busy_database_may_be_asked_again_and_keeps_its_books() {
     let mut store = SqliteStore::open(dir.path()).await.expect("a store");
     let mut other = store.options.connect().await.expect("a connection");
     store.options = store.options.clone().busy_timeout(Duration::ZERO);
-    let writer = store.writer.get_mut().take().expect("a writer");
-    writer.close().await.expect("closed");
     sqlx::raw_sql("BEGIN IMMEDIATE")
         .execute(&mut other)
         .await
