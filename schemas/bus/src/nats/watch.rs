@@ -175,8 +175,11 @@ impl Watch {
     }
 
     async fn try_follow(&mut self, pull: &mut Pull) -> Result<std::convert::Infallible, End> {
-        if self.present.is_some() && pull.pending == 0 {
+        if pull.pending == 0 {
             self.all_is_read().await?;
+        }
+        while self.present.is_some() {
+            self.read_on(pull).await?;
         }
         loop {
             pull.ask_within(REQUEST_MESSAGES, REQUEST_WAIT, Some(ALIVE))
@@ -189,6 +192,27 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// Takes what is there now. The last message may tell of others behind it that were replaced before they were
+    /// sent: that nothing more comes is what ends the reading.
+    async fn read_on(&mut self, pull: &mut Pull) -> Result<(), End> {
+        pull.ask_now(REQUEST_MESSAGES).await?;
+        let mut came = 0;
+        loop {
+            match pull.next(SILENCE_MAX).await? {
+                Event::Message(pulled) => {
+                    came += 1;
+                    self.take(pulled).await?;
+                }
+                Event::Done => break,
+                Event::Alive => {}
+            }
+        }
+        if came < REQUEST_MESSAGES {
+            self.all_is_read().await?;
+        }
+        Ok(())
     }
 
     async fn take(&mut self, pulled: Pulled) -> Result<(), End> {

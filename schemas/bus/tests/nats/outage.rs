@@ -372,6 +372,47 @@ async fn a_beat_leaves_no_history_and_other_records_do() {
 }
 
 #[tokio::test]
+async fn a_watch_is_current_at_once_although_what_it_reads_is_replaced_meanwhile() {
+    const WATCHES: usize = 60;
+    let server = Server::start();
+    let nats = server.connect().await;
+    for number in 0..600 {
+        let key = format!("key.{number}");
+        let put = nats.put(
+            subject::CATALOG_BUCKET,
+            &key,
+            Bytes::from_static(b"{}"),
+            Expected::Any,
+        );
+        put.await.expect("put");
+    }
+    let beats = async {
+        for number in 0..u64::MAX {
+            let value = Bytes::from(number.to_string());
+            let put = nats.put(subject::CATALOG_BUCKET, "beat.01", value, Expected::Any);
+            put.await.expect("put");
+            if number % 20 == 0 {
+                // Nothing more comes for a while: whoever waits for the next beat waits long.
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }
+    };
+    let watches = async {
+        for number in 0..WATCHES {
+            let begun = Instant::now();
+            let mut changes = nats.watch(subject::CATALOG_BUCKET).await.expect("watch");
+            while changes.recv().await.expect("told") != Change::Current {}
+            let took = begun.elapsed();
+            assert!(took < Duration::from_millis(200), "watch {number} took {took:?}");
+        }
+    };
+    tokio::select! {
+        () = beats => {}
+        () = watches => {}
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_stands_still_costs_no_more_than_a_deadline() {
     let server = Server::start();
     let mut options = server.options();
