@@ -1,4 +1,5 @@
-//! What every adapter must do, one function per promise. Each takes a store without content.
+//! What every adapter must do, one function per promise. Each takes a store without content; [`every_promise`] lists
+//! them once for all adapters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +21,40 @@ use crate::fixture::{
 };
 use crate::fold::Changes;
 use crate::record::{Fact, Record};
+
+/// A test for every promise, each against a store of its own: `$open` gives what the store needs to live, and it.
+macro_rules! every_promise {
+    ($open:ident) => {
+        crate::store::conformance::every_promise! { $open:
+            applying_twice_changes_nothing
+            settled_supersedes_lost
+            rows_come_back_as_written
+            sums_equal_the_rows
+            sums_stop_at_the_largest
+            the_cursor_moves_by_compare_and_set
+            marks_stop_before_holes
+            pages_walk_every_row_once
+            a_full_last_page_has_no_next
+            filters_select_rows
+            filters_are_joined
+            a_request_comes_with_its_event
+            usage_is_grouped
+            usage_is_bounded
+            what_is_not_understood_is_kept
+            a_rebuild_gives_the_same_books
+            accepted_requests_are_open_until_they_have_a_row
+            a_place_that_is_given_twice_has_two_ids
+        }
+    };
+    ($open:ident: $($promise:ident)*) => {$(
+        #[tokio::test]
+        async fn $promise() {
+            let (_needed, store) = $open().await;
+            crate::store::conformance::$promise(&store).await;
+        }
+    )*};
+}
+pub(crate) use every_promise;
 
 /// Applying a batch twice, or its events one by one, leaves the same books.
 pub(crate) async fn applying_twice_changes_nothing(store: &dyn Store) {

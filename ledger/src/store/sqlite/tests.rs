@@ -18,37 +18,7 @@ async fn open() -> (TempDir, SqliteStore) {
     (dir, store)
 }
 
-/// Runs promises of the suite, each against a store of its own.
-macro_rules! promises {
-    ($($promise:ident)*) => {$(
-        #[tokio::test]
-        async fn $promise() {
-            let (_dir, store) = open().await;
-            conformance::$promise(&store).await;
-        }
-    )*};
-}
-
-promises! {
-    applying_twice_changes_nothing
-    settled_supersedes_lost
-    rows_come_back_as_written
-    sums_equal_the_rows
-    sums_stop_at_the_largest
-    the_cursor_moves_by_compare_and_set
-    marks_stop_before_holes
-    pages_walk_every_row_once
-    a_full_last_page_has_no_next
-    filters_select_rows
-    filters_are_joined
-    a_request_comes_with_its_event
-    usage_is_grouped
-    usage_is_bounded
-    what_is_not_understood_is_kept
-    a_rebuild_gives_the_same_books
-    accepted_requests_are_open_until_they_have_a_row
-    a_place_that_is_given_twice_has_two_ids
-}
+conformance::every_promise!(open);
 
 /// Every value of every column of the projections, in the order of their keys.
 async fn dump(store: &SqliteStore) -> Vec<String> {
