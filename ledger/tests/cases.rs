@@ -393,6 +393,8 @@ async fn play(steps: Vec<Step>) {
     let mut scene = Scene::new().await;
     let mut gateways: Vec<Gateway> = vec![scene.gateway(), scene.gateway()];
     let mut ledgers = vec![scene.ledger(), scene.ledger()];
+    // A ledger does not start without its bus: each has had its turn before the bus may go away.
+    tokio::task::yield_now().await;
     for step in steps {
         match step {
             Step::Answer { gateway, calls } => scene.answer(&gateways[gateway], calls),
@@ -409,9 +411,9 @@ async fn play(steps: Vec<Step>) {
             }
             Step::RestartLedger(number) => {
                 ledgers.remove(number).kill().await;
-                // A ledger does not start without its bus.
                 scene.bus.set_away(false);
                 ledgers.insert(number, scene.ledger());
+                tokio::task::yield_now().await;
             }
             Step::Pause => tokio::time::sleep(Duration::from_millis(15)).await,
         }
@@ -427,7 +429,7 @@ async fn play(steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10, max_shrink_iters: 20, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10, max_shrink_iters: 4, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_log_gateways_and_ledgers_do_the_books_are_exact_in_the_end(
