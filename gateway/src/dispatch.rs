@@ -12,8 +12,8 @@ use bus::dispatch::Dispatch;
 use bus::spool;
 use bytes::Bytes;
 use dialects::skim::{self, ChatSkim};
-use schemas::catalog::{Catalog, Model};
-use schemas::command::{Offer, Requirements};
+use schemas::catalog::{Catalog, Model, Role};
+use schemas::command::{Offer, Requirements, Told};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::money::PriceVersion;
@@ -128,7 +128,10 @@ fn dispatch(
         spool.give_back(reservation);
         return Err(full().into());
     }
-    let offer = offer(state, &accepted, catalog, &model, &asked);
+    let offer = Offer {
+        role: caller.role(),
+        ..offer(state, &accepted, catalog, &model, &asked)
+    };
     let terms = Terms {
         model,
         stream: asked.skim.stream,
@@ -180,6 +183,8 @@ fn offer(
         },
         pin: asked.wishes.pin.clone(),
         splice: skim::splice_facts(skim),
+        told: Told::default(),
+        role: Role::default(),
         started_at: accepted.started_at,
         attempts_max: state.config.attempts_max,
     }

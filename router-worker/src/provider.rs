@@ -112,7 +112,9 @@ fn route(candidate: &Candidate) -> Result<Route, Error> {
         .ok_or(Error::NoBackend)?;
     let uri = match endpoint.kind {
         ProviderKind::OpenaiCompat | ProviderKind::Openrouter => openai::url(endpoint, backend)?,
-        ProviderKind::Echo => return Err(Error::InProcess),
+        ProviderKind::Echo | ProviderKind::Anthropic | ProviderKind::Vertex | ProviderKind::Gemini => {
+            return Err(Error::InProcess);
+        }
     };
     let mut headers = HeaderMap::with_capacity(8 + endpoint.extra_headers.len());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -142,7 +144,7 @@ pub(crate) fn body(candidate: &Candidate, body: &Bytes, facts: &Splice) -> Splic
     let spliced = chat_upstream_body(body, facts, &candidate.upstream_model, true);
     let own = match endpoint.kind {
         ProviderKind::Openrouter => openrouter::MEMBERS,
-        ProviderKind::OpenaiCompat | ProviderKind::Echo => "",
+        _ => "",
     };
     let additions = [endpoint.extra_body.as_str(), own];
     if additions.iter().all(|members| members.is_empty()) {

@@ -19,6 +19,7 @@ fn model(change: impl FnOnce(&mut Model)) -> Model {
         max_output_length: 4_096,
         supports_tools: false,
         supports_structured_output: false,
+        embeds: false,
         supported_params: Vec::new(),
         required_role: Role::Free,
         tenants: None,

@@ -302,6 +302,7 @@ fn model(name: &str, required_role: Role) -> Model {
         max_output_length: 4_096,
         supports_tools: true,
         supports_structured_output: false,
+        embeds: false,
         supported_params: vec!["temperature".to_owned()],
         required_role,
         tenants: None,

@@ -1,0 +1,5 @@
+//! Anthropic Messages.
+
+pub mod request;
+pub mod response;
+pub mod stream;

@@ -1,0 +1,5 @@
+//! OpenAI Responses.
+
+pub mod request;
+pub mod response;
+pub mod stream;
