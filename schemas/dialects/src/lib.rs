@@ -12,6 +12,7 @@ pub mod estimate;
 pub mod gemini;
 pub mod messages;
 pub mod passage;
+pub mod processor;
 pub mod profile;
 pub mod responses;
 mod scan;
