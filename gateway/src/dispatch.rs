@@ -11,7 +11,7 @@ use axum::response::Response;
 use bus::dispatch::Dispatch;
 use bus::spool;
 use bytes::Bytes;
-use dialects::skim::{self, ChatSkim};
+use dialects::skim::{self, Skim};
 use schemas::catalog::{Catalog, Model, Role};
 use schemas::command::{Offer, Requirements, Told};
 use schemas::event::request::{RequestAccepted, Surface};
@@ -52,7 +52,7 @@ struct Asked {
     wishes: Wishes,
     body: Bytes,
     permit: Permit,
-    skim: ChatSkim,
+    skim: Skim,
 }
 
 /// Lets a request in, or says why not.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dialects::skim::{self, ChatSkim};
+use dialects::skim::{self, Skim};
 use http::{HeaderMap, HeaderName};
 use schemas::catalog::{Catalog, Key, Modalities, Model, Role};
 use schemas::failure::{Failure, FailureCode};
@@ -70,7 +70,7 @@ pub(crate) fn sees(key: Option<&Key>, model: &Model) -> bool {
 pub(crate) fn admit<'c>(
     catalog: &'c Catalog,
     caller: &Caller,
-    skim: &ChatSkim,
+    skim: &Skim,
 ) -> Result<&'c Arc<Model>, Failure> {
     let model = visible(catalog, Some(&caller.key), &skim.model).ok_or_else(no_model)?;
     if skim.tools && !model.supports_tools {

@@ -110,7 +110,7 @@ fn expected(param: &str) -> &'static str {
     clippy::struct_excessive_bools,
     reason = "independent facts about one request"
 )]
-pub struct ChatSkim {
+pub struct Skim {
     /// The model's name, decoded.
     pub model: String,
     /// The JSON string value of `model`, quotes included.
@@ -142,7 +142,7 @@ pub struct ChatSkim {
 }
 
 /// Reads a chat request. Linear in the body; ignored values cost a scan.
-pub fn skim_chat(body: &[u8], limits: &Limits) -> Result<ChatSkim, Error> {
+pub fn skim_chat(body: &[u8], limits: &Limits) -> Result<Skim, Error> {
     if nests_deeper_than(body, limits.depth_max) {
         return Err(Error::TooDeep);
     }
@@ -151,7 +151,7 @@ pub fn skim_chat(body: &[u8], limits: &Limits) -> Result<ChatSkim, Error> {
 }
 
 /// The part of a skim that a router needs to edit the body.
-pub fn splice_facts(skim: &ChatSkim) -> Splice {
+pub fn splice_facts(skim: &Skim) -> Splice {
     Splice {
         model: (skim.model_span.start, skim.model_span.end),
         stream_options: skim

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::prompt::{Messages, Prompt, Tools};
-use super::{CHOICES_MAX, ChatSkim, Error, Limits};
+use super::{CHOICES_MAX, Skim, Error, Limits};
 
 /// Members that decide something. The others are not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -77,7 +77,7 @@ struct Draft<'a> {
 }
 
 /// Reads the body, whose nesting was checked.
-pub(super) fn read(text: &str, limits: &Limits) -> Result<ChatSkim, Error> {
+pub(super) fn read(text: &str, limits: &Limits) -> Result<Skim, Error> {
     let insert_at = match text.find(|character: char| !character.is_ascii_whitespace()) {
         Some(at) if text.as_bytes().get(at) == Some(&b'{') => Some(at + 1),
         _ => None,
@@ -148,7 +148,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Checks what only the whole tells.
-    fn finish(self, text: &str, insert_at: usize, limits: &Limits) -> Result<ChatSkim, Error> {
+    fn finish(self, text: &str, insert_at: usize, limits: &Limits) -> Result<Skim, Error> {
         let model = self
             .model
             .filter(|raw| raw.get() != "null")
@@ -170,7 +170,7 @@ impl<'a> Draft<'a> {
         if n > CHOICES_MAX {
             return Err(Error::InvalidField { param: "n" });
         }
-        Ok(ChatSkim {
+        Ok(Skim {
             model: name,
             model_span: span(text, model),
             stream: self.stream,

@@ -20,18 +20,18 @@ const RECORDED: [&str; 12] = [
     include_str!("../../tests/requests/llm-cli/schema.json"),
 ];
 
-fn skim(body: &str) -> Result<ChatSkim, Error> {
+fn skim(body: &str) -> Result<Skim, Error> {
     skim_chat(body.as_bytes(), &Limits::default())
 }
 
 /// A request with more members; they start with a comma.
-fn with(members: &str) -> Result<ChatSkim, Error> {
+fn with(members: &str) -> Result<Skim, Error> {
     skim(&format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}]{members}}}"#
     ))
 }
 
-fn with_content(content: &str) -> ChatSkim {
+fn with_content(content: &str) -> Skim {
     skim(&format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":{content}}}]}}"#
     ))
