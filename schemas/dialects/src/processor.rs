@@ -209,7 +209,11 @@ impl Processor {
                 };
                 self.let_go(at, sink);
                 self.held.drain(..tag.len());
-                self.place = if tag == THINK { Place::Thought } else { Place::Block };
+                self.place = if tag == THINK {
+                    Place::Thought
+                } else {
+                    Place::Block
+                };
                 true
             }
             Place::Thought => {
@@ -247,7 +251,9 @@ impl Processor {
 
     /// Where a block's end begins; what was searched before is not searched again.
     fn block_end(&mut self) -> Option<usize> {
-        let from = self.held.floor_char_boundary(self.searched.saturating_sub(CALL_END.len()));
+        let from = self
+            .held
+            .floor_char_boundary(self.searched.saturating_sub(CALL_END.len()));
         let found = self.held.get(from..).and_then(|rest| rest.find(CALL_END));
         self.searched = self.held.len();
         found.map(|at| from + at)

@@ -89,7 +89,10 @@ fn several_calls_of_qwen_have_ids_of_their_own_also_when_the_last_is_not_closed(
 fn a_block_that_is_no_call_and_a_lonely_bracket_stay_text() {
     let text = "a < b, <tool_call>no call <b>at all</b></tool_call> end <thi";
 
-    assert_eq!(read(Kind::Glm, &[text]), [format!("text {text}"), "finish Stop".to_owned()]);
+    assert_eq!(
+        read(Kind::Glm, &[text]),
+        [format!("text {text}"), "finish Stop".to_owned()]
+    );
 }
 
 #[test]
@@ -122,7 +125,10 @@ fn calls_of_the_upstream_and_calls_in_text_are_numbered_together() {
         Event::Call { call, .. } | Event::Arguments { call, .. } => calls.push(call),
         _ => {}
     };
-    processor.event(Event::Text("<tool_call><function=f></function></tool_call>"), &mut sink);
+    processor.event(
+        Event::Text("<tool_call><function=f></function></tool_call>"),
+        &mut sink,
+    );
     let native = Event::Call {
         call: 0,
         id: "x",
