@@ -161,8 +161,6 @@ fn stops(value: Told<'_>) -> Result<Vec<String>, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::expect_used, reason = "a test suite")]
-
     use super::*;
 
     #[test]

@@ -111,8 +111,6 @@ pub fn encode(answer: &Answer, reply: &Reply) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::expect_used, reason = "a test suite")]
-
     use super::*;
     use crate::completions::stream::tests::reply;
 

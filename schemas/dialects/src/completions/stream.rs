@@ -58,8 +58,6 @@ fn put(out: &mut BytesMut, completion: &Completion<'_>) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    #![expect(clippy::expect_used, reason = "a test suite")]
-
     use super::*;
 
     pub(in crate::completions) fn reply() -> Reply {

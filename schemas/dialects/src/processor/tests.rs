@@ -1,7 +1,5 @@
 //! Texts of models, cut anywhere.
 
-#![expect(clippy::expect_used, reason = "a test suite")]
-
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
