@@ -23,6 +23,12 @@ pub struct Seen {
     pub finished: bool,
     /// It is the end mark: nothing follows.
     pub end: bool,
+    /// Choices that ended in it, where there may be several (chat, completions); else 0.
+    pub choices_ended: usize,
+    /// The upstream says that generation was aborted, and no more.
+    pub aborted: bool,
+    /// It carries usage and nothing else: it is for callers who asked for that.
+    pub usage_alone: bool,
 }
 
 /// The event is not of the dialect, or breaks its order: it is not for callers.
