@@ -8,6 +8,7 @@
 pub mod chat;
 pub mod completions;
 pub mod dialect;
+pub mod embeddings;
 pub mod estimate;
 pub mod gemini;
 pub mod messages;

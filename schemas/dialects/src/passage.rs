@@ -3,8 +3,17 @@
 
 use std::ops::Range;
 
-use crate::chat::error::UpstreamError;
+use crate::chat::answer::{self, Answer};
+use crate::chat::chunk::{self, Finish};
+use crate::chat::error::{UpstreamError, parse_upstream_error};
 use crate::chat::usage::UsageFacts;
+use crate::dialect::Dialect;
+use crate::{chat, sse};
+
+pub mod request;
+
+/// Name of the event by which some upstreams of chat tell that they failed.
+const ERROR_EVENT: &[u8] = b"error";
 
 /// What an event of a passing stream says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,3 +44,73 @@ pub struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the event is not of the dialect")]
 pub struct Foreign;
+
+/// Reads the events of one passing stream.
+#[derive(Debug)]
+pub enum Skimmer {
+    /// Of chat and completions.
+    Chat(chat::chunk::skimmer::Skimmer),
+}
+
+impl Skimmer {
+    /// For one stream of a dialect.
+    pub fn new(_dialect: Dialect) -> Self {
+        Self::Chat(chat::chunk::skimmer::Skimmer::default())
+    }
+
+    /// Reads one event that is no comment.
+    #[inline]
+    pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
+        match self {
+            Self::Chat(skimmer) => chat_event(skimmer, event),
+        }
+    }
+}
+
+/// Reads an event of chat or completions.
+fn chat_event(skimmer: &mut chat::chunk::skimmer::Skimmer, event: &sse::Event) -> Result<Seen, Foreign> {
+    if chunk::is_done(&event.data) {
+        return Ok(Seen {
+            end: true,
+            ..Seen::default()
+        });
+    }
+    if event.name.as_deref().is_some_and(|name| name == ERROR_EVENT) {
+        return Ok(Seen {
+            error: Some(parse_upstream_error(&event.data).unwrap_or_default()),
+            ..Seen::default()
+        });
+    }
+    let chunk = skimmer.skim(&event.data).map_err(|_| Foreign)?;
+    if !chunk.listed && chunk.usage.is_none() && chunk.error.is_none() {
+        // No chunk: whatever it says is not for callers.
+        return Err(Foreign);
+    }
+    Ok(Seen {
+        usage_alone: chunk::usage_only(&chunk),
+        aborted: chunk.finish.is_some_and(Finish::failed),
+        finished: chunk.finish.is_some(),
+        end: false,
+        choices_ended: chunk.finished_choices,
+        model_span: chunk.model_span,
+        content: chunk.content,
+        output_bytes: chunk.output_bytes,
+        usage: chunk.usage,
+        error: chunk.error,
+    })
+}
+
+/// Reads a passing answer that came whole.
+pub fn answer(_dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
+    answer::skim(body)
+}
+
+/// The event that ends a stream whose answer has ended, where the upstream left it out; `None` where an answer without
+/// it is not whole.
+pub const fn end_mark(dialect: Dialect) -> Option<&'static [u8]> {
+    match dialect {
+        Dialect::Chat | Dialect::Completions => Some(b"data: [DONE]\n\n"),
+        Dialect::Messages => Some(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"),
+        Dialect::Responses | Dialect::Embeddings | Dialect::Gemini => None,
+    }
+}

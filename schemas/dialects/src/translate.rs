@@ -6,7 +6,65 @@ use crate::dialect::Dialect;
 use crate::superset::answer::{Answer, Broken};
 use crate::superset::event::{Event, Reply, Sink};
 use crate::superset::request::{Conversation, Encoded, Refusal, Target, Unmappable};
+use crate::chat::usage::UsageFacts;
+use crate::processor::{Kind, Processor};
+use crate::superset::tool::{Names, Tool};
 use crate::{chat, completions, gemini, messages, responses, sse};
+
+pub mod names;
+pub mod stream;
+
+/// The way of one answer.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// What the upstream speaks.
+    pub upstream: Dialect,
+    /// What the caller speaks.
+    pub caller: Dialect,
+    /// What the model writes as text and means otherwise.
+    pub processor: Option<Kind>,
+    /// The tools of the request.
+    pub tools: std::sync::Arc<[Tool]>,
+    /// Tools that the upstream was told of under other names.
+    pub names: Names,
+    /// What the encoder must know of the request.
+    pub reply: Reply,
+}
+
+impl Way {
+    fn processor(&self) -> Option<Processor> {
+        let kind = self.processor?;
+        Some(Processor::new(kind, &self.tools, &self.reply.id))
+    }
+}
+
+/// A whole answer in the caller's dialect, and what is in it.
+#[derive(Debug, Clone)]
+pub struct Whole {
+    /// The body for the caller.
+    pub body: Bytes,
+    /// Something was generated.
+    pub content: bool,
+    /// Bytes of generated text.
+    pub output_bytes: usize,
+    /// What the upstream reported.
+    pub usage: Option<UsageFacts>,
+}
+
+/// Translates a whole answer.
+pub fn whole(way: &Way, body: &[u8]) -> Result<Whole, Broken> {
+    let mut answer = decode_answer(way.upstream, body)?;
+    if let Some(processor) = way.processor() {
+        answer = processor.answer(answer);
+    }
+    names::renamed(&mut answer, &way.names);
+    Ok(Whole {
+        body: encode_answer(way.caller, &answer, &way.reply),
+        content: answer.has_content(),
+        output_bytes: answer.output_bytes(),
+        usage: answer.usage,
+    })
+}
 
 /// Reads a caller's request.
 pub fn decode_request(caller: Dialect, body: &[u8]) -> Result<Conversation, Refusal> {
