@@ -9,8 +9,10 @@ pub mod response;
 pub mod stream;
 pub mod usage;
 
+mod arguments;
 mod choices;
 mod frame;
+mod mint;
 
 #[cfg(test)]
 mod tests;
