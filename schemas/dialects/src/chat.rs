@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod chunk;
 pub mod error;
+pub mod mend;
 pub mod request;
 pub mod response;
 pub mod stream;

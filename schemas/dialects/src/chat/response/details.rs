@@ -9,10 +9,11 @@ use crate::superset::request::{Proof, ProofMaker};
 #[derive(Serialize)]
 #[serde(tag = "type")]
 pub(in crate::chat) enum Detail<'a> {
-    /// A thought in words.
+    /// A thought in words; without them where they were told before.
     #[serde(rename = "reasoning.text")]
     Text {
-        text: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         signature: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,22 +31,39 @@ pub(in crate::chat) enum Detail<'a> {
 
 impl<'a> Detail<'a> {
     /// The entry of a proof.
-    pub(in crate::chat) fn proven(text: &'a str, proof: &'a Proof, index: usize) -> Self {
-        let format = format(proof.maker);
-        if proof.redacted {
+    pub(in crate::chat) fn proven(text: Option<&'a str>, proof: &'a Proof, index: usize) -> Self {
+        Self::proof(proof.maker, &proof.text, proof.redacted, index).with(text)
+    }
+
+    /// The entry of a proof alone.
+    pub(in crate::chat) const fn proof(
+        maker: ProofMaker,
+        proof: &'a str,
+        redacted: bool,
+        index: usize,
+    ) -> Self {
+        let format = format(maker);
+        if redacted {
             Self::Encrypted {
-                data: &proof.text,
+                data: proof,
                 format,
                 index,
             }
         } else {
             Self::Text {
-                text,
-                signature: Some(&proof.text),
+                text: None,
+                signature: Some(proof),
                 format: Some(format),
                 index,
             }
         }
+    }
+
+    fn with(mut self, words: Option<&'a str>) -> Self {
+        if let Self::Text { text, .. } = &mut self {
+            *text = words;
+        }
+        self
     }
 }
 
@@ -54,14 +72,14 @@ pub(in crate::chat) fn push<'a>(details: &mut Vec<Detail<'a>>, text: &'a str, pr
     let unproven = proof.is_none_or(|proof| proof.redacted);
     if unproven && !text.is_empty() {
         details.push(Detail::Text {
-            text,
+            text: Some(text),
             signature: None,
             format: None,
             index: details.len(),
         });
     }
     if let Some(proof) = proof {
-        details.push(Detail::proven(text, proof, details.len()));
+        details.push(Detail::proven(Some(text), proof, details.len()));
     }
 }
 

@@ -8,7 +8,6 @@ use crate::chat::response::usage::{self, Usage};
 use crate::chat::usage::UsageFacts;
 use crate::superset::answer::Finish;
 use crate::superset::event::{Event, Reply};
-use crate::superset::request::Proof;
 
 /// How a chunk ends whose choice goes on.
 const GOES_ON: &[u8] = b",\"finish_reason\":null}]}\n\n";
@@ -25,8 +24,6 @@ pub(super) struct Machine {
     custom: Vec<bool>,
     /// For each call, whether it has no arguments yet and needs some.
     bare: Vec<bool>,
-    /// The thought that was not proven yet.
-    thought: String,
     /// Entries of `reasoning_details` so far.
     details: usize,
     usage: Option<UsageFacts>,
@@ -93,7 +90,6 @@ impl Machine {
             begun: false,
             custom: Vec::new(),
             bare: Vec::new(),
-            thought: String::new(),
             details: 0,
             usage: None,
             finish: Finish::Stop,
@@ -107,21 +103,16 @@ impl Machine {
             Event::Text(text) => self.delta("content", text, out),
             Event::Refusal(text) => self.delta("refusal", text, out),
             Event::Thinking(_) | Event::Proof { .. } if self.hides_thinking => self.begin(out),
-            Event::Thinking(text) => {
-                self.thought.push_str(text);
-                self.delta("reasoning_content", text, out);
-            }
+            Event::Thinking(text) => self.delta("reasoning_content", text, out),
             Event::Proof {
                 maker,
                 text,
                 redacted,
             } => {
-                let proof = Proof {
-                    maker,
-                    text: text.to_owned(),
-                    redacted,
-                };
-                self.proof(&proof, out);
+                self.begin(out);
+                let detail = Detail::proof(maker, text, redacted, self.details);
+                self.chunk("reasoning_details", &[detail], out);
+                self.details += 1;
             }
             Event::Call { call, .. } | Event::Arguments { call, .. } | Event::CallProof { call, .. } => {
                 self.call(call, event, out);
@@ -181,13 +172,6 @@ impl Machine {
         put_json(out, value);
         out.put_u8(b'}');
         out.put_slice(GOES_ON);
-    }
-
-    fn proof(&mut self, proof: &Proof, out: &mut BytesMut) {
-        self.begin(out);
-        let thought = if proof.redacted { String::new() } else { std::mem::take(&mut self.thought) };
-        self.chunk("reasoning_details", &[Detail::proven(&thought, proof, self.details)], out);
-        self.details += 1;
     }
 
     fn call(&mut self, index: u32, event: Event<'_>, out: &mut BytesMut) {
