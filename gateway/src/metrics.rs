@@ -166,13 +166,13 @@ impl Metrics {
         self.cost_nano_usd.inc_by(cost);
     }
 
-    /// Counts a refusal. `model` is a name of the catalogue, or `None`.
-    pub(crate) fn refused(&self, code: FailureCode, model: Option<&Arc<str>>) {
+    /// Counts a refusal. `surface` is empty where the path tells none, `model` a name of the catalogue or `None`.
+    pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Arc<str>>) {
         self.rejections
             .get_or_create(&CodeLabel { code: code.as_str() })
             .inc();
         let labels = RequestLabels {
-            surface: "chat",
+            surface,
             model: model.map_or_else(|| Arc::from(""), Arc::clone),
             outcome: Outcome::Rejected.as_str(),
         };

@@ -11,7 +11,7 @@ use axum::response::Response;
 use bus::dispatch::{Frame, Session};
 use bus::spool::Spool;
 use futures_util::FutureExt as _;
-use schemas::event::request::RequestAccepted;
+use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Report};
 use schemas::id::RequestId;
@@ -27,9 +27,11 @@ use crate::state::Shared;
 mod head;
 mod stall;
 mod stream;
+mod voice;
 mod whole;
 
 use stall::Silence;
+use voice::Voice;
 
 /// How long a canceled session may take to report.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -43,6 +45,8 @@ pub(crate) struct Live {
     /// Its place among those in flight, held to its settlement.
     pub(crate) _place: Place,
     pub(crate) slot: Arc<Slot>,
+    /// The model's name as the caller wrote it.
+    pub(crate) public_model: Arc<str>,
     pub(crate) terms: Terms,
     pub(crate) session: Box<dyn Session>,
     /// Room for its body; given back when the answer begins.
@@ -86,7 +90,7 @@ pub(crate) async fn answer(mut running: Running) -> Response {
         Some(Frame::Head(head)) => stream::response(&head, running, silence, None),
         Some(Frame::Chunk(chunk)) => stream::response(&head::early(), running, silence, Some(chunk)),
         Some(Frame::End(end)) => whole::response(running, *end).await,
-        None => stream::response(&head::early(), running, silence, Some(stall::KEEPALIVE)),
+        None => stream::response(&head::early(), running, silence, Some(voice::COMMENT)),
     }
 }
 
@@ -103,6 +107,16 @@ impl Running {
     fn request_id(&self) -> RequestId {
         self.live()
             .map_or(RequestId(uuid::Uuid::nil()), |live| live.slot.accepted.request_id)
+    }
+
+    fn surface(&self) -> Surface {
+        self.live()
+            .map_or(Surface::Chat, |live| live.slot.accepted.surface)
+    }
+
+    /// What the gateway says by itself in its stream.
+    fn voice(&self) -> Voice {
+        Voice::new(self.live().map(|live| (&live.slot.accepted, &live.public_model)))
     }
 
     fn streams(&self) -> bool {

@@ -12,12 +12,11 @@ use bus::dispatch::Frame;
 use bytes::Bytes;
 use http_body::Frame as Piece;
 use schemas::frame::Head;
-use schemas::id::RequestId;
 use tokio::time::Instant;
 
-use super::stall::{KEEPALIVE, Silence};
+use super::stall::Silence;
+use super::voice::Voice;
 use super::{Running, Settled, head};
-use crate::error;
 
 /// The answer began in a form that no error event can end: the connection breaks off instead.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +26,7 @@ pub(super) struct Broken;
 /// The body of a streamed answer.
 struct Stream {
     running: Running,
-    request_id: RequestId,
+    voice: Voice,
     /// A stream of events, which an error event can end.
     events: bool,
     silence: Option<Silence>,
@@ -59,7 +58,7 @@ pub(super) fn response(
     running.send(head.status);
     let events = running.streams();
     let body = Body::new(Stream {
-        request_id: running.request_id(),
+        voice: running.voice(),
         running,
         events,
         silence,
@@ -81,6 +80,7 @@ impl Stream {
                 Poll::Ready(Frame::Chunk(chunk)) if chunk.is_empty() => {}
                 Poll::Ready(Frame::Chunk(chunk)) => {
                     self.hand();
+                    self.voice.heard(&chunk);
                     return Poll::Ready(Some(chunk));
                 }
                 // The head has left already: with the first comment.
@@ -89,7 +89,7 @@ impl Stream {
                     let Settled { record, failure } = self.running.end(end.report);
                     let rest = match failure {
                         None => Ok(end.tail),
-                        Some(failure) if self.events => Ok(error::event(&failure, self.request_id)),
+                        Some(failure) if self.events => Ok(self.voice.failure(&failure)),
                         Some(_) => Err(Broken),
                     };
                     let durable = Box::pin(Settled::durable(record));
@@ -107,7 +107,7 @@ impl Stream {
         };
         ready!(silence.poll(context));
         self.running.hand_comment(Instant::now());
-        Poll::Ready(Some(KEEPALIVE))
+        Poll::Ready(Some(self.voice.alive()))
     }
 
     /// Notes that a piece leaves.

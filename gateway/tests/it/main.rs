@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test suite")]
 
 mod answers;
+mod catalog;
 mod ends;
 mod http2;
 mod leaving;
@@ -11,3 +12,4 @@ mod manage;
 mod refusals;
 mod scene;
 mod script;
+mod surfaces;
