@@ -5,6 +5,7 @@
 mod again;
 mod contest;
 mod gaps;
+mod reading;
 mod stand_by;
 mod tell;
 
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{BATCH_MESSAGES_MAX, BusError, LogState, Stored};
+use bus::{BATCH_MESSAGES_MAX, BusError, LogState};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -26,13 +27,10 @@ use crate::{Config, Error, Ports};
 use again::Again;
 use contest::Contests;
 use gaps::Gaps;
+use reading::Ahead;
 use stand_by::Patience;
 use tell::Marks;
 
-/// How long a read waits for the first event.
-const READ_WAIT: Duration = Duration::from_secs(1);
-/// How often a batch is let grow while events keep coming.
-const GATHER_ROUNDS_MAX: u32 = 4;
 /// First pause after a failure; doubled each time.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// Longest pause after a failure.
@@ -70,6 +68,8 @@ pub(crate) struct Applier {
     /// By source, the place in the log at which it went on last without a hole.
     places: HashMap<Arc<str>, u64>,
     again: Option<Again>,
+    /// What was read while the batch before it was written.
+    ahead: Option<Ahead>,
     gaps: Gaps,
     contests: Contests,
     marks: Marks,
@@ -97,6 +97,7 @@ impl Applier {
             coverage: Coverage::default(),
             places: HashMap::new(),
             again: None,
+            ahead: None,
             gaps: Gaps::default(),
             contests: Contests::default(),
             marks: Marks::default(),
@@ -145,9 +146,9 @@ impl Applier {
             if self.state.take_reread() {
                 self.ask_again(1);
             }
-            let stored = self.gather().await?;
-            let caught_up = stored.is_empty();
-            if !caught_up && self.take(&stored).await? == Course::Overtaken {
+            let records = self.gather().await?;
+            let caught_up = records.is_empty();
+            if !caught_up && self.take(&records).await? == Course::Overtaken {
                 return Ok(());
             }
             if self.read_again().await? == Course::Overtaken {
@@ -172,20 +173,15 @@ impl Applier {
     async fn drain(&mut self) -> Result<(), Error> {
         self.resume().await?;
         loop {
-            let stored = match self
-                .ports
-                .bus
-                .read(self.from, self.batch_max(), Duration::ZERO)
-                .await
-            {
-                Ok(stored) => stored,
+            let records = match self.read(Duration::ZERO).await {
+                Ok(records) => records,
                 Err(BusError::Closed) => return Ok(()),
                 Err(problem) => {
                     self.mend(problem, BACKOFF_MIN).await?;
                     continue;
                 }
             };
-            if stored.is_empty() {
+            if records.is_empty() {
                 while self.again.is_some() {
                     if self.read_again().await? == Course::Overtaken {
                         return Ok(());
@@ -194,7 +190,7 @@ impl Applier {
                 self.tell(true).await;
                 return Ok(());
             }
-            if self.take(&stored).await? == Course::Overtaken {
+            if self.take(&records).await? == Course::Overtaken {
                 return Ok(());
             }
         }
@@ -210,6 +206,7 @@ impl Applier {
         self.backlog_end = log.last;
         (self.from, self.reached) = resume_at(self.cursor, log);
         self.again = None;
+        self.ahead = None;
         self.empty_end = None;
         self.places.clear();
         if self.coverage.missing() > 0 {
@@ -299,67 +296,6 @@ impl Applier {
 
     fn batch_max(&self) -> usize {
         self.config.batch_events_max.clamp(1, BATCH_MESSAGES_MAX)
-    }
-
-    /// The next events: waits for the first, then a little for more while more keep coming.
-    async fn gather(&mut self) -> Result<Vec<Stored>, Error> {
-        let wait = self
-            .marks
-            .next
-            .filter(|_| self.marks.due)
-            .map_or(READ_WAIT, |next| {
-                next.saturating_duration_since(Instant::now()).min(READ_WAIT)
-            });
-        let wait = if self.again.is_some() { again::PAUSE } else { wait };
-        let mut stored = match self.ports.bus.read(self.from, self.batch_max(), wait).await {
-            Ok(stored) => {
-                if std::mem::take(&mut self.warned_away) {
-                    info!("the log can be read again");
-                }
-                stored
-            }
-            Err(problem) => {
-                self.mend(problem, BACKOFF_MAX / 4).await?;
-                return Ok(Vec::new());
-            }
-        };
-        for _ in 0..GATHER_ROUNDS_MAX {
-            let room = self.batch_max().saturating_sub(stored.len());
-            let Some(last) = stored.last().filter(|_| room > 0) else {
-                break;
-            };
-            tokio::time::sleep(Duration::from_millis(self.config.gather_ms)).await;
-            // What fails here fails again at the next read, with nothing lost.
-            let more = self
-                .ports
-                .bus
-                .read(last.sequence + 1, room, Duration::ZERO)
-                .await
-                .unwrap_or_default();
-            if more.is_empty() {
-                break;
-            }
-            stored.extend(more);
-        }
-        Ok(stored)
-    }
-
-    /// Applies a batch, however long it takes.
-    async fn take(&mut self, stored: &[Stored]) -> Result<Course, Error> {
-        let records: Vec<Record> = stored.iter().map(Record::read).collect();
-        let Some(last) = records.last().map(|record| record.sequence) else {
-            return Ok(Course::On);
-        };
-        let next = Cursor {
-            stream_created: self.stream_created,
-            sequence: self.reached.max(last),
-        };
-        let course = self.book(&records, next).await?;
-        if course == Course::On {
-            self.reached = next.sequence;
-            self.from = last + 1;
-        }
-        Ok(course)
     }
 
     /// Books records and moves the cursor to `next`.
