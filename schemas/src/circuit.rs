@@ -3,6 +3,11 @@
 //! a node's moving availability falls below a floor; it stays open for a cooldown, then lets exactly one probe
 //! through, in the whole fleet.
 //!
+//! A success ends a row of failures. It is written only by a node that knows of failures, and then ends the row as the
+//! record has it, also failures that this node has not heard of yet; a node that knows of none writes nothing. So
+//! failures are in a row although other nodes saw successes between them, if all of them came within the time that
+//! news takes to travel: milliseconds, and 250 of them at most. Fewer than the configured number never open a circuit.
+//!
 //! [`record`] is what the fleet shares, [`view`] how one node sees it and what it writes. Times are
 //! milliseconds on the observer's own monotonic clock.
 

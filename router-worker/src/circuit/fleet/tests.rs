@@ -149,6 +149,35 @@ async fn the_third_failure_opens_both_nodes_however_failures_were_split() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_success_on_a_node_that_knows_of_failures_ends_their_row_also_of_those_it_does_not_know() {
+    for heard in [SOON, Duration::ZERO] {
+        let pair = Pair::start().await;
+        for _ in 0..3 {
+            pair.end(0, Verdict::Faulty).await;
+            sleep(heard).await;
+            pair.end(1, Verdict::Healthy).await;
+            sleep(SOON).await;
+        }
+
+        assert_eq!(pair.states(), [CircuitState::Closed; 2], "{heard:?}");
+        assert_eq!(pair.changes(), [], "{heard:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_no_news_came_between_are_a_row_whatever_ended_elsewhere() {
+    let pair = Pair::start().await;
+    for _ in 0..3 {
+        pair.end(0, Verdict::Faulty).await;
+        pair.end(1, Verdict::Healthy).await;
+    }
+    sleep(SOON).await;
+
+    assert_eq!(pair.states(), [CircuitState::Open; 2]);
+    assert_eq!(pair.changes(), [CircuitState::Open]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_request_probes_in_the_whole_fleet_and_its_success_closes_everywhere() {
     let pair = Pair::start().await;
     pair.open().await;
