@@ -23,7 +23,7 @@ use tracing::debug;
 
 use crate::fault::{Fault, Refusal, Unusable};
 use crate::plan::Candidate;
-use crate::provider::echo;
+use crate::provider::{self, Purpose, echo};
 use crate::relay::{Relay, Stop};
 use crate::state::Shared;
 use crate::upstream::{self, Answer, Body, BodyError};
@@ -137,7 +137,11 @@ impl Call<'_> {
         if self.candidate.endpoint.kind == ProviderKind::Echo {
             return Ok(echo::answer(self.offer, &self.body.joined()));
         }
-        let target = match self.shared.targets.target(self.candidate, credential) {
+        let purpose = Purpose {
+            dialect: provider::dialect(&self.candidate.endpoint, self.offer.surface),
+            stream: self.streams(),
+        };
+        let target = match self.shared.targets.target(self.candidate, purpose, credential) {
             Ok(target) => target,
             Err(error) => {
                 self.note(&error);

@@ -144,7 +144,8 @@ impl Request {
 
     /// Tries one candidate with one credential after the other.
     async fn visit(&mut self, shared: &Shared, candidate: &Candidate, claim: Claim<'_>) -> Left {
-        let body = provider::body(candidate, &self.body, &self.offer.splice);
+        let dialect = provider::dialect(&candidate.endpoint, self.offer.surface);
+        let body = provider::body(candidate, dialect, &self.body, &self.offer.splice);
         let references = &candidate.endpoint.credentials;
         let mut credentials: Vec<Option<&Secret<String>>> = references
             .iter()
