@@ -29,6 +29,7 @@ use crate::inference::call::Call;
 use crate::open::Place;
 use crate::refusal::{self, Refused};
 use crate::relay::{self, Live, Progress, Running};
+use crate::responses::{self, Keeping};
 use crate::settle::{Days, Terms};
 use crate::state::{Phase, Shared};
 
@@ -62,6 +63,7 @@ struct Asked {
     body: Bytes,
     permit: Permit,
     skim: Skim,
+    keeping: Option<Box<Keeping>>,
 }
 
 /// Lets a request in, or says why not.
@@ -86,7 +88,7 @@ async fn admit(
     let skim = skim::skim(surface, &body, &limits)
         .map_err(|problem| refused(gate::malformed(&problem), "", &wishes))?;
     wishes.end_user = wishes.end_user.or_else(|| arrival::kept(skim.user.as_deref()?));
-    let asked = Asked {
+    let mut asked = Asked {
         place,
         surface,
         wishes,
@@ -94,12 +96,35 @@ async fn admit(
         body,
         permit,
         skim,
+        keeping: None,
     };
+    let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
+    if surface == Surface::Responses {
+        // Nobody goes on with a model that is not there for him.
+        let admitted = gate::admit(&state.ports.catalog.load(), caller, &asked.skim, surface).map(drop);
+        admitted.map_err(|failure| refused_by(failure, &asked))?;
+        let resumed = resume(state, caller, &mut asked).await;
+        resumed.map_err(|failure| refused_by(failure, &asked))?;
+    }
     let catalog = state.ports.catalog.load();
     let model = gate::admit(&catalog, caller, &asked.skim, surface)
-        .map_err(|failure| refused(failure, &asked.skim.model, &asked.wishes))?
+        .map_err(|failure| refused_by(failure, &asked))?
         .clone();
     dispatch(state, arrival, caller, (&catalog, model), asked)
+}
+
+/// Puts what a request of Responses goes on from into its body, and says what is to be kept of it.
+async fn resume(state: &Shared, caller: &Caller, asked: &mut Asked) -> Result<(), Failure> {
+    let streams = asked.skim.stream;
+    let resumed = responses::resume(state, caller.tenant(), &asked.body, &mut asked.permit, streams).await?;
+    asked.keeping = resumed.keeping;
+    if let Some(body) = resumed.body {
+        let limits = skim_limits(state);
+        asked.skim =
+            skim::skim(asked.surface, &body, &limits).map_err(|problem| gate::malformed(&problem))?;
+        asked.body = body;
+    }
+    Ok(())
 }
 
 /// A place among the requests that run.
@@ -185,6 +210,7 @@ fn dispatch(
         terms,
         session,
         permit: Some(asked.permit),
+        keeping: asked.keeping,
         progress: Progress::default(),
     })))
 }

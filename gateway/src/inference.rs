@@ -4,3 +4,4 @@ pub(crate) mod balance;
 pub(crate) mod call;
 pub(crate) mod count;
 pub(crate) mod models;
+pub(crate) mod responses;

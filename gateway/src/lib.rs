@@ -32,6 +32,7 @@ mod ops;
 mod pulse;
 mod refusal;
 mod relay;
+mod responses;
 mod serve;
 mod settle;
 mod shape;
@@ -85,6 +86,14 @@ fn inference() -> Router<Shared> {
         router = router.route(path, post(inference::count::create));
     }
     router
+        .route(
+            "/v1/responses/{id}",
+            get(inference::responses::show).delete(inference::responses::delete),
+        )
+        .route(
+            "/v1/responses/{id}/input_items",
+            get(inference::responses::input_items),
+        )
         .route("/v1/models/{*id}", get(inference::models::show))
         .route("/anthropic/v1/models/{*id}", get(inference::models::show))
         .route("/anthropic/user/balance", get(inference::balance::show))

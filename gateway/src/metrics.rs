@@ -59,6 +59,7 @@ pub struct Metrics {
     output_tokens: Counter,
     cost_nano_usd: Counter,
     rejections: Family<CodeLabel, Counter>,
+    unkept: Counter,
     pub(crate) gauges: Gauges,
 }
 
@@ -94,6 +95,7 @@ impl Metrics {
             output_tokens: class("output"),
             cost_nano_usd: Counter::default(),
             rejections: Family::default(),
+            unkept: Counter::default(),
             gauges: Gauges::default(),
         };
         let Self {
@@ -128,6 +130,11 @@ impl Metrics {
             cost_nano_usd,
         );
         registry.register("waybill_limit_rejections", "Refused requests", rejections);
+        registry.register(
+            "waybill_responses_unkept",
+            "Responses that were to be kept and could not be",
+            metrics.unkept.clone(),
+        );
         metrics.gauges.register(registry);
         metrics
     }
@@ -164,6 +171,11 @@ impl Metrics {
         }
         let cost = u64::try_from(settled.cost_nano_usd.0).unwrap_or(0);
         self.cost_nano_usd.inc_by(cost);
+    }
+
+    /// Counts a response that could not be kept.
+    pub(crate) fn unkept(&self) {
+        self.unkept.inc();
     }
 
     /// Counts a refusal. `surface` is empty where the path tells none, `model` a name of the catalogue or `None`.

@@ -13,8 +13,12 @@ pub(super) async fn response(mut running: Running, end: End) -> Response {
     let (request_id, shape) = (running.request_id(), Shape::of_surface(running.surface()));
     let streams = running.streams();
     let first = end.head.unwrap_or_else(head::early);
-    let Settled { record, failure } = running.end(end.report);
-    Settled::durable(record).await;
+    let Settled {
+        record,
+        failure,
+        kept,
+    } = running.end(end.report, &end.tail);
+    Settled::durable(record, kept).await;
     match failure {
         Some(failure) => error::response(&failure, request_id, shape),
         None if streams => head::stream(&first, Body::from(end.tail)),

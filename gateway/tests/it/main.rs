@@ -10,6 +10,7 @@ mod http2;
 mod leaving;
 mod manage;
 mod refusals;
+mod responses;
 mod scene;
 mod script;
 mod surfaces;
