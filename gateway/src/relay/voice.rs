@@ -67,7 +67,7 @@ impl Voice {
             Surface::Messages => messages::error::event(failure, &self.request_id.to_string()),
             Surface::Responses => failed::event(
                 failure,
-                &self.request_id.to_string(),
+                self.request_id,
                 self.sequence,
                 &self.public_model,
                 self.started_at,

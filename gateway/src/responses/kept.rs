@@ -51,8 +51,19 @@ pub(super) fn asks(body: &[u8]) -> Result<Asks, Failure> {
         None => Err(invalid("previous_response_id", "must be the id of a response")),
     };
     if is("background", "true") {
-        let text = "responses in the background are not supported";
-        return Err(Failure::new(FailureCode::UnsupportedParameter, text).param("background"));
+        return Err(unsupported(
+            "background",
+            "responses in the background are not supported",
+        ));
+    }
+    // State of an upstream is state of everybody whom its credential serves: nobody may name it.
+    for param in ["conversation", "prompt"] {
+        if object.get(param).is_some_and(|value| value.get() != "null") {
+            return Err(unsupported(
+                param,
+                "what an upstream keeps by itself cannot be used",
+            ));
+        }
     }
     Ok(Asks {
         previous: previous.map(id).transpose()?,
@@ -168,6 +179,10 @@ fn identified(response: &str, number: usize, item: &RawValue) -> Option<(String,
     Some((id, item))
 }
 
+fn unsupported(param: &'static str, text: &'static str) -> Failure {
+    Failure::new(FailureCode::UnsupportedParameter, text).param(param)
+}
+
 fn no_object() -> Failure {
     Failure::new(
         FailureCode::InvalidRequest,
@@ -244,6 +259,10 @@ mod tests {
         assert_eq!(
             code(r#"{"background":true}"#),
             refused(FailureCode::UnsupportedParameter, "background")
+        );
+        assert_eq!(
+            code(r#"{"conversation":"conv_1"}"#),
+            refused(FailureCode::UnsupportedParameter, "conversation")
         );
         assert_eq!(
             code(r#"{"previous_response_id":7}"#),
