@@ -247,8 +247,22 @@ mod tests {
     fn every_kind_of_server_has_one_entry() {
         let names: std::collections::BTreeSet<&str> = PROFILES.iter().map(|profile| profile.name).collect();
         let known = [
-            "default", "openai", "deepseek", "kimi", "minimax", "zai", "vllm", "sglang", "llama.cpp", "ollama",
-            "lmstudio", "groq", "mistral", "together", "openrouter", "google",
+            "default",
+            "openai",
+            "deepseek",
+            "kimi",
+            "minimax",
+            "zai",
+            "vllm",
+            "sglang",
+            "llama.cpp",
+            "ollama",
+            "lmstudio",
+            "groq",
+            "mistral",
+            "together",
+            "openrouter",
+            "google",
         ];
 
         assert_eq!(names.len(), PROFILES.len());

@@ -26,7 +26,9 @@ pub(super) fn whole(raw: &str) -> (Cow<'_, str>, bool) {
 pub(super) fn repaired(text: &str) -> Option<String> {
     match text.trim_ascii() {
         "" | "null" => Some("{}".to_owned()),
-        quoted => serde_json::from_str(quoted).ok().filter(|inner: &String| is_object(inner)),
+        quoted => serde_json::from_str(quoted)
+            .ok()
+            .filter(|inner: &String| is_object(inner)),
     }
 }
 

@@ -99,7 +99,10 @@ pub fn mend(body: &Bytes, one_system: bool, arguments: bool) -> Option<Bytes> {
         match together {
             Together::Role(role) => edits.insert(0, edit(body, role, SYSTEM.to_owned())),
             Together::Text(text) => {
-                let rest = raws.iter().zip(&messages).filter(|(_, message)| !message.instructs());
+                let rest = raws
+                    .iter()
+                    .zip(&messages)
+                    .filter(|(_, message)| !message.instructs());
                 let rest = rest.map(|(raw, _)| spliced(body, span(body, raw), &edits));
                 edits = vec![edit(body, list, joined(&text, rest))];
             }
@@ -125,7 +128,10 @@ impl<'a> Together<'a> {
             1 if first.is(DEVELOPER) => first.role.map(Self::Role),
             1 if first.is(SYSTEM) => None,
             _ => {
-                let texts = messages.iter().filter(|message| message.instructs()).map(Message::text);
+                let texts = messages
+                    .iter()
+                    .filter(|message| message.instructs())
+                    .map(Message::text);
                 let mut texts = texts.collect::<Option<Vec<String>>>()?;
                 texts.retain(|text| !text.is_empty());
                 Some(Self::Text(texts.join(BETWEEN)))
@@ -191,7 +197,10 @@ fn edit(body: &Bytes, raw: &RawValue, with: impl Into<Vec<u8>>) -> Edit {
 /// A part of the body with the edits that lie in it.
 fn spliced(body: &Bytes, range: Range<usize>, edits: &[Edit]) -> Bytes {
     let from = edits.partition_point(|edit| edit.range.start < range.start);
-    let inner = edits.iter().skip(from).take_while(|edit| edit.range.end <= range.end);
+    let inner = edits
+        .iter()
+        .skip(from)
+        .take_while(|edit| edit.range.end <= range.end);
     let shifted: Vec<Edit> = inner
         .map(|edit| Edit {
             range: edit.range.start - range.start..edit.range.end - range.start,

@@ -86,7 +86,11 @@ fn read_said(said: &Said<'_>, answer_id: &str, parts: &mut Vec<Part>) {
         ids.push(call.id.clone());
         parts.push(Part::ToolCall(call));
     }
-    if let Some(function) = said.function_call.as_ref().filter(|function| !function.name.is_empty()) {
+    if let Some(function) = said
+        .function_call
+        .as_ref()
+        .filter(|function| !function.name.is_empty())
+    {
         parts.push(Part::ToolCall(request::Call {
             id: mint::call_id(&[answer_id, &function.name.0, "function"]),
             name: function.name.0.clone().into_owned(),
@@ -106,18 +110,28 @@ fn read_thoughts(said: &Said<'_>, parts: &mut Vec<Part>) {
             details.push((detail.words().to_owned(), proof));
         }
     }
-    let words = [&said.reasoning_content.0, &said.reasoning.0, &said.content.thoughts];
+    let words = [
+        &said.reasoning_content.0,
+        &said.reasoning.0,
+        &said.content.thoughts,
+    ];
     let words = words.into_iter().find(|words| !words.is_empty());
     if let Some(words) = words
         && details.iter().all(|(text, _)| text.is_empty())
     {
-        let bare = details.iter_mut().find(|(_, proof)| proof.as_ref().is_some_and(|proof| !proof.redacted));
+        let bare = details
+            .iter_mut()
+            .find(|(_, proof)| proof.as_ref().is_some_and(|proof| !proof.redacted));
         match bare {
             Some((text, _)) => words.as_ref().clone_into(text),
             None => details.insert(0, (words.clone().into_owned(), None)),
         }
     }
-    parts.extend(details.into_iter().map(|(text, proof)| Part::Thinking { text, proof }));
+    parts.extend(
+        details
+            .into_iter()
+            .map(|(text, proof)| Part::Thinking { text, proof }),
+    );
 }
 
 fn read_call(call: &Call<'_>) -> Option<request::Call> {
@@ -267,7 +281,10 @@ fn message_of<'a>(answer: &'a Answer, reply: &Reply) -> Message<'a> {
     let (mut content, mut refusal, mut thoughts) = (String::new(), String::new(), String::new());
     let mut reasoning_details = Vec::new();
     let mut tool_calls = Vec::new();
-    let proven = answer.parts.iter().any(|part| matches!(part, Part::Thinking { proof: Some(_), .. }));
+    let proven = answer
+        .parts
+        .iter()
+        .any(|part| matches!(part, Part::Thinking { proof: Some(_), .. }));
     for part in &answer.parts {
         match part {
             Part::Text { text, .. } => content.push_str(text),

@@ -6,9 +6,7 @@ use serde_json::value::RawValue;
 
 use super::reader::{Reader, Told, invalid, unsupported};
 use super::{tools, turns};
-use crate::superset::request::{
-    Conversation, Effort, Format, Member, Reasoning, Refusal, Sampling,
-};
+use crate::superset::request::{Conversation, Effort, Format, Member, Reasoning, Refusal, Sampling};
 
 /// Most texts that end an answer.
 const STOPS_MAX: usize = 64;
@@ -120,7 +118,10 @@ pub(super) fn read(body: &[u8]) -> Result<Conversation, Refusal> {
     };
     service_tier(&mut reader, &mut notes);
     for (name, nothing) in DEMANDS {
-        if let Some(value) = reader.take(name).filter(|value| !nothing.contains(&compact(value).as_str())) {
+        if let Some(value) = reader
+            .take(name)
+            .filter(|value| !nothing.contains(&compact(value).as_str()))
+        {
             notes.demands.push(member((*name).to_owned(), value));
         }
     }
@@ -142,7 +143,9 @@ pub(super) fn read(body: &[u8]) -> Result<Conversation, Refusal> {
 fn compact(value: &RawValue) -> String {
     const LONGEST: usize = 64;
     let text = value.get().get(..LONGEST).unwrap_or(value.get());
-    text.chars().filter(|letter| !letter.is_ascii_whitespace()).collect()
+    text.chars()
+        .filter(|letter| !letter.is_ascii_whitespace())
+        .collect()
 }
 
 fn stream_options(reader: &mut Reader<'_>, notes: &mut Notes) -> Result<bool, Refusal> {
@@ -274,7 +277,12 @@ fn reasoning(reader: &mut Reader<'_>) -> Result<Reasoning, Refusal> {
             "enabled" => budget.or(Some(Effort::Adaptive)),
             "disabled" => Some(Effort::Off),
             "adaptive" | "auto" => Some(Effort::Adaptive),
-            _ => return Err(unsupported(thinking.at("type"), "it is none of enabled, disabled and adaptive")),
+            _ => {
+                return Err(unsupported(
+                    thinking.at("type"),
+                    "it is none of enabled, disabled and adaptive",
+                ));
+            }
         };
         reasoning.effort = reasoning.effort.or(kind);
     }
@@ -294,7 +302,13 @@ const fn switch(enabled: bool) -> Effort {
 
 fn budget(reader: &mut Reader<'_>, name: &str) -> Result<Option<Effort>, Refusal> {
     let tokens: Option<u64> = reader.read(name, "must be an integer, at least 0")?;
-    Ok(tokens.map(|tokens| if tokens == 0 { Effort::Off } else { Effort::Budget(tokens) }))
+    Ok(tokens.map(|tokens| {
+        if tokens == 0 {
+            Effort::Off
+        } else {
+            Effort::Budget(tokens)
+        }
+    }))
 }
 
 fn effort(word: Told<'_>, path: &'static str) -> Result<Option<Effort>, Refusal> {

@@ -11,9 +11,7 @@ use super::offer;
 use super::renamed::Renamed;
 use crate::chat::mint;
 use crate::profile::{Profile, Thinking};
-use crate::superset::request::{
-    Conversation, Effort, Encoded, Format, Member, Sampling, Target, Unmappable,
-};
+use crate::superset::request::{Conversation, Effort, Encoded, Format, Member, Sampling, Target, Unmappable};
 
 /// Longest name of a caller's customer.
 const USER_CHARS_MAX: usize = 64;
@@ -33,11 +31,20 @@ const HINTS: &[&str] = &[
 /// Demands whose answers this gateway cannot give back once it reads them, or that are of another dialect.
 const REFUSED: &[(&str, &str)] = &[
     ("n", "one answer is given where answers are translated"),
-    ("logprobs", "log probabilities are lost where answers are translated"),
-    ("top_logprobs", "log probabilities are lost where answers are translated"),
+    (
+        "logprobs",
+        "log probabilities are lost where answers are translated",
+    ),
+    (
+        "top_logprobs",
+        "log probabilities are lost where answers are translated",
+    ),
     ("audio", "sound is lost where answers are translated"),
     ("modalities", "only text is given where answers are translated"),
-    ("web_search_options", "sources are lost where answers are translated"),
+    (
+        "web_search_options",
+        "sources are lost where answers are translated",
+    ),
 ];
 
 /// Demands that are carried as they were written.
@@ -149,7 +156,14 @@ pub(super) fn write(conversation: &Conversation, target: &Target<'_>) -> Result<
     offer::tools(conversation, &renamed, &mut draft)?;
     if let Some(max_tokens) = conversation.max_tokens {
         let newer = target.profile.max_completion_tokens;
-        draft.put(if newer { "max_completion_tokens" } else { "max_tokens" }, &max_tokens);
+        draft.put(
+            if newer {
+                "max_completion_tokens"
+            } else {
+                "max_tokens"
+            },
+            &max_tokens,
+        );
     }
     sampling(&conversation.sampling, &mut draft)?;
     stop(&conversation.stop, &mut draft)?;
@@ -343,7 +357,11 @@ fn reasoning(conversation: &Conversation, draft: &mut Draft<'_>) {
             }
         }
         Thinking::Switch => {
-            let kind = if effort == Effort::Off { "disabled" } else { "enabled" };
+            let kind = if effort == Effort::Off {
+                "disabled"
+            } else {
+                "enabled"
+            };
             draft.put("thinking", &Switch { kind });
             if graded {
                 draft.drop("reasoning_effort");

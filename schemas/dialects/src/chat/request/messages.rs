@@ -81,7 +81,11 @@ pub(super) fn of<'a>(
         match turn.role {
             Role::System | Role::Developer if one_system => {}
             Role::System | Role::Developer => messages.push(Message {
-                role: if turn.role == Role::Developer && draft.profile().developer { "developer" } else { "system" },
+                role: if turn.role == Role::Developer && draft.profile().developer {
+                    "developer"
+                } else {
+                    "system"
+                },
                 content: flat(&turn.parts, draft)?,
                 name: name(turn, draft),
                 ..Message::default()
@@ -92,7 +96,10 @@ pub(super) fn of<'a>(
             }
             Role::User => {
                 shown.extend(blocks(&turn.parts, draft)?);
-                messages.push(user(name(turn, draft), Content::Blocks(std::mem::take(&mut shown))));
+                messages.push(user(
+                    name(turn, draft),
+                    Content::Blocks(std::mem::take(&mut shown)),
+                ));
             }
             Role::Assistant => messages.push(assistant(turn, renamed, draft)?),
             Role::Tool => results(turn, &mut messages, &mut shown, draft)?,
@@ -159,7 +166,12 @@ fn call_of<'a>(call: &'a Call, renamed: &Renamed<'a>, draft: &Draft<'_>) -> Tool
     let profile = draft.profile();
     let arguments = if call.custom {
         let mut text = Vec::new();
-        super::encode::json(&mut text, &Free { input: &call.arguments });
+        super::encode::json(
+            &mut text,
+            &Free {
+                input: &call.arguments,
+            },
+        );
         String::from_utf8(text).unwrap_or_default().into()
     } else if call.arguments.trim_ascii().is_empty() {
         Cow::Borrowed("{}")

@@ -101,7 +101,9 @@ pub(super) fn tools(
     let forbidden = conversation.tool_choice == Some(ToolChoice::Never) && !choosable;
     let mut offered = Vec::with_capacity(conversation.tools.len());
     for (index, tool) in conversation.tools.iter().enumerate() {
-        let passes = allowed.as_ref().is_none_or(|names| names.contains(tool.name.as_str()));
+        let passes = allowed
+            .as_ref()
+            .is_none_or(|names| names.contains(tool.name.as_str()));
         if passes && !forbidden {
             offered.push(one(index, tool, renamed, draft));
         }
@@ -124,10 +126,15 @@ pub(super) fn tools(
 fn one<'a>(index: usize, tool: &'a Tool, renamed: &Renamed<'a>, draft: &mut Draft<'_>) -> Offered<'a> {
     let parameters = match &tool.input {
         Input::Schema(Some(schema)) => Some(Parameters::Given(schema)),
-        Input::Schema(None) => draft.profile().parameters_required.then_some(Parameters::Empty(EmptySchema {
-            kind: "object",
-            properties: Nothing {},
-        })),
+        Input::Schema(None) => {
+            draft
+                .profile()
+                .parameters_required
+                .then_some(Parameters::Empty(EmptySchema {
+                    kind: "object",
+                    properties: Nothing {},
+                }))
+        }
         Input::Text(grammar) => {
             if grammar.is_some() {
                 draft.drop(Cow::Owned(format!("tools.{index}.format")));

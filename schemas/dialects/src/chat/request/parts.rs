@@ -60,7 +60,9 @@ fn part(mut reader: Reader<'_>, notes: &mut Notes) -> Result<Part, Refusal> {
         },
         "thinking" => Part::Thinking {
             text: reader.required_text("thinking")?,
-            proof: reader.text("signature")?.and_then(|text| proof(text, ProofMaker::Anthropic, false)),
+            proof: reader
+                .text("signature")?
+                .and_then(|text| proof(text, ProofMaker::Anthropic, false)),
         },
         "redacted_thinking" => Part::Thinking {
             text: String::new(),
@@ -132,7 +134,11 @@ fn media(url: String, name: &str, reader: &Reader<'_>) -> Result<Media, Refusal>
     if !words.any(|word| word.eq_ignore_ascii_case("base64")) {
         return Err(unsupported(reader.at(name), "a data URL must be in base64"));
     }
-    let media_type = if media_type.is_empty() { sniffed(data) } else { media_type };
+    let media_type = if media_type.is_empty() {
+        sniffed(data)
+    } else {
+        media_type
+    };
     Ok(Media::Inline {
         media_type: media_type.to_owned(),
         data: data.to_owned(),
@@ -148,7 +154,9 @@ fn sniffed(data: &str) -> &'static str {
         ("UklGR", "image/webp"),
         ("JVBERi0", "application/pdf"),
     ];
-    let known = BEGINNINGS.iter().find(|(beginning, _)| data.starts_with(beginning));
+    let known = BEGINNINGS
+        .iter()
+        .find(|(beginning, _)| data.starts_with(beginning));
     known.map_or("application/octet-stream", |(_, media_type)| media_type)
 }
 
@@ -156,7 +164,10 @@ fn sniffed(data: &str) -> &'static str {
 pub(super) fn thoughts(message: &mut Reader<'_>) -> Result<Vec<Part>, Refusal> {
     let plain = message.text("reasoning_content")?;
     let other = message.text("reasoning")?;
-    let text = plain.filter(|text| !text.is_empty()).or(other).unwrap_or_default();
+    let text = plain
+        .filter(|text| !text.is_empty())
+        .or(other)
+        .unwrap_or_default();
     let mut parts = Vec::new();
     let mut worded = false;
     for (index, raw) in message.list("reasoning_details")?.into_iter().enumerate() {
@@ -201,7 +212,11 @@ fn detail_part(mut detail: Reader<'_>) -> Result<Option<Part>, Refusal> {
 }
 
 fn proof(text: String, maker: ProofMaker, redacted: bool) -> Option<Proof> {
-    (!text.is_empty()).then_some(Proof { maker, text, redacted })
+    (!text.is_empty()).then_some(Proof {
+        maker,
+        text,
+        redacted,
+    })
 }
 
 /// Who writes in a format.

@@ -26,7 +26,11 @@ impl<'c> Renamed<'c> {
         };
         let mut used = HashSet::with_capacity(tools.len());
         let keeps = |tool: &&Tool| tool.namespace.is_none() && is_legal(&tool.name);
-        for tool in tools.iter().filter(keeps).chain(tools.iter().filter(|tool| !keeps(tool))) {
+        for tool in tools
+            .iter()
+            .filter(keeps)
+            .chain(tools.iter().filter(|tool| !keeps(tool)))
+        {
             let key = (tool.namespace.as_deref(), tool.name.as_str());
             if renamed.sent.contains_key(&key) {
                 continue;

@@ -32,7 +32,12 @@ fn tool(mut reader: Reader<'_>, notes: &mut Notes) -> Result<Tool, Refusal> {
             Some(custom) => custom_tool(custom, notes)?,
             None => return Err(reader.invalid("custom", "is required")),
         },
-        _ => return Err(unsupported(reader.at("type"), "only tools of type function and custom are served")),
+        _ => {
+            return Err(unsupported(
+                reader.at("type"),
+                "only tools of type function and custom are served",
+            ));
+        }
     };
     tool.cache = cache;
     notes.left("tools", reader);
@@ -102,11 +107,16 @@ fn choice_of(reader: &mut Reader<'_>, member: &str) -> Result<Option<ToolChoice>
     let mut choice = Reader::of(raw, reader.at(member)).map_err(|_| reader.invalid(member, CHOICE))?;
     let kind = choice.text("type")?;
     match kind.as_deref() {
-        None | Some("function" | "custom" | "tool") => named(choice).map(|name| Some(ToolChoice::Named(name))),
+        None | Some("function" | "custom" | "tool") => {
+            named(choice).map(|name| Some(ToolChoice::Named(name)))
+        }
         Some("allowed_tools") => allowed(choice).map(Some),
         Some(word) => match by_word(word) {
             Some(choice) => Ok(Some(choice)),
-            None => Err(unsupported(choice.at("type"), "only functions, custom tools and lists of them are served")),
+            None => Err(unsupported(
+                choice.at("type"),
+                "only functions, custom tools and lists of them are served",
+            )),
         },
     }
 }

@@ -76,7 +76,10 @@ impl History<'_> {
 
     fn user(&mut self, mut message: Reader<'_>) -> Result<(), Refusal> {
         let parts = parts::content(&mut message, self.notes)?;
-        if parts.iter().any(|part| matches!(part, Part::Thinking { .. } | Part::Refusal(_))) {
+        if parts
+            .iter()
+            .any(|part| matches!(part, Part::Thinking { .. } | Part::Refusal(_)))
+        {
             return Err(message.invalid("content", "has a part that only a model can say"));
         }
         self.push(Role::User, message, parts)
@@ -85,12 +88,18 @@ impl History<'_> {
     fn assistant(&mut self, mut message: Reader<'_>) -> Result<(), Refusal> {
         let mut all = parts::thoughts(&mut message)?;
         let said = parts::content(&mut message, self.notes)?;
-        all.extend(said.into_iter().filter(|part| !matches!(part, Part::Text { text, .. } if text.is_empty())));
+        all.extend(
+            said.into_iter()
+                .filter(|part| !matches!(part, Part::Text { text, .. } if text.is_empty())),
+        );
         if let Some(refusal) = message.text("refusal")?.filter(|refusal| !refusal.is_empty()) {
             all.push(Part::Refusal(refusal));
         }
         if message.take("audio").is_some() {
-            return Err(unsupported(message.at("audio"), "earlier sound of a model cannot be given back"));
+            return Err(unsupported(
+                message.at("audio"),
+                "earlier sound of a model cannot be given back",
+            ));
         }
         self.ids.turn();
         for (index, raw) in message.list("tool_calls")?.into_iter().enumerate() {
@@ -125,7 +134,12 @@ impl History<'_> {
                 },
                 None => return Err(reader.invalid("custom", "is required")),
             },
-            _ => return Err(unsupported(reader.at("type"), "only calls of functions and custom tools are served")),
+            _ => {
+                return Err(unsupported(
+                    reader.at("type"),
+                    "only calls of functions and custom tools are served",
+                ));
+            }
         };
         call.id = self.ids.assign(&id, &call.name, self.turns.len());
         call.proof = proof;
@@ -137,7 +151,8 @@ impl History<'_> {
     fn function_call(&mut self, mut function: Reader<'_>) -> Result<Call, Refusal> {
         let name = function.required_text("name")?;
         let arguments = function.take("arguments");
-        let (whole, repaired) = arguments.map_or((Cow::Borrowed("{}"), false), |raw| arguments::whole(raw.get()));
+        let (whole, repaired) =
+            arguments.map_or((Cow::Borrowed("{}"), false), |raw| arguments::whole(raw.get()));
         if let Some(raw) = arguments.filter(|_| repaired) {
             self.notes.hint(function.at("arguments"), raw);
         }
@@ -218,7 +233,11 @@ impl Ids {
         }
         let place = format!("{turn}.{}", self.open.len());
         let free = !written.is_empty() && !self.used.contains(written);
-        let id = if free { written.to_owned() } else { mint::call_id(&[written, name, &place]) };
+        let id = if free {
+            written.to_owned()
+        } else {
+            mint::call_id(&[written, name, &place])
+        };
         self.used.insert(id.clone());
         self.open.push(Open {
             written: written.to_owned(),

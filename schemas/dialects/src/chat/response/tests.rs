@@ -59,7 +59,11 @@ fn what_engines_answer_is_read_whole() {
         let answer = decode(&recorded(transcript)).expect("an answer");
 
         assert!(!text(&answer).is_empty());
-        assert!(answer.usage.is_some_and(|usage| usage.completion_tokens > Some(0)));
+        assert!(
+            answer
+                .usage
+                .is_some_and(|usage| usage.completion_tokens > Some(0))
+        );
         assert_eq!(answer.calls().count(), 0);
     }
 }
@@ -92,7 +96,10 @@ fn arguments_are_an_object_or_the_answer_is_of_no_use() {
     };
 
     assert_eq!(arguments(json!({"a": 1}), "stop"), Ok(r#"{"a":1}"#.to_owned()));
-    assert_eq!(arguments(json!("{\"a\": 1.0}"), "stop"), Ok(r#"{"a": 1.0}"#.to_owned()));
+    assert_eq!(
+        arguments(json!("{\"a\": 1.0}"), "stop"),
+        Ok(r#"{"a": 1.0}"#.to_owned())
+    );
     assert_eq!(arguments(json!(""), "tool_calls"), Ok("{}".to_owned()));
     assert_eq!(arguments(Value::Null, "tool_calls"), Ok("{}".to_owned()));
     assert_eq!(arguments(json!("true"), "tool_calls"), Err(Broken::Malformed));
@@ -166,27 +173,39 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
             redacted,
         })
     };
-    let thought = (text(), proptest::option::of(proof(false)))
-        .prop_map(|(text, proof)| Part::Thinking { text, proof });
+    let thought =
+        (text(), proptest::option::of(proof(false))).prop_map(|(text, proof)| Part::Thinking { text, proof });
     let hidden = proof(true).prop_map(|proof| Part::Thinking {
         text: String::new(),
         proof: Some(proof),
     });
-    let call = (text(), any::<bool>(), proptest::option::of(proof(false))).prop_map(|(text, custom, proof)| {
-        Part::ToolCall(request::Call {
-            id: String::new(),
-            name: "f".to_owned(),
-            namespace: None,
-            arguments: if custom { text } else { json!({ "a": text }).to_string() },
-            custom,
-            proof,
-        })
-    });
+    let call =
+        (text(), any::<bool>(), proptest::option::of(proof(false))).prop_map(|(text, custom, proof)| {
+            Part::ToolCall(request::Call {
+                id: String::new(),
+                name: "f".to_owned(),
+                namespace: None,
+                arguments: if custom {
+                    text
+                } else {
+                    json!({ "a": text }).to_string()
+                },
+                custom,
+                proof,
+            })
+        });
     let thoughts = proptest::collection::vec(prop_oneof![thought, hidden], 0..3);
-    (thoughts, text(), proptest::option::of(text()), proptest::collection::vec(call, 0..3)).prop_map(
-        |(mut parts, text, refusal, calls)| {
+    (
+        thoughts,
+        text(),
+        proptest::option::of(text()),
+        proptest::collection::vec(call, 0..3),
+    )
+        .prop_map(|(mut parts, text, refusal, calls)| {
             // Thoughts without any proof are told as one.
-            let proven = parts.iter().any(|part| matches!(part, Part::Thinking { proof: Some(_), .. }));
+            let proven = parts
+                .iter()
+                .any(|part| matches!(part, Part::Thinking { proof: Some(_), .. }));
             if !proven {
                 parts.truncate(1);
             }
@@ -199,8 +218,7 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
                 }
             }
             parts
-        },
-    )
+        })
 }
 
 proptest! {

@@ -80,7 +80,15 @@ pub(in crate::chat) struct Failed;
 /// The text that ended a choice, where the server tells.
 pub(in crate::chat) fn stop_sequence<'c>(choice: &'c Choice<'_>) -> Option<&'c str> {
     // Some servers repeat another word for the reason.
-    const REASONS: [&str; 7] = ["stop", "eos", "end_turn", "stop_sequence", "max_tokens", "length", "tool_use"];
+    const REASONS: [&str; 7] = [
+        "stop",
+        "eos",
+        "end_turn",
+        "stop_sequence",
+        "max_tokens",
+        "length",
+        "tool_use",
+    ];
     let text = wire::first([&choice.stop_reason, &choice.matched_stop]);
     let told = choice.finish_reason.0 == "stop" && !text.is_empty() && !REASONS.contains(&text);
     told.then_some(text)

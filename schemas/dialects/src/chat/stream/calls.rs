@@ -132,7 +132,11 @@ impl Calls {
         let taken = |id: &str, slots: &[Slot]| {
             id.is_empty() || slots.iter().any(|slot| slot.call.is_some() && slot.id == id)
         };
-        let Some(slot) = self.slots.get(at).filter(|slot| slot.call.is_none() && !slot.name.is_empty()) else {
+        let Some(slot) = self
+            .slots
+            .get(at)
+            .filter(|slot| slot.call.is_none() && !slot.name.is_empty())
+        else {
             return;
         };
         let id = if taken(&slot.id, &self.slots) {

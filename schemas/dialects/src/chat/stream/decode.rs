@@ -3,9 +3,9 @@
 use super::calls::Calls;
 use crate::chat::chunk;
 use crate::chat::error;
+use crate::chat::response::told_error;
 use crate::chat::response::usage;
 use crate::chat::response::wire::{self, Choice, Said};
-use crate::chat::response::told_error;
 use crate::sse;
 use crate::superset::answer::{Broken, Finish};
 use crate::superset::event::{Event, Sink};

@@ -229,7 +229,10 @@ impl<'a> Call<'a> {
         if custom {
             self.custom = Some(Custom { name, input: text });
         } else {
-            self.function = Some(Function { name, arguments: text });
+            self.function = Some(Function {
+                name,
+                arguments: text,
+            });
         }
     }
 }

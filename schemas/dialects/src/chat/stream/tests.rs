@@ -41,13 +41,26 @@ impl Heard {
         let said = match event {
             Event::Begin => Said::Begin,
             Event::Thinking(text) => Said::Thinking(text.to_owned()),
-            Event::Proof { maker, text, redacted } => Said::Proof(maker, text.to_owned(), redacted),
+            Event::Proof {
+                maker,
+                text,
+                redacted,
+            } => Said::Proof(maker, text.to_owned(), redacted),
             Event::Text(text) => Said::Text(text.to_owned()),
             Event::Refusal(text) => Said::Refusal(text.to_owned()),
-            Event::Call { call, id, name, custom, .. } => Said::Call(call, id.to_owned(), name.to_owned(), custom),
+            Event::Call {
+                call,
+                id,
+                name,
+                custom,
+                ..
+            } => Said::Call(call, id.to_owned(), name.to_owned(), custom),
             Event::Arguments { call, piece } => Said::Arguments(call, piece.to_owned()),
             Event::CallProof { call, maker, text } => Said::CallProof(call, maker, text.to_owned()),
-            Event::Finish { finish, stop_sequence } => Said::Finish(finish, stop_sequence.map(ToOwned::to_owned)),
+            Event::Finish {
+                finish,
+                stop_sequence,
+            } => Said::Finish(finish, stop_sequence.map(ToOwned::to_owned)),
             Event::Usage(facts) => {
                 self.usage = facts.prompt_tokens.zip(facts.completion_tokens);
                 return;
@@ -98,10 +111,8 @@ fn framed(pieces: &[&[u8]]) -> Vec<Framed> {
 
 /// Reads chunks of which only the choices are written.
 fn heard(choices: &[&str]) -> Heard {
-    let mut stream = String::new();
-    for choice in choices {
-        stream.push_str(&format!("data: {{\"id\":\"chatcmpl-7\",\"choices\":[{choice}]}}\n\n"));
-    }
+    let chunk = |choice: &&str| format!("data: {{\"id\":\"chatcmpl-7\",\"choices\":[{choice}]}}\n\n");
+    let stream: String = choices.iter().map(chunk).collect();
     decoded(&framed(&[stream.as_bytes(), b"data: [DONE]\n\n"]))
 }
 

@@ -50,13 +50,19 @@ fn requests_of_real_clients_are_read_and_their_messages_come_out_as_they_were() 
 
         assert!(!conversation.turns.is_empty());
         let refusable = ["logprobs", "top_logprobs"];
-        if names(&conversation.demands).iter().any(|name| refusable.contains(name)) {
+        if names(&conversation.demands)
+            .iter()
+            .any(|name| refusable.contains(name))
+        {
             continue;
         }
         let (written, _) = through(&request, "openrouter");
-        for (was, is) in request["messages"].as_array().expect("messages").iter().zip(
-            written["messages"].as_array().expect("messages"),
-        ) {
+        for (was, is) in request["messages"]
+            .as_array()
+            .expect("messages")
+            .iter()
+            .zip(written["messages"].as_array().expect("messages"))
+        {
             assert_eq!(was["role"], is["role"]);
             if !was["content"].is_null() {
                 assert_eq!(was["content"], is["content"]);
@@ -75,15 +81,31 @@ fn every_documented_parameter_is_read() {
     assert_eq!(conversation.turns[0].role, Role::Developer);
     assert_eq!(
         names(&conversation.demands),
-        ["service_tier", "logprobs", "top_logprobs", "logit_bias", "prediction", "chat_template_kwargs"]
+        [
+            "service_tier",
+            "logprobs",
+            "top_logprobs",
+            "logit_bias",
+            "prediction",
+            "chat_template_kwargs"
+        ]
     );
     assert_eq!(
         names(&conversation.hints),
-        ["store", "metadata", "verbosity", "safety_identifier", "prompt_cache_key"]
+        [
+            "store",
+            "metadata",
+            "verbosity",
+            "safety_identifier",
+            "prompt_cache_key"
+        ]
     );
     assert_eq!(conversation.max_tokens, Some(10));
     assert_eq!(conversation.stop, ["x"]);
-    assert_eq!((conversation.sampling.top_k, conversation.sampling.seed), (Some(4), Some(1)));
+    assert_eq!(
+        (conversation.sampling.top_k, conversation.sampling.seed),
+        (Some(4), Some(1))
+    );
     assert_eq!(conversation.reasoning.effort, Some(Effort::Low));
     assert!(matches!(conversation.format, Format::JsonObject));
     assert_eq!(conversation.tool_choice, Some(ToolChoice::Auto));
@@ -116,7 +138,15 @@ fn what_means_something_elsewhere_is_a_demand() {
 
     assert_eq!(
         names(&conversation.demands),
-        ["service_tier", "n", "logprobs", "logit_bias", "modalities", "audio", "web_search_options"]
+        [
+            "service_tier",
+            "n",
+            "logprobs",
+            "logit_bias",
+            "modalities",
+            "audio",
+            "web_search_options"
+        ]
     );
     assert_eq!(names(&conversation.hints), ["custom_thing"]);
 }
@@ -140,12 +170,20 @@ fn parts_of_all_kinds_are_read() {
     };
     let parts = &conversation.turns[0].parts;
     assert_eq!(text(&parts[0]), "bare");
-    assert!(matches!(&parts[1], Part::Text { cache: Some(cache), .. } if cache.get() == r#"{"type":"ephemeral"}"#));
-    assert!(matches!(&parts[2], Part::Image { source, detail: Some(detail) } if *source == inline("image/png", "AAAA") && detail == "low"));
-    assert!(matches!(&parts[3], Part::Image { source: Media::Url(url), .. } if url == "https://x.invalid/a.png"));
+    assert!(
+        matches!(&parts[1], Part::Text { cache: Some(cache), .. } if cache.get() == r#"{"type":"ephemeral"}"#)
+    );
+    assert!(
+        matches!(&parts[2], Part::Image { source, detail: Some(detail) } if *source == inline("image/png", "AAAA") && detail == "low")
+    );
+    assert!(
+        matches!(&parts[3], Part::Image { source: Media::Url(url), .. } if url == "https://x.invalid/a.png")
+    );
     assert!(matches!(&parts[4], Part::Image { source, .. } if *source == inline("image/jpeg", "/9j/4AAQ")));
     assert!(matches!(&parts[5], Part::Audio { format, data } if format == "wav" && data == "AAAA"));
-    assert!(matches!(&parts[6], Part::File { source, name: Some(name) } if *source == inline("application/pdf", "JVBE") && name == "a.pdf"));
+    assert!(
+        matches!(&parts[6], Part::File { source, name: Some(name) } if *source == inline("application/pdf", "JVBE") && name == "a.pdf")
+    );
     assert!(matches!(&parts[7], Part::File { source: Media::Id(id), name: None } if id == "f-1"));
 }
 
@@ -164,14 +202,32 @@ fn calls_and_their_results_are_read_in_both_forms() {
         {"role": "function", "name": "old", "content": "3"},
     ]}));
 
-    let calls: Vec<_> = conversation.turns[1].parts.iter().map(|part| match part {
-        Part::ToolCall(call) => (call.id.as_str(), call.arguments.as_str(), call.custom),
-        _ => ("", "", false),
-    }).collect();
-    assert_eq!(calls, [("a", r#"{"x": 1.0}"#, false), ("b", "free", true), ("c", r#"{"y":2}"#, false)]);
-    assert!(matches!(&conversation.turns[1].parts[2], Part::ToolCall(call) if call.proof.as_ref().is_some_and(|proof| proof.maker == ProofMaker::Gemini)));
-    assert_eq!((conversation.turns[2].role, conversation.turns[2].parts.len()), (Role::Tool, 2));
-    let (Part::ToolCall(call), Part::ToolResult { id, .. }) = (&conversation.turns[3].parts[0], &conversation.turns[4].parts[0]) else {
+    let calls: Vec<_> = conversation.turns[1]
+        .parts
+        .iter()
+        .map(|part| match part {
+            Part::ToolCall(call) => (call.id.as_str(), call.arguments.as_str(), call.custom),
+            _ => ("", "", false),
+        })
+        .collect();
+    assert_eq!(
+        calls,
+        [
+            ("a", r#"{"x": 1.0}"#, false),
+            ("b", "free", true),
+            ("c", r#"{"y":2}"#, false)
+        ]
+    );
+    assert!(
+        matches!(&conversation.turns[1].parts[2], Part::ToolCall(call) if call.proof.as_ref().is_some_and(|proof| proof.maker == ProofMaker::Gemini))
+    );
+    assert_eq!(
+        (conversation.turns[2].role, conversation.turns[2].parts.len()),
+        (Role::Tool, 2)
+    );
+    let (Part::ToolCall(call), Part::ToolResult { id, .. }) =
+        (&conversation.turns[3].parts[0], &conversation.turns[4].parts[0])
+    else {
         panic!("a call and its result");
     };
     assert_eq!(&call.id, id);
@@ -211,18 +267,23 @@ fn ids_that_start_again_become_unique_and_results_follow_them() {
 
 #[test]
 fn broken_arguments_of_earlier_calls_are_repaired_and_reported() {
-    let conversation = read(&json!({"model": "m", "messages": [{"role": "assistant", "tool_calls": [
-        {"id": "a", "function": {"name": "f", "arguments": "{"}},
-        {"id": "b", "function": {"name": "f", "arguments": ""}},
-        {"id": "c", "function": {"name": "f", "arguments": "[\"x\"]"}},
-    ]}]}));
+    let conversation = read(
+        &json!({"model": "m", "messages": [{"role": "assistant", "tool_calls": [
+            {"id": "a", "function": {"name": "f", "arguments": "{"}},
+            {"id": "b", "function": {"name": "f", "arguments": ""}},
+            {"id": "c", "function": {"name": "f", "arguments": "[\"x\"]"}},
+        ]}]}),
+    );
 
     for part in &conversation.turns[0].parts {
         assert!(matches!(part, Part::ToolCall(call) if call.arguments == "{}"));
     }
     assert_eq!(
         names(&conversation.hints),
-        ["messages.0.tool_calls.0.function.arguments", "messages.0.tool_calls.2.function.arguments"]
+        [
+            "messages.0.tool_calls.0.function.arguments",
+            "messages.0.tool_calls.2.function.arguments"
+        ]
     );
 }
 
@@ -231,9 +292,10 @@ fn thoughts_are_read_with_what_proves_them() {
     let thoughts = |message: Value| {
         let conversation = read(&json!({"model": "m", "messages": [message]}));
         let parts = conversation.turns[0].parts.iter().filter_map(|part| match part {
-            Part::Thinking { text, proof } => {
-                Some((text.clone(), proof.as_ref().map(|proof| (proof.text.clone(), proof.redacted))))
-            }
+            Part::Thinking { text, proof } => Some((
+                text.clone(),
+                proof.as_ref().map(|proof| (proof.text.clone(), proof.redacted)),
+            )),
             _ => None,
         });
         parts.collect::<Vec<_>>()
@@ -245,17 +307,21 @@ fn thoughts_are_read_with_what_proves_them() {
         [("hm".to_owned(), None)]
     );
     assert_eq!(
-        thoughts(json!({"role": "assistant", "content": "x", "reasoning_content": "hm", "reasoning_details": [
-            {"type": "reasoning.text", "signature": "sig", "format": "anthropic-claude-v1", "index": 0},
-            {"type": "reasoning.encrypted", "data": "sealed", "format": "anthropic-claude-v1", "index": 1},
-        ]})),
+        thoughts(
+            json!({"role": "assistant", "content": "x", "reasoning_content": "hm", "reasoning_details": [
+                {"type": "reasoning.text", "signature": "sig", "format": "anthropic-claude-v1", "index": 0},
+                {"type": "reasoning.encrypted", "data": "sealed", "format": "anthropic-claude-v1", "index": 1},
+            ]})
+        ),
         [signed("hm"), (String::new(), Some(("sealed".to_owned(), true)))]
     );
     assert_eq!(
-        thoughts(json!({"role": "assistant", "content": "x", "reasoning": "hm", "reasoning_details": [
-            {"type": "reasoning.text", "text": "hm", "signature": "sig", "format": "google-gemini-v1"},
-            {"type": "reasoning.text", "text": "ha", "signature": "other", "format": "unknown"},
-        ]})),
+        thoughts(
+            json!({"role": "assistant", "content": "x", "reasoning": "hm", "reasoning_details": [
+                {"type": "reasoning.text", "text": "hm", "signature": "sig", "format": "google-gemini-v1"},
+                {"type": "reasoning.text", "text": "ha", "signature": "other", "format": "unknown"},
+            ]})
+        ),
         [signed("hm"), ("ha".to_owned(), None)]
     );
 }
@@ -276,7 +342,10 @@ fn tools_and_choices_are_read_in_all_their_forms() {
     let choice = |choice: Value| tools(json!({"tool_choice": choice})).tool_choice;
 
     let conversation = tools(json!({"function_call": {"name": "old"}}));
-    assert_eq!(conversation.tool_choice, Some(ToolChoice::Named("old".to_owned())));
+    assert_eq!(
+        conversation.tool_choice,
+        Some(ToolChoice::Named("old".to_owned()))
+    );
     assert!(matches!(&conversation.tools[0].input, Input::Schema(Some(_))));
     assert!(matches!(&conversation.tools[1].input, Input::Text(Some(_))));
     assert!(matches!(&conversation.tools[2].input, Input::Text(None)));
@@ -284,11 +353,22 @@ fn tools_and_choices_are_read_in_all_their_forms() {
     assert!(conversation.tools[0].cache.is_some());
     assert_eq!(choice(json!("required")), Some(ToolChoice::Required));
     assert_eq!(choice(json!("none")), Some(ToolChoice::Never));
-    assert_eq!(choice(json!({"type": "function", "function": {"name": "f"}})), Some(ToolChoice::Named("f".to_owned())));
-    assert_eq!(choice(json!({"type": "custom", "custom": {"name": "g"}})), Some(ToolChoice::Named("g".to_owned())));
     assert_eq!(
-        choice(json!({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}})),
-        Some(ToolChoice::Allowed { names: vec!["f".to_owned()], required: true })
+        choice(json!({"type": "function", "function": {"name": "f"}})),
+        Some(ToolChoice::Named("f".to_owned()))
+    );
+    assert_eq!(
+        choice(json!({"type": "custom", "custom": {"name": "g"}})),
+        Some(ToolChoice::Named("g".to_owned()))
+    );
+    assert_eq!(
+        choice(
+            json!({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}})
+        ),
+        Some(ToolChoice::Allowed {
+            names: vec!["f".to_owned()],
+            required: true
+        })
     );
 }
 
@@ -303,12 +383,30 @@ fn how_much_to_think_is_read_in_the_words_of_every_server() {
         (reasoning.effort, reasoning.shown)
     };
 
-    assert_eq!(effort(json!({"reasoning_effort": "none"})), (Some(Effort::Off), None));
-    assert_eq!(effort(json!({"reasoning": {"effort": "low", "exclude": true}})), (Some(Effort::Low), Some(false)));
-    assert_eq!(effort(json!({"reasoning": {"max_tokens": 9}})), (Some(Effort::Budget(9)), None));
-    assert_eq!(effort(json!({"thinking": {"type": "enabled", "budget_tokens": 2048}})), (Some(Effort::Budget(2048)), None));
-    assert_eq!(effort(json!({"thinking": {"type": "disabled"}})), (Some(Effort::Off), None));
-    assert_eq!(effort(json!({"enable_thinking": false, "thinking_budget": 5})), (Some(Effort::Off), None));
+    assert_eq!(
+        effort(json!({"reasoning_effort": "none"})),
+        (Some(Effort::Off), None)
+    );
+    assert_eq!(
+        effort(json!({"reasoning": {"effort": "low", "exclude": true}})),
+        (Some(Effort::Low), Some(false))
+    );
+    assert_eq!(
+        effort(json!({"reasoning": {"max_tokens": 9}})),
+        (Some(Effort::Budget(9)), None)
+    );
+    assert_eq!(
+        effort(json!({"thinking": {"type": "enabled", "budget_tokens": 2048}})),
+        (Some(Effort::Budget(2048)), None)
+    );
+    assert_eq!(
+        effort(json!({"thinking": {"type": "disabled"}})),
+        (Some(Effort::Off), None)
+    );
+    assert_eq!(
+        effort(json!({"enable_thinking": false, "thinking_budget": 5})),
+        (Some(Effort::Off), None)
+    );
 }
 
 #[test]
@@ -319,11 +417,23 @@ fn what_is_no_request_is_refused_by_name() {
     for (request, expected) in [
         (json!({"messages": []}), "the member 'model' is required"),
         (json!({"model": "m"}), "the member 'messages' is required"),
-        (with(json!([])), "the member 'messages' must be an array of at least one message"),
+        (
+            with(json!([])),
+            "the member 'messages' must be an array of at least one message",
+        ),
         (with(json!([7])), "the member 'messages.0' must be an object"),
-        (with(json!([{"role": "alien"}])), "the member 'messages.0.role' must be one of system, developer, user, assistant, tool and function"),
-        (with(json!([{"role": "user", "content": 7}])), "the member 'messages.0.content' must be a string or an array of parts"),
-        (with(json!([{"role": "tool", "content": "x"}])), "the member 'messages.0.tool_call_id' is required"),
+        (
+            with(json!([{"role": "alien"}])),
+            "the member 'messages.0.role' must be one of system, developer, user, assistant, tool and function",
+        ),
+        (
+            with(json!([{"role": "user", "content": 7}])),
+            "the member 'messages.0.content' must be a string or an array of parts",
+        ),
+        (
+            with(json!([{"role": "tool", "content": "x"}])),
+            "the member 'messages.0.tool_call_id' is required",
+        ),
         (
             with(json!([{"role": "user", "content": [{"type": "video_url"}]}])),
             "the parameter 'messages.0.content.0.type' is not supported: only parts of type text, refusal, image_url, input_audio and file are served",

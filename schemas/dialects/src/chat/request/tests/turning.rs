@@ -49,7 +49,8 @@ fn proof() -> impl Strategy<Value = Option<Proof>> {
 
 /// What a model said, and for each of its calls what the tool gave.
 fn turn_of_model() -> impl Strategy<Value = (Vec<Part>, Vec<String>)> {
-    let thought = proptest::option::of((words(), proof()).prop_map(|(text, proof)| Part::Thinking { text, proof }));
+    let thought =
+        proptest::option::of((words(), proof()).prop_map(|(text, proof)| Part::Thinking { text, proof }));
     let calls = proptest::collection::vec((words(), proof(), words()), 0..3);
     (thought, words(), calls).prop_map(|(thought, text, calls)| {
         let mut parts: Vec<Part> = thought.into_iter().collect();
@@ -85,19 +86,40 @@ fn conversation() -> impl Strategy<Value = Conversation> {
         Just(Some(ToolChoice::Required)),
         Just(Some(ToolChoice::Named("f".to_owned()))),
     ];
-    (proptest::option::of(words()), rounds, effort, choice, any::<(bool, Option<u32>, Option<i64>)>()).prop_map(
-        |(system, rounds, effort, tool_choice, (stream, tokens, seed))| {
-            let turn = |role, parts| Turn { role, name: None, parts };
-            let mut turns: Vec<Turn> = system.map(|text| turn(Role::System, vec![say(text)])).into_iter().collect();
+    (
+        proptest::option::of(words()),
+        rounds,
+        effort,
+        choice,
+        any::<(bool, Option<u32>, Option<i64>)>(),
+    )
+        .prop_map(|(system, rounds, effort, tool_choice, (stream, tokens, seed))| {
+            let turn = |role, parts| Turn {
+                role,
+                name: None,
+                parts,
+            };
+            let mut turns: Vec<Turn> = system
+                .map(|text| turn(Role::System, vec![say(text)]))
+                .into_iter()
+                .collect();
             let mut calls = 0;
             for (asked, (mut said, given)) in rounds {
                 turns.push(turn(Role::User, joined(asked)));
                 let mut results = Vec::new();
-                for (part, given) in said.iter_mut().filter(|part| matches!(part, Part::ToolCall(_))).zip(given) {
+                for (part, given) in said
+                    .iter_mut()
+                    .filter(|part| matches!(part, Part::ToolCall(_)))
+                    .zip(given)
+                {
                     if let Part::ToolCall(call) = part {
                         call.id = format!("id{calls}");
                         calls += 1;
-                        results.push(Part::ToolResult { id: call.id.clone(), parts: vec![say(given)], failed: false });
+                        results.push(Part::ToolResult {
+                            id: call.id.clone(),
+                            parts: vec![say(given)],
+                            failed: false,
+                        });
                     }
                 }
                 turns.push(turn(Role::Assistant, said));
@@ -126,8 +148,7 @@ fn conversation() -> impl Strategy<Value = Conversation> {
             conversation.reasoning.effort = effort;
             conversation.sampling.seed = seed;
             conversation
-        },
-    )
+        })
 }
 
 /// Texts alone are told as one.

@@ -52,7 +52,9 @@ fn calls_without_numbers_are_told_apart_by_their_ids() {
 #[test]
 fn calls_without_numbers_and_ids_are_told_apart_by_their_names() {
     let calls = calls(&[
-        &delta(r#"{"tool_calls":[{"function":{"name":"f","arguments":{"x": 1.0}}},{"function":{"name":"g","arguments":{}}}]}"#),
+        &delta(
+            r#"{"tool_calls":[{"function":{"name":"f","arguments":{"x": 1.0}}},{"function":{"name":"g","arguments":{}}}]}"#,
+        ),
         &end("stop"),
     ]);
 
@@ -88,20 +90,29 @@ fn ids_and_names_that_are_repeated_are_read_once() {
 #[test]
 fn calls_in_turns_keep_their_arguments_apart() {
     let calls = calls(&[
-        &delta(r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":""}},{"index":1,"id":"b","function":{"name":"g","arguments":""}}]}"#),
+        &delta(
+            r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":""}},{"index":1,"id":"b","function":{"name":"g","arguments":""}}]}"#,
+        ),
         &delta(r#"{"tool_calls":[{"index":1,"function":{"arguments":"{\"b\":"}}]}"#),
-        &delta(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}},{"index":1,"function":{"arguments":"2}"}}]}"#),
+        &delta(
+            r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}},{"index":1,"function":{"arguments":"2}"}}]}"#,
+        ),
         &delta(r#"{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}"#),
         &end("tool_calls"),
     ]);
 
-    assert_eq!(calls, [owned("a", "f", r#"{"a":1}"#), owned("b", "g", r#"{"b":2}"#)]);
+    assert_eq!(
+        calls,
+        [owned("a", "f", r#"{"a":1}"#), owned("b", "g", r#"{"b":2}"#)]
+    );
 }
 
 #[test]
 fn an_id_that_another_call_has_is_replaced() {
     let calls = calls(&[
-        &delta(r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"a","function":{"name":"g","arguments":"{}"}}]}"#),
+        &delta(
+            r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"a","function":{"name":"g","arguments":"{}"}}]}"#,
+        ),
         &end("tool_calls"),
     ]);
 
@@ -120,17 +131,22 @@ fn arguments_that_are_an_object_only_by_intention_are_mended_and_others_break_th
         ])
     };
     let arguments = |heard: &Heard| {
-        let found = heard.said.iter().find_map(|said| match said {
+        heard.said.iter().find_map(|said| match said {
             Said::Arguments(_, text) => Some(text.clone()),
             _ => None,
-        });
-        found
+        })
     };
 
     assert_eq!(arguments(&with("null", "stop")), None);
     assert_eq!(arguments(&with(r#""null""#, "stop")).as_deref(), Some("{}"));
-    assert_eq!(arguments(&with(r#""\"{\\\"a\\\":1}\"""#, "stop")).as_deref(), Some(r#"{"a":1}"#));
-    assert_eq!(arguments(&with(r#"" {\"a\":""#, "length")).as_deref(), Some(r#" {"a":"#));
+    assert_eq!(
+        arguments(&with(r#""\"{\\\"a\\\":1}\"""#, "stop")).as_deref(),
+        Some(r#"{"a":1}"#)
+    );
+    assert_eq!(
+        arguments(&with(r#"" {\"a\":""#, "length")).as_deref(),
+        Some(r#" {"a":"#)
+    );
     assert_eq!(with(r#""true""#, "tool_calls").broken, Some(Broken::Malformed));
     assert_eq!(with(r#""[1]""#, "stop").broken, Some(Broken::Malformed));
 }
@@ -150,9 +166,15 @@ fn the_older_form_of_a_call_is_a_call() {
 fn a_chunk_may_have_text_and_the_end_and_thoughts_have_many_names() {
     let heard = heard(&[
         &delta(r#"{"role":"assistant","content":null,"reasoning":"h"}"#),
-        &delta(r#"{"reasoning_content":"m","reasoning":"m","reasoning_details":[{"type":"reasoning.text","text":"m"}]}"#),
-        &delta(r#"{"reasoning_details":[{"type":"reasoning.text","text":".","signature":"s","format":"anthropic-claude-v1"}]}"#),
-        &delta(r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"!"}]},{"type":"text","text":"y"}]}"#),
+        &delta(
+            r#"{"reasoning_content":"m","reasoning":"m","reasoning_details":[{"type":"reasoning.text","text":"m"}]}"#,
+        ),
+        &delta(
+            r#"{"reasoning_details":[{"type":"reasoning.text","text":".","signature":"s","format":"anthropic-claude-v1"}]}"#,
+        ),
+        &delta(
+            r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"!"}]},{"type":"text","text":"y"}]}"#,
+        ),
         r#"{"delta":{"content":"es\n"},"finish_reason":"stop","stop_reason":"END"}"#,
     ]);
 
@@ -198,18 +220,32 @@ fn a_failure_is_never_an_end() {
         _ => None,
     };
 
-    assert_eq!(told(after(r#"data: {"error":{"message":"full","code":403}}"#)).as_deref(), Some("full"));
     assert_eq!(
-        told(after(r#"data: {"error":{"message":"gone"},"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#))
-            .as_deref(),
+        told(after(r#"data: {"error":{"message":"full","code":403}}"#)).as_deref(),
+        Some("full")
+    );
+    assert_eq!(
+        told(after(
+            r#"data: {"error":{"message":"gone"},"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#
+        ))
+        .as_deref(),
         Some("gone")
     );
-    assert_eq!(told(after("event: error\ndata: {\"message\":\"no\"}")).as_deref(), Some("no"));
-    assert_eq!(after(&format!("data: {{\"choices\":[{}]}}", end("abort"))), Some(Broken::Aborted));
+    assert_eq!(
+        told(after("event: error\ndata: {\"message\":\"no\"}")).as_deref(),
+        Some("no")
+    );
+    assert_eq!(
+        after(&format!("data: {{\"choices\":[{}]}}", end("abort"))),
+        Some(Broken::Aborted)
+    );
     assert_eq!(after("data: [DONE]"), Some(Broken::Cut));
     assert_eq!(after(": nothing"), Some(Broken::Cut));
     assert_eq!(after("data: {\"choices\":[{"), Some(Broken::Malformed));
-    assert_eq!(after(&format!("data: {{\"error\":null,\"choices\":[{}]}}", end("stop"))), None);
+    assert_eq!(
+        after(&format!("data: {{\"error\":null,\"choices\":[{}]}}", end("stop"))),
+        None
+    );
     assert_eq!(decoded(&framed(&[b"data: {}\n\n"])).broken, Some(Broken::Empty));
     assert_eq!(decoded(&framed(&[])).broken, Some(Broken::Empty));
 }
@@ -220,22 +256,35 @@ fn content_after_the_end_breaks_the_answer_and_a_second_end_does_not() {
     let nothing = delta(r#"{"content":""}"#);
 
     assert_eq!(heard(&[&text, &end("stop"), &nothing, &end("stop")]).broken, None);
-    assert_eq!(heard(&[&text, &end("stop"), &text]).broken, Some(Broken::Malformed));
+    assert_eq!(
+        heard(&[&text, &end("stop"), &text]).broken,
+        Some(Broken::Malformed)
+    );
 }
 
 #[test]
 fn usage_counts_wherever_it_is_told_and_the_last_one_does() {
     let of = |frames: &[&str]| {
-        let mut stream = format!("data: {{\"choices\":[{}]}}\n\n", end("stop"));
+        let mut stream = vec![format!("data: {{\"choices\":[{}]}}\n\n", end("stop"))];
         for frame in frames {
-            stream.push_str(&format!("data: {{\"choices\":[],{frame}}}\n\n"));
+            stream.push(format!("data: {{\"choices\":[],{frame}}}\n\n"));
         }
+        let stream = stream.concat();
         decoded(&framed(&[stream.as_bytes()])).usage
     };
 
-    assert_eq!(of(&[r#""usage":{"prompt_tokens":3,"completion_tokens":4}"#]), Some((3, 4)));
-    assert_eq!(of(&[r#""x_groq":{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#]), Some((3, 4)));
-    assert_eq!(of(&[r#""timings":{"prompt_n":2,"cache_n":1,"predicted_n":4}"#]), Some((3, 4)));
+    assert_eq!(
+        of(&[r#""usage":{"prompt_tokens":3,"completion_tokens":4}"#]),
+        Some((3, 4))
+    );
+    assert_eq!(
+        of(&[r#""x_groq":{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#]),
+        Some((3, 4))
+    );
+    assert_eq!(
+        of(&[r#""timings":{"prompt_n":2,"cache_n":1,"predicted_n":4}"#]),
+        Some((3, 4))
+    );
     assert_eq!(
         of(&[
             r#""usage":{"prompt_tokens":3,"completion_tokens":4}"#,
@@ -257,9 +306,15 @@ fn an_answer_has_a_bounded_number_of_calls() {
 #[test]
 fn a_signature_of_a_call_is_told() {
     let heard = heard(&[
-        &delta(r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"sig"}}}]}"#),
+        &delta(
+            r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"sig"}}}]}"#,
+        ),
         &end("stop"),
     ]);
 
-    assert!(heard.said.contains(&Said::CallProof(0, ProofMaker::Gemini, "sig".to_owned())));
+    assert!(
+        heard
+            .said
+            .contains(&Said::CallProof(0, ProofMaker::Gemini, "sig".to_owned()))
+    );
 }

@@ -42,7 +42,11 @@ fn what_engines_say_is_heard_whole() {
         .collect();
 
     assert_eq!(texts[0], ("Say hi.<|im_".to_owned(), Some((26, 6))));
-    assert!(texts.iter().all(|(text, usage)| !text.is_empty() && usage.is_some()));
+    assert!(
+        texts
+            .iter()
+            .all(|(text, usage)| !text.is_empty() && usage.is_some())
+    );
 }
 
 #[test]
@@ -50,7 +54,12 @@ fn arguments_that_are_no_object_are_not_given_on() {
     let heard = decoded(&framed(&[RECORDED[5]]));
 
     assert_eq!(heard.broken, Some(Broken::Malformed));
-    assert!(heard.said.iter().any(|said| matches!(said, Said::Call(0, _, name, false) if name == "get_weather")));
+    assert!(
+        heard
+            .said
+            .iter()
+            .any(|said| matches!(said, Said::Call(0, _, name, false) if name == "get_weather"))
+    );
     assert!(!heard.said.iter().any(|said| matches!(said, Said::Arguments(..))));
 }
 
@@ -80,12 +89,18 @@ fn however_a_stream_comes_the_same_is_heard() {
 fn a_stream_that_stops_early_is_never_whole() {
     for stream in &RECORDED[..5] {
         let marker = b"\"finish_reason\":\"";
-        let end = stream.windows(marker.len()).position(|window| window == marker).expect("an end");
+        let end = stream
+            .windows(marker.len())
+            .position(|window| window == marker)
+            .expect("an end");
         for at in 0..=end {
             let heard = decoded(&framed(&[&stream[..at]]));
 
             assert!(heard.broken.is_some(), "cut at {at}");
-            assert!(!heard.said.iter().any(|said| matches!(said, Said::Finish(..))), "cut at {at}");
+            assert!(
+                !heard.said.iter().any(|said| matches!(said, Said::Finish(..))),
+                "cut at {at}"
+            );
         }
     }
 }

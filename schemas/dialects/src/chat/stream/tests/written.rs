@@ -27,7 +27,10 @@ fn usage() -> UsageFacts {
 
 #[test]
 fn a_stream_is_the_role_the_pieces_the_end_the_usage_and_the_mark() {
-    let written = encoded(reply(), &[Event::Begin, Event::Text("a\n"), Event::Usage(usage()), STOP]);
+    let written = encoded(
+        reply(),
+        &[Event::Begin, Event::Text("a\n"), Event::Usage(usage()), STOP],
+    );
 
     let head = r#"data: {"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":["#;
     let expected = [
@@ -83,7 +86,9 @@ fn thoughts_are_hidden_with_all_that_proves_them() {
 fn a_call_without_arguments_has_those_of_an_empty_object() {
     let written = encoded(reply(), &[Event::Begin, call(0, "a", "f"), STOP]);
 
-    assert!(written.contains(r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#));
+    assert!(written.contains(
+        r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#
+    ));
     assert!(written.contains(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}"#));
     assert!(written.contains(r#""finish_reason":"tool_calls""#));
 }
@@ -112,7 +117,12 @@ fn lawful(pieces: Vec<Said>) -> Vec<Said> {
     for piece in pieces {
         match piece {
             Said::Begin => {
-                said.push(Said::Call(calls, format!("id{calls}"), format!("f{calls}"), calls % 2 == 1));
+                said.push(Said::Call(
+                    calls,
+                    format!("id{calls}"),
+                    format!("f{calls}"),
+                    calls % 2 == 1,
+                ));
                 opened.push(false);
                 calls += 1;
             }
