@@ -11,6 +11,7 @@ use std::time::Duration;
 use bus::dispatch::Frame;
 use bytes::{Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
+use dialects::dialect::Dialect;
 use dialects::splice::Spliced;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
@@ -23,10 +24,11 @@ use tracing::debug;
 
 use crate::fault::{Fault, Refusal, Unusable};
 use crate::plan::Candidate;
+use crate::provider::call::{self, Ask};
 use crate::provider::{self, Purpose, echo};
 use crate::relay::{Relay, Stop};
 use crate::state::Shared;
-use crate::upstream::{self, Answer, Body, BodyError};
+use crate::upstream::{Answer, Body, BodyError};
 
 use clocks::{Interruption, Timer, deadline, earlier, wait};
 
@@ -137,25 +139,24 @@ impl Call<'_> {
         if self.candidate.endpoint.kind == ProviderKind::Echo {
             return Ok(echo::answer(self.offer, &self.body.joined()));
         }
-        let purpose = Purpose {
-            dialect: provider::dialect(&self.candidate.endpoint, self.offer.surface),
-            stream: self.streams(),
+        let dialect = provider::dialect(&self.candidate.endpoint, self.offer.surface);
+        let told = (dialect == Dialect::of_surface(self.offer.surface)).then_some(&self.offer.told);
+        let extra = provider::header::of_request(&self.candidate.endpoint, dialect, told, &[]);
+        let ask = Ask {
+            candidate: self.candidate,
+            purpose: Purpose {
+                dialect,
+                stream: self.streams(),
+            },
+            credential,
+            extra: &extra.headers,
+            body: self.body,
         };
-        let target = match self.shared.targets.target(self.candidate, purpose, credential) {
-            Ok(target) => target,
-            Err(error) => {
-                self.note(&error);
-                return Err(Broken::Fault(Fault::Misconfigured));
-            }
-        };
-        let mut sending = Box::pin(self.shared.upstream.send(&target, self.body));
+        let mut sending = Box::pin(call::send(self.shared, &ask));
         let sent = wait(self.relay, timer, |context| sending.as_mut().poll(context)).await;
         sent.map_err(Broken::Interrupted)?.map_err(|error| {
             self.note(&error);
-            Broken::Fault(match error {
-                upstream::Error::Unreachable(_) | upstream::Error::Silent(_) => Fault::Unreachable,
-                upstream::Error::Coding => Fault::Unusable(Unusable::Coding),
-            })
+            Broken::Fault(error.fault())
         })
     }
 

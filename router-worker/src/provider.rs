@@ -1,6 +1,7 @@
 //! What differs between kinds of providers: URL, headers, authentication, and members of the body. Nothing
 //! of a caller is in a URL or a header.
 
+pub(crate) mod call;
 pub(crate) mod echo;
 pub(crate) mod header;
 mod member;
@@ -25,11 +26,12 @@ use schemas::event::request::Surface;
 use schemas::id::BackendId;
 use schemas::secret::Secret;
 
+use crate::credential::google::Tokens;
 use crate::plan::Candidate;
 use crate::upstream::{Route, Target};
 
 /// How we introduce ourselves.
-const OUR_USER_AGENT: &str = concat!("waybill/", env!("CARGO_PKG_VERSION"));
+pub(crate) const OUR_USER_AGENT: &str = concat!("waybill/", env!("CARGO_PKG_VERSION"));
 /// How we introduce ourselves to OpenRouter, where nobody has configured a name.
 const OUR_TITLE: &str = "Waybill";
 const TITLE: HeaderName = HeaderName::from_static("x-title");
@@ -84,10 +86,12 @@ pub(crate) const fn dialect(endpoint: &Endpoint, surface: Surface) -> Dialect {
 /// What a route depends on; the model only where it is in the URL.
 type Place = (BackendId, Purpose, Option<Arc<str>>);
 
-/// Routes, without credentials, made once per backend, purpose and configuration.
+/// Routes, made once per backend, purpose and configuration, and tokens, made of credentials.
 #[derive(Default)]
 pub(crate) struct Targets {
     known: DashMap<Place, (Arc<Endpoint>, Arc<Route>)>,
+    /// What credentials of Google are changed into.
+    tokens: Tokens,
 }
 
 impl Targets {
