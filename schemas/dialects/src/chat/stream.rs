@@ -3,6 +3,7 @@
 mod calls;
 mod decode;
 mod encode;
+mod like;
 
 use bytes::{Bytes, BytesMut};
 

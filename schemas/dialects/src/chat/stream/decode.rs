@@ -1,6 +1,7 @@
 //! The reader of a stream: what each chunk adds, in the order in which it was meant.
 
 use super::calls::Calls;
+use super::like::Like;
 use crate::chat::chunk;
 use crate::chat::error;
 use crate::chat::response::told_error;
@@ -22,6 +23,7 @@ pub(super) struct Machine {
     /// Usage was told in its own member: other figures no longer count.
     usage: bool,
     calls: Calls,
+    like: Like,
 }
 
 impl Machine {
@@ -47,6 +49,12 @@ impl Machine {
             self.ended = true;
             return Ok(());
         }
+        if self.begun
+            && event.name.is_none()
+            && let Some(said) = self.like.event(&event.data)
+        {
+            return self.tell(said, sink);
+        }
         let frame = wire::read(&event.data).map_err(|_| Broken::Malformed)?;
         if let Some(error) = told_error(&frame, &event.data) {
             return Err(Broken::Told(Box::new(error)));
@@ -71,6 +79,7 @@ impl Machine {
             }
             self.usage |= told;
         }
+        self.like.learn(&frame, &event.data);
         Ok(())
     }
 

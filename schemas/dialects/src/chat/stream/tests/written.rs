@@ -218,4 +218,46 @@ proptest! {
     fn nothing_makes_the_reader_panic(stream in "(data: |\\{|\\}|\\[|\\]|\"|,|:|choices|delta|tool_calls|index|id|0|function|arguments|name|\n|[a-z]){0,60}") {
         decoded(&framed(&[stream.as_bytes()]));
     }
+
+    #[test]
+    fn chunks_are_heard_as_when_each_is_parsed(chunks in proptest::collection::vec(alike(), 1..20)) {
+        let (mut apart, mut decoder) = (Vec::new(), Decoder::default());
+        let mut together = Vec::new();
+        let begin = r#"data: {"choices":[]}"#;
+        for chunk in std::iter::once(begin.to_owned()).chain(chunks) {
+            let events = framed(&[format!("{chunk}\n\n").as_bytes()]);
+            let mut fresh = Decoder::default();
+            let first = framed(&[format!("{begin}\n\n").as_bytes()]);
+            fresh.event(&first[0], &mut |_: Event<'_>| {}).expect("a beginning");
+            let alone = fresh.event(&events[0], &mut |event: Event<'_>| apart.push(format!("{event:?}")));
+            let after = decoder.event(&events[0], &mut |event: Event<'_>| together.push(format!("{event:?}")));
+            prop_assert_eq!(&after, &alone);
+            if after.is_err() {
+                break;
+            }
+        }
+        prop_assert_eq!(&together[1..], &apart[..]);
+    }
+}
+
+/// Chunks of a few shapes around a text, which may also break out of its string.
+fn alike() -> impl Strategy<Value = String> {
+    let text = prop_oneof![
+        4 => "[a-zé ]{0,5}",
+        1 => Just(r#"a\n\"b"#.to_owned()),
+        1 => Just(r#"x","role":"y"#.to_owned()),
+        1 => Just(r#"x","reasoning":"y"#.to_owned()),
+        1 => Just(r#"x","content":"y"#.to_owned()),
+        1 => Just(r#"x"}}],"usage":{"prompt_tokens":1,"completion_tokens":1},"a":[{"b":{"c":"d"#.to_owned()),
+    ];
+    let frame = prop_oneof![
+        6 => Just((r#"{"id":"1","choices":[{"index":0,"delta":{"content":""#, r#""}}]}"#)),
+        2 => Just((r#"{"choices":[{"index":0,"delta":{"reasoning_content":""#, r#""}}],"model":"m"}"#)),
+        1 => Just((r#"{"choices":[{"delta":{"reasoning":"r","content":""#, r#""}}]}"#)),
+        1 => Just((r#"{"choices":[{"delta":{"content":"r","reasoning":""#, r#""}}]}"#)),
+        1 => Just((r#"{"choices":[{"delta":{"refusal":""#, r#""}}]}"#)),
+        1 => Just((r#"{"choices":[{"index":1,"delta":{"content":""#, r#""}}]}"#)),
+        1 => Just((r#"{"choices":[{"index":0,"delta":{"content":""#, r#""}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#)),
+    ];
+    (frame, text).prop_map(|((before, after), text)| format!("data: {before}{text}{after}"))
 }
