@@ -227,6 +227,10 @@ pub enum ProviderKind {
 
 /// A named upstream service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one service"
+)]
 pub struct Endpoint {
     /// Its id.
     pub id: EndpointId,
