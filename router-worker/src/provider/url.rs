@@ -112,78 +112,37 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_its_own_urls() {
-        use ProviderKind::{Anthropic, Gemini, OpenaiCompat, Vertex};
-        let gemini = "http://host/base/v1beta/models/a%20b@1%2Fc%3Fd";
-        let vertex = "http://host/base/v1/projects/p/publishers/anthropic/models/models%2Fa%20b@1%2Fc%3Fd";
-        let place = "/v1/projects/p/publishers/anthropic/models";
-        for (kind, path, dialect, stream, expected) in [
-            (
-                OpenaiCompat,
-                "/v1/chat/completions",
-                Dialect::Chat,
-                true,
-                "http://host/base/v1/chat/completions".to_owned(),
-            ),
-            (
-                OpenaiCompat,
-                "/v1/chat/completions",
-                Dialect::Completions,
-                true,
-                "http://host/base/v1/completions".to_owned(),
-            ),
-            (
-                OpenaiCompat,
-                "/chat/completions",
-                Dialect::Embeddings,
-                false,
-                "http://host/base/embeddings".to_owned(),
-            ),
-            (
-                OpenaiCompat,
-                "/own/chat",
-                Dialect::Responses,
-                false,
-                "http://host/base/own/responses".to_owned(),
-            ),
-            (
-                Anthropic,
-                "/v1/messages",
-                Dialect::Messages,
-                true,
-                "http://host/base/v1/messages".to_owned(),
-            ),
-            (
-                Gemini,
-                "/v1beta/models",
-                Dialect::Gemini,
-                false,
-                format!("{gemini}:generateContent"),
-            ),
-            (
-                Gemini,
-                "/v1beta/models",
-                Dialect::Gemini,
-                true,
-                format!("{gemini}:streamGenerateContent?alt=sse"),
-            ),
-            (
-                Vertex,
-                place,
-                Dialect::Messages,
-                false,
-                format!("{vertex}:rawPredict"),
-            ),
-            (
-                Vertex,
-                place,
-                Dialect::Messages,
-                true,
-                format!("{vertex}:streamRawPredict"),
-            ),
+    fn servers_of_the_openai_api_have_what_is_no_chat_beside_it() {
+        for (chat_path, dialect, path) in [
+            ("/v1/chat/completions", Dialect::Chat, "/v1/chat/completions"),
+            ("/v1/chat/completions", Dialect::Completions, "/v1/completions"),
+            ("/chat/completions", Dialect::Embeddings, "/embeddings"),
+            ("/own/chat", Dialect::Responses, "/own/responses"),
         ] {
-            assert_eq!(of(kind, path, dialect, stream), expected);
+            let url = of(ProviderKind::OpenaiCompat, chat_path, dialect, true);
+            assert_eq!(url, format!("http://host/base{path}"));
         }
+    }
+
+    #[test]
+    fn the_model_is_in_a_url_only_where_the_api_wants_it_there() {
+        let of = |kind, path, stream| of(kind, path, Dialect::Messages, stream);
+        let anthropic = of(ProviderKind::Anthropic, "/v1/messages", true);
+        assert_eq!(anthropic, "http://host/base/v1/messages");
+
+        let gemini = "http://host/base/v1beta/models/a%20b@1%2Fc%3Fd";
+        let path = "/v1beta/models";
+        let whole = of(ProviderKind::Gemini, path, false);
+        assert_eq!(whole, format!("{gemini}:generateContent"));
+        let stream = of(ProviderKind::Gemini, path, true);
+        assert_eq!(stream, format!("{gemini}:streamGenerateContent?alt=sse"));
+
+        let path = "/v1/projects/p/publishers/anthropic/models";
+        let vertex = format!("http://host/base{path}/models%2Fa%20b@1%2Fc%3Fd");
+        let whole = of(ProviderKind::Vertex, path, false);
+        assert_eq!(whole, format!("{vertex}:rawPredict"));
+        let stream = of(ProviderKind::Vertex, path, true);
+        assert_eq!(stream, format!("{vertex}:streamRawPredict"));
     }
 
     #[test]
