@@ -71,6 +71,46 @@ fn turn_of_model() -> impl Strategy<Value = (Vec<Part>, Vec<String>)> {
     })
 }
 
+/// What was asked, what the model said to it, and what its calls gave.
+type Round = (Vec<Part>, (Vec<Part>, Vec<String>));
+
+fn turns(system: Option<String>, rounds: Vec<Round>) -> Vec<Turn> {
+    let turn = |role, parts| Turn {
+        role,
+        name: None,
+        parts,
+    };
+    let mut turns: Vec<Turn> = system
+        .map(|text| turn(Role::System, vec![say(text)]))
+        .into_iter()
+        .collect();
+    let mut calls = 0;
+    for (asked, (mut said, given)) in rounds {
+        turns.push(turn(Role::User, joined(asked)));
+        let mut results = Vec::new();
+        for (part, given) in said
+            .iter_mut()
+            .filter(|part| matches!(part, Part::ToolCall(_)))
+            .zip(given)
+        {
+            if let Part::ToolCall(call) = part {
+                call.id = format!("id{calls}");
+                calls += 1;
+                results.push(Part::ToolResult {
+                    id: call.id.clone(),
+                    parts: vec![say(given)],
+                    failed: false,
+                });
+            }
+        }
+        turns.push(turn(Role::Assistant, said));
+        if !results.is_empty() {
+            turns.push(turn(Role::Tool, results));
+        }
+    }
+    turns
+}
+
 fn conversation() -> impl Strategy<Value = Conversation> {
     let rounds = proptest::collection::vec((proptest::collection::vec(seen(), 1..4), turn_of_model()), 1..4);
     let effort = prop_oneof![
@@ -94,39 +134,7 @@ fn conversation() -> impl Strategy<Value = Conversation> {
         any::<(bool, Option<u32>, Option<i64>)>(),
     )
         .prop_map(|(system, rounds, effort, tool_choice, (stream, tokens, seed))| {
-            let turn = |role, parts| Turn {
-                role,
-                name: None,
-                parts,
-            };
-            let mut turns: Vec<Turn> = system
-                .map(|text| turn(Role::System, vec![say(text)]))
-                .into_iter()
-                .collect();
-            let mut calls = 0;
-            for (asked, (mut said, given)) in rounds {
-                turns.push(turn(Role::User, joined(asked)));
-                let mut results = Vec::new();
-                for (part, given) in said
-                    .iter_mut()
-                    .filter(|part| matches!(part, Part::ToolCall(_)))
-                    .zip(given)
-                {
-                    if let Part::ToolCall(call) = part {
-                        call.id = format!("id{calls}");
-                        calls += 1;
-                        results.push(Part::ToolResult {
-                            id: call.id.clone(),
-                            parts: vec![say(given)],
-                            failed: false,
-                        });
-                    }
-                }
-                turns.push(turn(Role::Assistant, said));
-                if !results.is_empty() {
-                    turns.push(turn(Role::Tool, results));
-                }
-            }
+            let turns = turns(system, rounds);
             let mut conversation = Conversation {
                 model: "theirs".to_owned(),
                 stream,
