@@ -180,12 +180,11 @@ pub(super) fn plain_name(name: &str) -> &str {
     }
 }
 
-/// The bytes of a JSON string once decoded; `None` when it is no string.
-pub(super) fn text_bytes(raw: &str) -> Option<usize> {
-    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') {
-        let decoded: String = serde_json::from_str(raw).ok()?;
-        return Some(decoded.len());
+/// Free text as the arguments of a tool that takes it in a member.
+pub(super) fn free_text(text: &str) -> String {
+    #[derive(serde::Serialize)]
+    struct Wrapped<'a> {
+        input: &'a str,
     }
-    Some(inner.len())
+    serde_json::to_string(&Wrapped { input: text }).unwrap_or_else(|_| "{}".to_owned())
 }

@@ -26,7 +26,6 @@ type Told<'a> = Option<&'a RawValue>;
 /// The members of a usage object that count.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_field_names, reason = "names of the wire")]
 struct Members<'a> {
     #[serde(borrow)]
     input_tokens: Told<'a>,
@@ -101,7 +100,6 @@ impl Tally {
 
 /// Usage as callers see it: every figure a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[expect(clippy::struct_field_names, reason = "names of the wire")]
 pub(super) struct Figures {
     input_tokens: u64,
     cache_creation_input_tokens: u64,

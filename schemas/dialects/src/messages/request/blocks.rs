@@ -193,8 +193,8 @@ impl Draft {
             "content" => {
                 plain(name.unwrap_or_default(), parts);
                 let path = source_path.member("content");
-                let content = source.take("content").ok_or_else(|| path.invalid(MISSING))?;
-                parts.extend(self.inner(content, &path, false)?);
+                let raw = source.take("content").ok_or_else(|| path.invalid(MISSING))?;
+                parts.extend(self.inner(raw, &path, false)?);
                 self.unknown(members, &source_path);
                 return Ok(());
             }

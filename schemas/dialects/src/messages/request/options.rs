@@ -222,9 +222,8 @@ pub(super) fn meaning(name: &str, raw: &RawValue) -> Meaning {
     match name {
         "service_tier" if matches!(text, r#""auto""# | r#""standard_only""#) => Meaning::Hint,
         "speed" if text == r#""standard""# => Meaning::Nothing,
-        "service_tier" | "speed" => Meaning::Demand,
         "context_management" if keeps_context(text) => Meaning::Hint,
-        "context_management" => Meaning::Demand,
+        "service_tier" | "speed" | "context_management" => Meaning::Demand,
         _ if !DEMANDS.contains(&name) => Meaning::Hint,
         _ if matches!(text, "[]" | "{}" | "false") => Meaning::Nothing,
         _ => Meaning::Demand,
