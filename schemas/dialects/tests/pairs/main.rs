@@ -11,4 +11,19 @@ mod grammar {
     pub(crate) mod reading;
     pub(crate) mod responses;
 }
+mod dice;
 mod faults;
+mod gemini_reader;
+mod hostile;
+mod plan;
+mod requests;
+mod speakers;
+mod streams;
+mod upstream {
+    //! How upstreams write what they mean to say.
+    mod chat;
+    mod gemini;
+    mod messages;
+    mod responses;
+    pub(crate) mod written;
+}
