@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::dice::Dice;
 use crate::gemini_reader;
-use crate::speakers::UPSTREAMS;
+use crate::speakers::WRITTEN;
 
 /// A conversation without what dialects are free to say differently.
 #[derive(Debug, PartialEq, Default, Clone)]
@@ -266,7 +266,7 @@ fn settings(conversation: &mut Conversation, dice: &mut Dice) {
 
 /// One throw: a conversation and a dialect. Panics with both when something is lost.
 pub(crate) fn one(dice: &mut Dice) {
-    let upstream = *dice.pick(UPSTREAMS);
+    let upstream = *dice.pick(WRITTEN);
     let mut conversation = conversation(dice);
     if upstream != Dialect::Responses && dice.once_in(3) {
         conversation.stop = vec!["END".to_owned(), "\n##".to_owned()];
