@@ -12,7 +12,6 @@ use bus::dispatch::Frame;
 use bytes::{Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
-use dialects::splice::Spliced;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use schemas::catalog::ProviderKind;
@@ -25,8 +24,9 @@ use tracing::debug;
 use crate::fault::{Fault, Refusal, Unusable};
 use crate::plan::Candidate;
 use crate::provider::call::{self, Ask};
-use crate::provider::{self, Purpose, echo};
+use crate::provider::{Purpose, echo};
 use crate::relay::{Relay, Stop};
+use crate::session::Prepared;
 use crate::state::Shared;
 use crate::upstream::{Answer, Body, BodyError};
 
@@ -37,6 +37,9 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// How long the rest of an error's body may take.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 
+/// The header that names dropped parameters.
+const DROPPED: &str = "x-waybill-dropped";
+
 /// What an attempt needs to know.
 pub(crate) struct Call<'a> {
     pub(crate) shared: &'a Shared,
@@ -44,8 +47,8 @@ pub(crate) struct Call<'a> {
     pub(crate) offer: &'a Offer,
     /// The caller's body.
     pub(crate) caller_body: &'a Bytes,
-    /// The body for this candidate.
-    pub(crate) body: &'a Spliced,
+    /// What this candidate is sent, and how its answer is read.
+    pub(crate) prepared: &'a Prepared,
     /// What the answer's `model` must say, as a JSON string.
     pub(crate) model_json: &'a [u8],
     pub(crate) candidate: &'a Candidate,
@@ -137,20 +140,17 @@ impl Call<'_> {
 
     async fn send(&self, credential: Option<&Secret<String>>, timer: &mut Timer) -> Result<Answer, Broken> {
         if self.candidate.endpoint.kind == ProviderKind::Echo {
-            return Ok(echo::answer(self.offer, &self.body.joined()));
+            return Ok(echo::answer(self.offer, &self.prepared.body.joined()));
         }
-        let dialect = provider::dialect(&self.candidate.endpoint, self.offer.surface);
-        let told = (dialect == Dialect::of_surface(self.offer.surface)).then_some(&self.offer.told);
-        let extra = provider::header::of_request(&self.candidate.endpoint, dialect, told, &[]);
         let ask = Ask {
             candidate: self.candidate,
             purpose: Purpose {
-                dialect,
+                dialect: self.prepared.dialect,
                 stream: self.streams(),
             },
             credential,
-            extra: &extra.headers,
-            body: self.body,
+            extra: &self.prepared.headers,
+            body: &self.prepared.body,
         };
         let mut sending = Box::pin(call::send(self.shared, &ask));
         let sent = wait(self.relay, timer, |context| sending.as_mut().poll(context)).await;
@@ -244,6 +244,24 @@ impl Call<'_> {
         }
     }
 
+    /// The head of an answer: nothing an upstream said in its own headers is in it. A gateway that answered before it
+    /// had this head, to keep its caller waiting, cannot tell what was dropped.
+    fn head(&self, content_type: &'static str) -> Head {
+        let mut headers = vec![(CONTENT_TYPE.as_str().to_owned(), content_type.to_owned())];
+        if let Some(dropped) = &self.prepared.dropped {
+            headers.push((DROPPED.to_owned(), dropped.clone()));
+        }
+        Head {
+            status: StatusCode::OK.as_u16(),
+            headers,
+        }
+    }
+
+    /// What the caller speaks.
+    const fn caller(&self) -> Dialect {
+        Dialect::of_surface(self.offer.surface)
+    }
+
     async fn send_frame(&self, frame: Frame) {
         self.relay.send(frame).await;
     }
@@ -262,13 +280,6 @@ fn is_error(status: StatusCode) -> bool {
     status.is_client_error() || status.is_server_error()
 }
 
-/// The head of every answer: nothing an upstream said in its own headers is in it.
-fn head(content_type: &'static str) -> Head {
-    Head {
-        status: StatusCode::OK.as_u16(),
-        headers: vec![(CONTENT_TYPE.as_str().to_owned(), content_type.to_owned())],
-    }
-}
 
 /// True when the head says that the body is one JSON document.
 fn is_json(headers: &HeaderMap) -> bool {

@@ -13,7 +13,7 @@ pub mod usage;
 mod arguments;
 mod choices;
 mod frame;
-mod mint;
+pub(crate) mod mint;
 
 #[cfg(test)]
 mod tests;

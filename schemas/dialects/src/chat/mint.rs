@@ -5,7 +5,7 @@ const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// FNV-1a of texts, 128 bits. Not for secrets: whoever wants two texts of one digest can find them.
-pub(super) fn digest(texts: &[&str]) -> u128 {
+pub(crate) fn digest(texts: &[&str]) -> u128 {
     let step = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
     texts.iter().fold(OFFSET, |hash, text| {
         // What never occurs in UTF-8 stands between them.
@@ -14,7 +14,7 @@ pub(super) fn digest(texts: &[&str]) -> u128 {
 }
 
 /// Some letters and digits of a digest, at most 21.
-pub(super) fn letters(mut digest: u128, count: usize) -> String {
+pub(crate) fn letters(mut digest: u128, count: usize) -> String {
     let digit = |_| {
         let digit = usize::try_from(digest % 62).unwrap_or_default();
         digest /= 62;
@@ -24,7 +24,7 @@ pub(super) fn letters(mut digest: u128, count: usize) -> String {
 }
 
 /// The id of a call that was given none.
-pub(super) fn call_id(texts: &[&str]) -> String {
+pub(crate) fn call_id(texts: &[&str]) -> String {
     format!("call_{}", letters(digest(texts), 21))
 }
 

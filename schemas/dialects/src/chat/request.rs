@@ -7,7 +7,7 @@ mod messages;
 mod offer;
 pub(super) mod parts;
 mod reader;
-mod renamed;
+pub(crate) mod renamed;
 mod said;
 mod tools;
 mod turns;

@@ -90,12 +90,12 @@ impl UsageFacts {
     }
 
     /// Keeps the facts only when they tell something that can be billed.
-    fn if_telling(self) -> Option<Self> {
+    pub(crate) fn if_telling(self) -> Option<Self> {
         (self.prompt_tokens.is_some() || self.completion_tokens.is_some()).then_some(self)
     }
 
     /// Reads the first of `raws` that is told, noting what is odd about it.
-    fn count(&mut self, raws: &[Told<'_>]) -> Option<u64> {
+    pub(crate) fn count(&mut self, raws: &[Told<'_>]) -> Option<u64> {
         let readings = raws.iter().flatten().map(|raw| Reading::of(raw.get()));
         match readings.into_iter().find(|reading| *reading != Reading::Absent)? {
             Reading::Count(count) => Some(count),
@@ -122,7 +122,7 @@ fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
 }
 
 /// A member that may be anything.
-type Told<'a> = Option<&'a RawValue>;
+pub(crate) type Told<'a> = Option<&'a RawValue>;
 
 /// The members of a usage object that somebody is known to send.
 #[derive(Default, Deserialize)]

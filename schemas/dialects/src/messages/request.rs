@@ -4,8 +4,13 @@ use crate::superset::request::{Conversation, Encoded, Refusal, Target, Unmappabl
 
 mod blocks;
 mod decode;
+mod encode;
 mod history;
+mod material;
+mod offer;
 mod options;
+mod said;
+mod thought;
 
 /// Reads a request.
 pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
@@ -13,8 +18,8 @@ pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
 }
 
 /// Writes a request for an upstream.
-pub fn encode(_conversation: &Conversation, _target: &Target<'_>) -> Result<Encoded, Unmappable> {
-    Ok(Encoded::default())
+pub fn encode(conversation: &Conversation, target: &Target<'_>) -> Result<Encoded, Unmappable> {
+    encode::encode(conversation, target)
 }
 
 #[cfg(test)]

@@ -12,14 +12,14 @@ const NAME_BYTES_MAX: usize = 64;
 const MARK_CHARS: usize = 8;
 
 /// The tools of a request under both names.
-pub(super) struct Renamed<'c> {
+pub(crate) struct Renamed<'c> {
     sent: HashMap<(Option<&'c str>, &'c str), String>,
     names: Names,
 }
 
 impl<'c> Renamed<'c> {
     /// Names the tools that are offered. Those that keep their names are named first.
-    pub(super) fn new(tools: &'c [Tool]) -> Self {
+    pub(crate) fn new(tools: &'c [Tool]) -> Self {
         let mut renamed = Self {
             sent: HashMap::with_capacity(tools.len()),
             names: Names::default(),
@@ -55,7 +55,7 @@ impl<'c> Renamed<'c> {
     }
 
     /// The upstream's name of a tool, offered or not.
-    pub(super) fn sent(&self, namespace: Option<&'c str>, name: &'c str) -> String {
+    pub(crate) fn sent(&self, namespace: Option<&'c str>, name: &'c str) -> String {
         match self.sent.get(&(namespace, name)) {
             Some(sent) => sent.clone(),
             None => changed(namespace, name, ""),
@@ -63,7 +63,7 @@ impl<'c> Renamed<'c> {
     }
 
     /// What the answer is read with.
-    pub(super) fn into_names(self) -> Names {
+    pub(crate) fn into_names(self) -> Names {
         self.names
     }
 }
