@@ -152,7 +152,11 @@ impl Pool {
             .map(|binding| binding.slot);
         let mut visible = 0;
         let mut best: Option<(u8, &Slot)> = None;
-        for slot in self.slots.iter().filter(|slot| slot.declaration.role <= asker.role) {
+        for slot in self
+            .slots
+            .iter()
+            .filter(|slot| slot.declaration.role <= asker.role)
+        {
             visible += 1;
             if now_ms < slot.muted_until_ms || tried.iter().any(|lease| lease.slot == slot.id) {
                 continue;
@@ -212,11 +216,23 @@ impl Pool {
                 Flaw::Refused => 0,
             };
             slot.last_until_ms = now_ms.saturating_add(last_ms);
-            return if last_ms > 0 { Consequence::Last } else { Consequence::Free };
+            return if last_ms > 0 {
+                Consequence::Last
+            } else {
+                Consequence::Free
+            };
         }
-        let mute_ms = if others { MUTE_MS } else { sole_mute_ms(slot.failures) };
+        let mute_ms = if others {
+            MUTE_MS
+        } else {
+            sole_mute_ms(slot.failures)
+        };
         slot.muted_until_ms = now_ms.saturating_add(mute_ms);
-        if mute_ms > 0 { Consequence::Muted } else { Consequence::Free }
+        if mute_ms > 0 {
+            Consequence::Muted
+        } else {
+            Consequence::Free
+        }
     }
 
     /// What the caller could use now, whether tried or not.

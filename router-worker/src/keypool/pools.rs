@@ -69,7 +69,13 @@ impl Pools {
     }
 
     /// True when a request that has tried some credentials may try another.
-    pub(crate) fn has_other(&self, endpoint: &EndpointId, asker: &Asker, tried: &[Lease], now_ms: u64) -> bool {
+    pub(crate) fn has_other(
+        &self,
+        endpoint: &EndpointId,
+        asker: &Asker,
+        tried: &[Lease],
+        now_ms: u64,
+    ) -> bool {
         let entry = self.entries.get(endpoint);
         entry.is_some_and(|entry| entry.lock().pool.has_other(asker, tried, now_ms))
     }
@@ -159,7 +165,11 @@ fn declarations(endpoint: &Endpoint, credentials: &Credentials) -> Vec<Declarati
         let Some(secret) = credentials.get(reference) else {
             continue;
         };
-        let role = endpoint.credential_roles.get(place).copied().unwrap_or(Role::Free);
+        let role = endpoint
+            .credential_roles
+            .get(place)
+            .copied()
+            .unwrap_or(Role::Free);
         let same = |known: &&mut Declaration| credentials.get(&known.reference) == Some(secret);
         if let Some(known) = found.iter_mut().find(same) {
             known.role = known.role.max(role);
@@ -193,7 +203,10 @@ mod tests {
 
     fn keyed(names: &[&str], roles: &[Role]) -> Arc<Endpoint> {
         let mut endpoint = endpoint("e", &["http://e"]);
-        endpoint.credentials = names.iter().map(|name| CredentialRef((*name).to_owned())).collect();
+        endpoint.credentials = names
+            .iter()
+            .map(|name| CredentialRef((*name).to_owned()))
+            .collect();
         endpoint.credential_roles = roles.to_vec();
         Arc::new(endpoint)
     }
@@ -214,7 +227,10 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_declared_twice_is_one_credential_of_the_highest_role() {
-        let declared = declarations(&keyed(&["a", "b", "c"], &[Role::Free, Role::Free, Role::Pro]), &book());
+        let declared = declarations(
+            &keyed(&["a", "b", "c"], &[Role::Free, Role::Free, Role::Pro]),
+            &book(),
+        );
 
         assert_eq!(declared.len(), 2);
         assert_eq!((declared[0].place, declared[0].role), (0, Role::Pro));
@@ -238,7 +254,10 @@ mod tests {
         let (pools, book) = (Pools::default(), book());
         let free = asker(Role::Free);
 
-        assert_eq!(place(pools.acquire((&keyed(&["a", "b"], &[]), &book), &free, &[], 0)), 0);
+        assert_eq!(
+            place(pools.acquire((&keyed(&["a", "b"], &[]), &book), &free, &[], 0)),
+            0
+        );
         let changed = keyed(&["z", "b"], &[]);
         assert_eq!(place(pools.acquire((&changed, &book), &free, &[], 0)), 1);
         let reserved = keyed(&["z", "b"], &[Role::Free, Role::Pro]);

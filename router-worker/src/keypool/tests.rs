@@ -123,7 +123,10 @@ fn reserved_credentials_are_seen_from_their_role_on_and_asked_first() {
     assert_eq!(place(&mut pool, &asker("a", Role::Pro), 0), 1);
     assert_eq!(place(&mut pool, &asker("a", Role::Operator), 0), 2);
     let lease = pool.acquire(&free(), &[], 0).expect("a credential");
-    assert!(!pool.has_other(&free(), &[lease], 0), "the others are kept for others");
+    assert!(
+        !pool.has_other(&free(), &[lease], 0),
+        "the others are kept for others"
+    );
 }
 
 #[test]
@@ -146,7 +149,9 @@ fn a_caller_stays_with_his_credential_for_five_minutes() {
     }
     // The first is muted for 15 s now, the second for 20 s: of two callers the one who comes first gets the first.
     assert_eq!(place(&mut pool, &asker("early", Role::Free), 15_000), 0);
-    let lease = pool.acquire(&asker("x", Role::Free), &[], 15_000).expect("a credential");
+    let lease = pool
+        .acquire(&asker("x", Role::Free), &[], 15_000)
+        .expect("a credential");
     assert_eq!(
         pool.failed(&asker("x", Role::Free), &[lease], LIMITED, 15_000),
         Consequence::Muted
@@ -165,7 +170,11 @@ fn a_new_role_lets_go_of_the_callers_of_that_credential_alone() {
     assert_eq!(place(&mut pool, &free(), 0), 0);
 
     pool.declare(declared(&[Role::Free, Role::Pro, Role::Pro]));
-    assert_eq!(place(&mut pool, &pro, 1), 2, "bound, although another stands before it now");
+    assert_eq!(
+        place(&mut pool, &pro, 1),
+        2,
+        "bound, although another stands before it now"
+    );
     pool.declare(declared(&[Role::Pro, Role::Pro, Role::Internal]));
 
     assert_eq!(place(&mut pool, &pro, 2), 0);

@@ -44,14 +44,17 @@ impl Request {
     }
 
     /// Another credential, where there is one and the budget has a repetition left.
-    pub(super) fn next_lease(&self, shared: &Shared, candidate: &Candidate, tried: &[Lease]) -> Option<Lease> {
-        let (endpoint, asker, now_ms) = (
-            &candidate.endpoint.id,
-            self.asker(),
-            shared.clock.monotonic_ms(),
-        );
+    pub(super) fn next_lease(
+        &self,
+        shared: &Shared,
+        candidate: &Candidate,
+        tried: &[Lease],
+    ) -> Option<Lease> {
+        let (endpoint, asker, now_ms) = (&candidate.endpoint.id, self.asker(), shared.clock.monotonic_ms());
         let open = shared.pools.has_other(endpoint, &asker, tried, now_ms) && self.may_go_on(shared);
-        let next = open.then(|| self.lease(shared, candidate, tried)).and_then(Result::ok)??;
+        let next = open
+            .then(|| self.lease(shared, candidate, tried))
+            .and_then(Result::ok)??;
         shared.metrics.key(endpoint, KeyEvent::Rotated);
         Some(next)
     }

@@ -89,7 +89,10 @@ impl Preparation {
             return Ok(self.passed(candidate, offer, body, passage.upstream));
         }
         if passage.caller == Dialect::Embeddings {
-            return Err(unmappable("model", "it is served by no provider that makes embeddings"));
+            return Err(unmappable(
+                "model",
+                "it is served by no provider that makes embeddings",
+            ));
         }
         if passage.caller == Dialect::Chat && choices_asked(Dialect::Chat, body) > 1 {
             return Err(unmappable("n", "only one choice can be made there"));
@@ -135,7 +138,11 @@ impl Preparation {
         let target = Target {
             model: &candidate.upstream_model,
             profile: profile(endpoint),
-            max_tokens_default: if answer_tokens == 0 { ANSWER_TOKENS } else { answer_tokens },
+            max_tokens_default: if answer_tokens == 0 {
+                ANSWER_TOKENS
+            } else {
+                answer_tokens
+            },
             drop_params: endpoint.drop_params,
         };
         let encoded = encode_request(passage.upstream, conversation, &target)?;
@@ -207,7 +214,8 @@ fn unmappable(param: &'static str, problem: &'static str) -> Fault {
 
 /// Names for a header: each once, those that fit; `None` for none.
 fn header_value(names: &[Cow<'static, str>]) -> Option<String> {
-    let plain = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
+    let plain =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
     let mut told: Vec<&str> = Vec::new();
     let mut bytes = 0;
     for name in names.iter().map(AsRef::as_ref).filter(|name| plain(name)) {

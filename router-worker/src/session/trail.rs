@@ -242,7 +242,10 @@ mod tests {
             })
         };
         assert_eq!(surfaced(vec![unmappable()]), unmappable());
-        assert_eq!(surfaced(vec![unmappable(), Fault::Unreachable]), Fault::Unreachable);
+        assert_eq!(
+            surfaced(vec![unmappable(), Fault::Unreachable]),
+            Fault::Unreachable
+        );
         assert_eq!(surfaced(vec![unmappable(), refused(422)]), refused(422));
 
         let mut trail = Trail::new(4, false);

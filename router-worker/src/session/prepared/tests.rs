@@ -17,7 +17,8 @@ fn candidate(endpoint: Endpoint) -> Candidate {
 }
 
 fn chat(body: &str) -> (Offer, Bytes) {
-    let skim = dialects::skim::skim_chat(body.as_bytes(), &dialects::skim::Limits::default()).expect("a body");
+    let skim =
+        dialects::skim::skim_chat(body.as_bytes(), &dialects::skim::Limits::default()).expect("a body");
     let offer = Offer {
         splice: dialects::skim::splice_facts(&skim),
         ..offer(&model(Vec::<Route>::new()))
@@ -73,7 +74,10 @@ fn instructions_and_arguments_are_mended_on_the_way_to_servers_that_want_it() {
 
     let mended = sent(&prepared(endpoint("e", &["http://e"]), &late).expect("prepared"));
 
-    assert!(mended.contains(r#""messages":[{"role":"system","content":"b"}"#), "{mended}");
+    assert!(
+        mended.contains(r#""messages":[{"role":"system","content":"b"}"#),
+        "{mended}"
+    );
     assert!(mended.contains(r#""arguments":"{}""#), "{mended}");
 }
 
@@ -112,7 +116,13 @@ fn a_request_that_cannot_be_read_is_refused_by_those_who_had_to_read_it() {
 
 #[test]
 fn names_of_dropped_parameters_fit_into_a_header() {
-    let names: Vec<Cow<'static, str>> = vec!["user".into(), "user".into(), "a\nb".into(), "x,y".into(), "store".into()];
+    let names: Vec<Cow<'static, str>> = vec![
+        "user".into(),
+        "user".into(),
+        "a\nb".into(),
+        "x,y".into(),
+        "store".into(),
+    ];
 
     assert_eq!(header_value(&names).as_deref(), Some("user, store"));
     assert_eq!(header_value(&[]), None);

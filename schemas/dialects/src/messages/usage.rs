@@ -69,6 +69,7 @@ impl Tally {
             reasoning_tokens: self.thinking,
             clamped: self.clamped,
             malformed: self.malformed,
+            cost_nano_usd: None,
         }
     }
 

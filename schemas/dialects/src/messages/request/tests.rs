@@ -1,8 +1,10 @@
 //! Requests of Messages: what is read, what is refused, and what is kept for a report.
 
 use super::*;
-use crate::superset::request::{Call, Effort, Format, Media, Part, Proof, ProofMaker, Role, Turn};
+use crate::superset::request::{Call, Effort, Format, Media, Part, Proof, ProofMaker, Role, Sampling, Turn};
 use crate::superset::tool::{Input, ToolChoice};
+
+mod encoding;
 
 fn read(body: &str) -> Conversation {
     decode(body.as_bytes()).unwrap_or_else(|refusal| panic!("{refusal}: {body}"))
