@@ -393,8 +393,6 @@ async fn play(steps: Vec<Step>) {
     let mut scene = Scene::new().await;
     let mut gateways: Vec<Gateway> = vec![scene.gateway(), scene.gateway()];
     let mut ledgers = vec![scene.ledger(), scene.ledger()];
-    // A ledger does not start without its bus: each has had its turn before the bus may go away.
-    tokio::task::yield_now().await;
     for step in steps {
         match step {
             Step::Answer { gateway, calls } => scene.answer(&gateways[gateway], calls),
@@ -403,7 +401,11 @@ async fn play(steps: Vec<Step>) {
             Step::RollBack(last) => scene.bus.roll_back(last),
             Step::MakeAnew => scene.bus.make_anew(),
             Step::LoseAnswers => scene.bus.lose_answers(2),
-            Step::Away(away) => scene.bus.set_away(away),
+            Step::Away(away) => {
+                // A ledger does not start without its bus: who was started has had his turn before it goes away.
+                tokio::task::yield_now().await;
+                scene.bus.set_away(away);
+            }
             Step::RestartGateway(number) => {
                 let gateway = gateways.remove(number);
                 let gateway = scene.restart(gateway, |_| ()).await;
@@ -413,7 +415,6 @@ async fn play(steps: Vec<Step>) {
                 ledgers.remove(number).kill().await;
                 scene.bus.set_away(false);
                 ledgers.insert(number, scene.ledger());
-                tokio::task::yield_now().await;
             }
             Step::Pause => tokio::time::sleep(Duration::from_millis(15)).await,
         }
