@@ -174,14 +174,18 @@ impl NatsCluster {
         urls.join(",")
     }
 
-    /// The place among the servers of a stream's leader; panics when it has none for a while.
-    pub async fn leader_of(&self, stream: &str) -> usize {
+    /// The place among the servers of a stream's leader; panics when it has none for a while. A server that has ended
+    /// leads nothing, although the others name it until they have noticed.
+    pub async fn leader_of(&mut self, stream: &str) -> usize {
         let deadline = Instant::now() + READY_MAX;
         loop {
-            for server in &self.servers {
-                let page = server.monitored("/jsz?streams=true&accounts=true").await;
+            for asked in 0..self.servers.len() {
+                let page = self.servers[asked]
+                    .monitored("/jsz?streams=true&accounts=true")
+                    .await;
                 let name = page.as_ref().and_then(|page| leader_in(page, stream));
-                if let Some(place) = self.servers.iter().position(|server| Some(&*server.name) == name) {
+                let place = self.servers.iter().position(|server| Some(&*server.name) == name);
+                if let Some(place) = place.filter(|place| self.servers[*place].process.running()) {
                     return place;
                 }
             }

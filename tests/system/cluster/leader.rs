@@ -3,16 +3,12 @@
 use std::time::Duration;
 
 use harness::{Plan, Scene};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{good_upstreams, load};
 
 /// Longer than a new leader takes to be found where nothing is in the way: calls go on at least so long without.
 const FAILOVER: Duration = Duration::from_secs(8);
-/// How long it may take on a machine that has other things to do. No promise is about it: those are about calls and rows.
-const FAILOVER_MAX: Duration = Duration::from_mins(1);
-/// How often is looked who leads.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The stream of events.
 const STREAM: &str = "WAYBILL_EVENTS";
 
@@ -31,20 +27,10 @@ async fn a_bus_of_three_that_loses_its_leader_costs_no_call_and_no_row() {
     let leader = nats.leader_of(STREAM).await;
     nats.servers[leader].kill().await;
     sleep(FAILOVER).await;
-    // Until then the servers that are left may still name the one that is gone.
-    let deadline = Instant::now() + FAILOVER_MAX;
-    while nats.leader_of(STREAM).await == leader {
-        assert!(Instant::now() < deadline, "no other server leads the stream");
-        sleep(LOOK_EVERY).await;
-    }
+    assert_ne!(nats.leader_of(STREAM).await, leader);
     nats.servers[leader].restart().await;
     sleep(Duration::from_secs(1)).await;
 
-    let outcome = load.end().await;
-    if !outcome.failed.is_empty() || outcome.unanswered > 0 {
-        // What the nodes said is the only trace of why.
-        eprintln!("{}", scene.logs());
-    }
-    outcome.assert_whole(50);
+    load.end().await.assert_whole(50);
     scene.finish().await;
 }
