@@ -249,7 +249,14 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        let judged = self.finished || std::thread::panicking();
-        assert!(judged, "a scene ended without its check: call finish()");
+        if self.finished {
+            return;
+        }
+        assert!(
+            std::thread::panicking(),
+            "a scene ended without its check: call finish()"
+        );
+        // What the nodes said is often the only trace of why a test failed.
+        eprintln!("{}", self.logs());
     }
 }
