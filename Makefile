@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 
-.PHONY: run test test-cluster chaos-basic check bench gen audit test-engines fmt help
+.PHONY: run test test-clients fuzz-pairs test-cluster chaos-basic check bench gen audit test-engines fmt help
 
 run: ## build and start one node with every role: no configuration needed
 	scripts/setup.sh build
@@ -15,6 +15,14 @@ test: ## every test; installs what the tests need
 	scripts/setup.sh build sdk nats postgres
 	$(CARGO) build -p node
 	scripts/test.sh --workspace
+
+test-clients: ## whole programs that call models: Claude Code, Codex, opencode, aider, LiteLLM; installs them (over a gigabyte)
+	scripts/setup.sh build clients
+	$(CARGO) build -p node
+	$(CARGO) test -p system-tests --test system -- --ignored --test-threads 1 clients::
+
+fuzz-pairs: ## a million random answers over all pairs of dialects, at most ten minutes
+	WAYBILL_PAIRS=1000000 timeout 600 $(CARGO) test --release -p dialects --test pairs -- streams requests
 
 test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
 	scripts/setup.sh build sdk nats postgres

@@ -2,6 +2,7 @@
 # Installs what a target of the Makefile needs and is not there yet. Every part may be run again and then does nothing.
 #   setup.sh build   a C compiler, for the crates that bring C code
 #   setup.sh sdk     pinned client libraries in target/sdk, for the conformance scripts of tests/sdk
+#   setup.sh clients  pinned programs that call models in target/sdk, for tests/clients
 #   setup.sh nats    nats-server, pinned, at target/servers/nats/bin/nats-server
 #   setup.sh postgres  the server programs of PostgreSQL, as Debian has them (/usr/lib/postgresql/*/bin)
 #   setup.sh audit   cargo-deny
@@ -35,17 +36,25 @@ build() {
   command -v cc >/dev/null || packages gcc libc6-dev
 }
 
-sdk_python() {
-  local venv=target/sdk/venv stamp=target/sdk/venv.stamp pins=tests/sdk/requirements.txt
-  if cmp -s "$pins" "$stamp" && "$venv/bin/python" -c 'import openai' 2>/dev/null; then
+# venv NAME PINS MODULE: pinned packages in target/sdk/NAME, unless exactly they are there.
+venv() {
+  local home=target/sdk/$1 stamp=target/sdk/$1.stamp
+  if cmp -s "$2" "$stamp" && "$home/bin/python" -c "import $3" 2>/dev/null; then
     return
   fi
   python3 -c 'import ensurepip, venv' 2>/dev/null || packages python3 python3-venv
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r "$pins"
-  "$venv/bin/python" -c 'import openai'
-  cp "$pins" "$stamp"
+  rm -rf "$home"
+  python3 -m venv "$home"
+  "$home/bin/pip" install -q --disable-pip-version-check --no-deps -r "$2"
+  "$home/bin/python" -c "import $3"
+  cp "$2" "$stamp"
+}
+
+sdk_python() {
+  venv venv tests/sdk/requirements.txt openai
+  venv anthropic1 tests/sdk/anthropic1.txt anthropic
+  venv anthropic2 tests/sdk/anthropic2.txt anthropic
+  venv langchain tests/sdk/langchain.txt langchain_openai
 }
 
 sdk_node() {
@@ -66,6 +75,22 @@ sdk() {
   mkdir -p target/sdk
   sdk_python
   sdk_node
+}
+
+# Whole programs, more than a gigabyte: for `make test-clients` alone.
+clients() {
+  local home=target/sdk/clients pins=tests/clients/package-lock.json
+  mkdir -p "$home"
+  command -v node >/dev/null || packages nodejs
+  command -v npm >/dev/null || packages npm
+  if ! cmp -s "$pins" "$home/package-lock.json.done"; then
+    cp tests/clients/package.json "$pins" "$home/"
+    # Their scripts after installation pick the program of this machine.
+    npm ci --prefix "$home" --silent --no-audit --no-fund
+    cp "$pins" "$home/package-lock.json.done"
+  fi
+  venv aider tests/clients/aider.txt aider
+  venv litellm tests/clients/litellm.txt litellm
 }
 
 # NATS_SERVER may name a program that is already there.
@@ -114,10 +139,10 @@ audit() {
     cargo install --quiet --locked cargo-deny --version "$DENY_VERSION"
 }
 
-[ $# -gt 0 ] || fail "usage: setup.sh build|sdk|nats|postgres|audit ..."
+[ $# -gt 0 ] || fail "usage: setup.sh build|sdk|clients|nats|postgres|audit ..."
 for part in "$@"; do
   case "$part" in
-    build | sdk | nats | postgres | audit) "$part" ;;
+    build | sdk | clients | nats | postgres | audit) "$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

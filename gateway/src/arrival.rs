@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName};
@@ -16,6 +16,8 @@ use uuid::Uuid;
 
 use crate::connection::Connection;
 use crate::error;
+use crate::inference::call::Call;
+use crate::shape::Shape;
 use crate::state::State;
 
 /// Longest id, session or name of a caller's own that is kept, in bytes.
@@ -32,13 +34,20 @@ pub(crate) struct Arrival {
     pub(crate) peer: Option<SocketAddr>,
     /// The connection it came on.
     pub(crate) connection: Option<Arc<Connection>>,
+    /// In whose words it is refused.
+    pub(crate) shape: Shape,
+    /// What it asks of a model, where its path says so.
+    pub(crate) call: Option<Call>,
 }
 
 impl Arrival {
     /// Mints the id of a request.
-    pub(crate) fn new(state: &State, connection: Arc<Connection>) -> Self {
+    pub(crate) fn new(state: &State, connection: Arc<Connection>, request: &Request) -> Self {
         let at = state.ports.clock.now();
+        let path = request.uri().path();
         Self {
+            shape: Shape::of(path, request.headers()),
+            call: Call::of(path),
             request_id: state.ports.mint.request_id(at),
             at,
             peer: Some(connection.peer),
@@ -51,7 +60,17 @@ impl Arrival {
         if let Some(connection) = &self.connection {
             connection.linger();
         }
-        error::closing_response(failure, self.request_id)
+        error::closing_response(failure, self.request_id, self.shape)
+    }
+
+    /// Answers a request that failed.
+    pub(crate) fn refuse(&self, failure: &Failure) -> Response {
+        error::response(failure, self.request_id, self.shape)
+    }
+
+    /// The word of its surface in metrics; empty where it asks nothing of a model.
+    pub(crate) fn surface_word(&self) -> &'static str {
+        self.call.map_or("", |call| call.surface().as_str())
     }
 
     /// What the layers put beside the request; a nameless arrival where they did not run.
@@ -61,6 +80,8 @@ impl Arrival {
             at: Timestamp::default(),
             peer: None,
             connection: None,
+            shape: Shape::default(),
+            call: None,
         };
         extensions.get::<Self>().cloned().unwrap_or(nameless)
     }

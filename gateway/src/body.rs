@@ -1,5 +1,6 @@
 //! Reads a request body once, as bytes, within bounds: its own size, the bytes of all bodies in memory, and the
-//! time a caller may pause. What is refused by its declared length is refused before a byte of it is read.
+//! time a caller may pause. What is refused by its declared length is refused before a byte of it is read. A body that
+//! comes compressed is unfolded within the same bounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +9,12 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody as _};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt as _;
 use schemas::failure::{Failure, FailureCode};
+
+mod decode;
+
+use decode::Coding;
 
 /// Largest body that is copied out of the read buffer it came in, in bytes.
 const COPIED_BYTES_MAX: usize = 4 * 1024;
@@ -64,7 +68,7 @@ impl Permit {
     }
 
     /// Makes sure of room for `bytes` in all.
-    fn grow_to(&mut self, bytes: u64) -> Result<(), Refusal> {
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), Refusal> {
         let more = bytes.saturating_sub(self.bytes);
         if more > 0 && !self.bodies.take(more) {
             return Err(Refusal::Crowded);
@@ -92,9 +96,12 @@ pub(crate) enum Refusal {
     /// All bodies together are too large.
     #[error("too many large requests are being read")]
     Crowded,
-    /// Compressed.
-    #[error("the request body must not be compressed")]
+    /// Compressed in a way that is not known here.
+    #[error("the request body may be compressed with gzip or zstd, once")]
     Coded,
+    /// Not compressed as its head says.
+    #[error("the request body cannot be decompressed")]
+    Garbled,
     /// The caller stopped sending.
     #[error("the request body did not arrive in time")]
     Stalled,
@@ -110,7 +117,10 @@ impl Refusal {
         match self {
             Self::TooLarge { .. } => Failure::new(FailureCode::BodyTooLarge, text),
             Self::Crowded => Failure::new(FailureCode::Overloaded, text).retry_after(RETRY_SECONDS),
-            Self::Coded => Failure::new(FailureCode::InvalidRequest, text).param("content-encoding"),
+            Self::Coded => Failure::new(FailureCode::InvalidRequest, text)
+                .param("content-encoding")
+                .with_status(415),
+            Self::Garbled => Failure::new(FailureCode::InvalidRequest, text).param("content-encoding"),
             Self::Stalled => Failure::new(FailureCode::InvalidRequest, text).with_status(408),
             Self::Broken => Failure::new(FailureCode::InvalidRequest, text),
         }
@@ -133,9 +143,7 @@ pub(crate) async fn read(
     mut body: Body,
     limits: Limits,
 ) -> Result<(Bytes, Permit), Refusal> {
-    if coded(headers) {
-        return Err(Refusal::Coded);
-    }
+    let coding = Coding::of(headers)?;
     let declared = body.size_hint().lower();
     let mut permit = Permit::new(bodies);
     let mut first = Bytes::new();
@@ -168,7 +176,13 @@ pub(crate) async fn read(
     } else {
         rest.freeze()
     };
-    Ok((body, permit))
+    match coding {
+        None => Ok((body, permit)),
+        Some(coding) => {
+            let body = decode::unfold(coding, &body, &mut permit, limits.bytes_max).await?;
+            Ok((body, permit))
+        }
+    }
 }
 
 /// A small body is copied: it lives as long as its answer, and would keep the connection's whole read buffer.
@@ -192,13 +206,6 @@ async fn next(body: &mut Body, pause_max: Duration) -> Result<Option<Bytes>, Ref
             },
         }
     }
-}
-
-/// True when the body is compressed.
-fn coded(headers: &HeaderMap) -> bool {
-    let identity =
-        |value: &http::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
-    !headers.get_all(CONTENT_ENCODING).iter().all(identity)
 }
 
 /// A length in memory as a count.
@@ -265,17 +272,6 @@ mod tests {
 
         assert_eq!(second, Err(Refusal::Crowded));
         assert_eq!(third.map(|read| read.len()), Ok(3));
-    }
-
-    #[tokio::test]
-    async fn compressed_bodies_are_refused() {
-        let bodies = Arc::new(Bodies::new(100));
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_ENCODING, http::HeaderValue::from_static("gzip"));
-
-        let refused = read(&bodies, &headers, Body::from("x"), LIMITS).await;
-
-        assert_eq!(refused.map(|(read, _)| read), Err(Refusal::Coded));
     }
 
     #[tokio::test(start_paused = true)]

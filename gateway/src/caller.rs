@@ -227,7 +227,7 @@ where
 /// The caller of a request, or the answer to one that has none.
 pub(crate) fn admit(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Caller, Box<Response>> {
     identify(state, arrival, headers).map_err(|failure| {
-        state.metrics.refused(failure.code, None);
+        state.metrics.refused(failure.code, arrival.surface_word(), None);
         Box::new(arrival.refuse_unread(&failure))
     })
 }

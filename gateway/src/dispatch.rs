@@ -6,14 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bus::dispatch::Dispatch;
 use bus::spool;
 use bytes::Bytes;
-use dialects::skim::{self, ChatSkim};
-use schemas::catalog::{Catalog, Model};
-use schemas::command::{Offer, Requirements};
+use dialects::skim::{self, Skim};
+use http::HeaderMap;
+use schemas::catalog::{Catalog, Model, Role};
+use schemas::command::{Offer, Requirements, Told};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::money::PriceVersion;
@@ -22,11 +24,12 @@ use tracing::error;
 use crate::arrival::{self, Arrival};
 use crate::body::{self, Permit};
 use crate::caller::Caller;
-use crate::error as answer;
 use crate::gate::{self, Wishes};
+use crate::inference::call::Call;
 use crate::open::Place;
 use crate::refusal::{self, Refused};
 use crate::relay::{self, Live, Progress, Running};
+use crate::responses::{self, Keeping};
 use crate::settle::{Days, Terms};
 use crate::state::{Phase, Shared};
 
@@ -35,9 +38,14 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Seconds after which a caller refused by a full node may try again.
 const RETRY_SECONDS: u64 = 5;
 
-/// Runs a chat request of `caller` from its first byte to its answer.
-pub(crate) async fn chat(state: Shared, arrival: Arrival, caller: Caller, request: Request) -> Response {
-    match admit(&state, &arrival, &caller, request).await {
+/// Runs what `caller` asks for, from its first byte to its answer.
+pub(crate) async fn run(
+    state: Shared,
+    (arrival, call): (Arrival, Call),
+    caller: Caller,
+    request: Request,
+) -> Response {
+    match admit(&state, (&arrival, call), &caller, request).await {
         Ok(running) => relay::answer(running).await,
         Err(refused) => {
             refusal::record(&state, &arrival, &caller, &refused);
@@ -49,54 +57,105 @@ pub(crate) async fn chat(state: Shared, arrival: Arrival, caller: Caller, reques
 /// A request that passed the gate, with its place and its bytes.
 struct Asked {
     place: Place,
+    surface: Surface,
     wishes: Wishes,
+    told: Told,
     body: Bytes,
     permit: Permit,
-    skim: ChatSkim,
+    skim: Skim,
+    keeping: Option<Box<Keeping>>,
 }
 
 /// Lets a request in, or says why not.
 async fn admit(
     state: &Shared,
-    arrival: &Arrival,
+    (arrival, call): (&Arrival, Call),
     caller: &Caller,
     request: Request,
 ) -> Result<Running, Box<Refused>> {
-    if state.phase() == Phase::Closed {
-        return Err(closing(busy(FailureCode::Draining, "the node is shutting down")));
-    }
-    let place = state
-        .open
-        .enter()
-        .ok_or_else(|| closing(busy(FailureCode::Overloaded, "too many requests are running")))?;
+    let place = enter(state).map_err(closing)?;
     let (parts, body) = request.into_parts();
     let mut wishes = gate::wishes(&parts.headers, caller).map_err(closing)?;
+    let told = gate::told(&parts.headers).map_err(closing)?;
+    let (body, permit) = read(state, &parts.headers, body).await.map_err(closing)?;
+    let limits = skim_limits(state);
+    let surface = match call {
+        Call::On(surface) => surface,
+        Call::ByBody if skim::has_messages(&body, &limits) => Surface::Chat,
+        Call::ByBody => Surface::Completions,
+    };
+    let refused = |failure: Failure, model: &str, wishes: &Wishes| refused(failure, surface, model, wishes);
+    let skim = skim::skim(surface, &body, &limits)
+        .map_err(|problem| refused(gate::malformed(&problem), "", &wishes))?;
+    wishes.end_user = wishes.end_user.or_else(|| arrival::kept(skim.user.as_deref()?));
+    let mut asked = Asked {
+        place,
+        surface,
+        wishes,
+        told,
+        body,
+        permit,
+        skim,
+        keeping: None,
+    };
+    let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
+    if surface == Surface::Responses {
+        // Nobody goes on with a model that is not there for him.
+        let admitted = gate::admit(&state.ports.catalog.load(), caller, &asked.skim, surface).map(drop);
+        admitted.map_err(|failure| refused_by(failure, &asked))?;
+        let resumed = resume(state, caller, &mut asked).await;
+        resumed.map_err(|failure| refused_by(failure, &asked))?;
+    }
+    let catalog = state.ports.catalog.load();
+    let model = gate::admit(&catalog, caller, &asked.skim, surface)
+        .map_err(|failure| refused_by(failure, &asked))?
+        .clone();
+    dispatch(state, arrival, caller, (&catalog, model), asked)
+}
+
+/// Puts what a request of Responses goes on from into its body, and says what is to be kept of it.
+async fn resume(state: &Shared, caller: &Caller, asked: &mut Asked) -> Result<(), Failure> {
+    let streams = asked.skim.stream;
+    let resumed = responses::resume(state, caller.tenant(), &asked.body, &mut asked.permit, streams).await?;
+    asked.keeping = resumed.keeping;
+    if let Some(body) = resumed.body {
+        let limits = skim_limits(state);
+        asked.skim =
+            skim::skim(asked.surface, &body, &limits).map_err(|problem| gate::malformed(&problem))?;
+        asked.body = body;
+    }
+    Ok(())
+}
+
+/// A place among the requests that run.
+pub(crate) fn enter(state: &Shared) -> Result<Place, Failure> {
+    if state.phase() == Phase::Closed {
+        return Err(busy(FailureCode::Draining, "the node is shutting down"));
+    }
+    let place = state.open.enter();
+    place.ok_or_else(|| busy(FailureCode::Overloaded, "too many requests are running"))
+}
+
+/// Reads a body within the node's bounds.
+pub(crate) async fn read(
+    state: &Shared,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Bytes, Permit), Failure> {
     let limits = body::Limits {
         bytes_max: state.config.body_bytes_max,
         pause_max: PAUSE_MAX,
     };
-    let (body, permit) = body::read(&state.bodies, &parts.headers, body, limits)
-        .await
-        .map_err(|refusal| closing(refusal.failure()))?;
-    let limits = skim::Limits {
+    let read = body::read(&state.bodies, headers, body, limits).await;
+    read.map_err(body::Refusal::failure)
+}
+
+/// The node's bounds on what is in a body.
+pub(crate) fn skim_limits(state: &Shared) -> skim::Limits {
+    skim::Limits {
         depth_max: state.config.depth_max,
         ..skim::Limits::default()
-    };
-    let skim =
-        skim::skim_chat(&body, &limits).map_err(|problem| refused(gate::malformed(&problem), "", &wishes))?;
-    wishes.end_user = wishes.end_user.or_else(|| arrival::kept(skim.user.as_deref()?));
-    let asked = Asked {
-        place,
-        wishes,
-        body,
-        permit,
-        skim,
-    };
-    let catalog = state.ports.catalog.load();
-    let model = gate::admit(&catalog, caller, &asked.skim)
-        .map_err(|failure| refused(failure, &asked.skim.model, &asked.wishes))?
-        .clone();
-    dispatch(state, arrival, caller, (&catalog, model), asked)
+    }
 }
 
 /// Writes the intent and hands the request to the router.
@@ -113,7 +172,7 @@ fn dispatch(
     let accepted = RequestAccepted {
         request_id: arrival.request_id,
         payer: caller.payer(),
-        surface: Surface::Chat,
+        surface: asked.surface,
         model: model.id.clone(),
         reservation,
         price_version: PriceVersion(catalog.revision_text.clone()),
@@ -128,7 +187,10 @@ fn dispatch(
         spool.give_back(reservation);
         return Err(full().into());
     }
-    let offer = offer(state, &accepted, catalog, &model, &asked);
+    let offer = Offer {
+        role: caller.role(),
+        ..offer(state, &accepted, catalog, &model, &asked)
+    };
     let terms = Terms {
         model,
         stream: asked.skim.stream,
@@ -137,15 +199,18 @@ fn dispatch(
         days: Days::new(arrival.request_id, arrival.at, state.config.billing_tz),
         wishes: asked.wishes,
     };
+    let public_model = offer.public_model.clone();
     let body = asked.body;
     let session = state.ports.dispatcher.dispatch(Dispatch { offer, body });
     Ok(Running::new(Box::new(Live {
         state: state.clone(),
         _place: asked.place,
         slot: state.open.open(accepted, arrival.connection.clone()),
+        public_model,
         terms,
         session,
         permit: Some(asked.permit),
+        keeping: asked.keeping,
         progress: Progress::default(),
     })))
 }
@@ -180,6 +245,8 @@ fn offer(
         },
         pin: asked.wishes.pin.clone(),
         splice: skim::splice_facts(skim),
+        told: asked.told.clone(),
+        role: Role::default(),
         started_at: accepted.started_at,
         attempts_max: state.config.attempts_max,
     }
@@ -196,8 +263,9 @@ fn closing(failure: Failure) -> Box<Refused> {
     refused
 }
 
-fn refused(failure: Failure, model: &str, wishes: &Wishes) -> Box<Refused> {
+fn refused(failure: Failure, surface: Surface, model: &str, wishes: &Wishes) -> Box<Refused> {
     let mut refused: Box<Refused> = failure.into();
+    refused.surface = Some(surface);
     model.clone_into(&mut refused.model);
     refused.wishes.clone_from(wishes);
     refused
@@ -207,6 +275,6 @@ fn refuse(arrival: &Arrival, refused: &Refused) -> Response {
     if refused.closing {
         arrival.refuse_unread(&refused.failure)
     } else {
-        answer::response(&refused.failure, arrival.request_id)
+        arrival.refuse(&refused.failure)
     }
 }

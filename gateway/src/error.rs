@@ -4,11 +4,14 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use dialects::messages;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::RequestId;
 use serde::Serialize;
+
+use crate::shape::Shape;
 
 /// Seconds after which a refused caller may try again, when nothing better is known.
 pub(crate) const RETRY_SECONDS: u64 = 1;
@@ -54,8 +57,16 @@ struct Shown<'a> {
     request_id: RequestId,
 }
 
-/// The body of a failure: `{"error":{"message","type","code","param","request_id"}}`.
-pub(crate) fn body(failure: &Failure, request_id: RequestId) -> Vec<u8> {
+/// The body of a failure, in its caller's shape.
+fn body(failure: &Failure, request_id: RequestId, shape: Shape) -> Vec<u8> {
+    match shape {
+        Shape::OpenAi => openai_body(failure, request_id),
+        Shape::Anthropic => messages::error::body(failure, &request_id.to_string()),
+    }
+}
+
+/// `{"error":{"message","type","code","param","request_id"}}`
+fn openai_body(failure: &Failure, request_id: RequestId) -> Vec<u8> {
     let wrapped = Wrapped {
         error: Shown {
             message: &failure.message,
@@ -69,17 +80,17 @@ pub(crate) fn body(failure: &Failure, request_id: RequestId) -> Vec<u8> {
     serde_json::to_vec(&wrapped).unwrap_or_default()
 }
 
-/// The event that ends a stream which cannot be finished.
+/// The event that ends a stream of the OpenAI dialects which cannot be finished.
 pub(crate) fn event(failure: &Failure, request_id: RequestId) -> Bytes {
     let mut event = b"data: ".to_vec();
-    event.append(&mut body(failure, request_id));
+    event.append(&mut openai_body(failure, request_id));
     event.extend_from_slice(b"\n\n");
     event.into()
 }
 
 /// The answer to a call that failed.
-pub(crate) fn response(failure: &Failure, request_id: RequestId) -> Response {
-    let mut response = Response::new(Body::from(body(failure, request_id)));
+pub(crate) fn response(failure: &Failure, request_id: RequestId, shape: Shape) -> Response {
+    let mut response = Response::new(Body::from(body(failure, request_id, shape)));
     *response.status_mut() =
         StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
@@ -95,8 +106,8 @@ pub(crate) fn response(failure: &Failure, request_id: RequestId) -> Response {
 }
 
 /// The same, closing the connection: what the caller still sends is not read.
-pub(crate) fn closing_response(failure: &Failure, request_id: RequestId) -> Response {
-    let mut response = response(failure, request_id);
+pub(crate) fn closing_response(failure: &Failure, request_id: RequestId, shape: Shape) -> Response {
+    let mut response = response(failure, request_id, shape);
     response
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -123,7 +134,8 @@ mod tests {
     fn a_failure_has_the_shape_openai_clients_parse() {
         let failure = Failure::new(FailureCode::InvalidRequest, "the member 'n' must be 1").param("n");
 
-        let body: serde_json::Value = serde_json::from_slice(&body(&failure, id())).expect("json");
+        let body: serde_json::Value =
+            serde_json::from_slice(&body(&failure, id(), Shape::OpenAi)).expect("json");
 
         assert_eq!(
             body,
@@ -139,11 +151,18 @@ mod tests {
 
     #[test]
     fn every_429_and_503_says_when_to_try_again() {
-        let busy = response(&Failure::new(FailureCode::Overloaded, "busy"), id());
+        let busy = response(
+            &Failure::new(FailureCode::Overloaded, "busy"),
+            id(),
+            Shape::OpenAi,
+        );
         let circuits = Failure::new(FailureCode::AllCircuitsOpen, "down").retry_after(30);
 
         assert_eq!(busy.headers()[RETRY_AFTER], "1");
-        assert_eq!(response(&circuits, id()).headers()[RETRY_AFTER], "30");
+        assert_eq!(
+            response(&circuits, id(), Shape::OpenAi).headers()[RETRY_AFTER],
+            "30"
+        );
     }
 
     #[test]
@@ -151,6 +170,9 @@ mod tests {
         let mut failure = Failure::new(FailureCode::UpstreamError, "the upstream failed");
         failure.exhausted = true;
 
-        assert_eq!(response(&failure, id()).headers()["x-should-retry"], "false");
+        assert_eq!(
+            response(&failure, id(), Shape::Anthropic).headers()["x-should-retry"],
+            "false"
+        );
     }
 }

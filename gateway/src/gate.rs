@@ -3,14 +3,19 @@
 
 use std::sync::Arc;
 
-use dialects::skim::{self, ChatSkim};
+use dialects::skim::{self, Skim};
 use http::{HeaderMap, HeaderName};
 use schemas::catalog::{Catalog, Key, Modalities, Model, Role};
+use schemas::command::Told;
+use schemas::event::request::Surface;
 use schemas::failure::{Failure, FailureCode};
 
 use crate::arrival;
 use crate::caller::Caller;
+use crate::shape::ANTHROPIC_VERSION;
 
+/// Longest header that is handed on to an upstream, in bytes.
+const TOLD_BYTES_MAX: usize = 2_048;
 /// The one text for a model that is not there for the caller.
 const NO_MODEL: &str = "The model does not exist or you do not have access to it.";
 
@@ -19,6 +24,8 @@ static X_ROUTE_PIN: HeaderName = HeaderName::from_static("x-route-pin");
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static X_END_USER: HeaderName = HeaderName::from_static("x-end-user");
 static X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+static X_REASONING_PASSTHROUGH: HeaderName = HeaderName::from_static("x-reasoning-passthrough");
+static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
 /// What a caller asks for beside the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,6 +54,39 @@ pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Result<Wishes, Fai
     })
 }
 
+/// Reads what his upstream, or what reads its answer, must know.
+pub(crate) fn told(headers: &HeaderMap) -> Result<Told, Failure> {
+    let hides_thinking = headers
+        .get(&X_REASONING_PASSTHROUGH)
+        .is_some_and(|value| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"false"));
+    Ok(Told {
+        anthropic_version: list(headers, &ANTHROPIC_VERSION)?,
+        anthropic_beta: list(headers, &ANTHROPIC_BETA)?,
+        hides_thinking,
+    })
+}
+
+/// The values of a header as one.
+fn list(headers: &HeaderMap, name: &'static HeaderName) -> Result<Option<Arc<str>>, Failure> {
+    let mut values = headers.get_all(name).iter();
+    let Some(first) = values.next() else {
+        return Ok(None);
+    };
+    let unusable = || {
+        let text = format!("the header '{name}' is too long or not text");
+        Failure::new(FailureCode::InvalidRequest, text).param(name.as_str())
+    };
+    let mut all = first.to_str().map_err(|_| unusable())?.trim().to_owned();
+    for value in values {
+        all.push(',');
+        all.push_str(value.to_str().map_err(|_| unusable())?.trim());
+    }
+    if all.len() > TOLD_BYTES_MAX {
+        return Err(unusable());
+    }
+    Ok((!all.is_empty()).then(|| all.into()))
+}
+
 /// The model of `name`, if `key` may see it.
 pub(crate) fn visible<'c>(catalog: &'c Catalog, key: Option<&Key>, name: &str) -> Option<&'c Arc<Model>> {
     catalog.model(name).filter(|model| sees(key, model))
@@ -66,28 +106,49 @@ pub(crate) fn sees(key: Option<&Key>, model: &Model) -> bool {
     role >= model.required_role && (of_tenant || role == Role::Operator) && of_key
 }
 
-/// The model a request is admitted to.
+/// The model a request is admitted to. One that embeds is not there for those who want answers, nor the other way.
 pub(crate) fn admit<'c>(
     catalog: &'c Catalog,
     caller: &Caller,
-    skim: &ChatSkim,
+    skim: &Skim,
+    surface: Surface,
 ) -> Result<&'c Arc<Model>, Failure> {
-    let model = visible(catalog, Some(&caller.key), &skim.model).ok_or_else(no_model)?;
+    let model = visible(catalog, Some(&caller.key), &skim.model)
+        .filter(|model| model.embeds == (surface == Surface::Embeddings))
+        .ok_or_else(no_model)?;
     if skim.tools && !model.supports_tools {
         return Err(unsupported("the model does not support tools", "tools"));
     }
     if skim.response_format && !model.supports_structured_output {
         return Err(unsupported(
-            "the model does not support response_format",
-            "response_format",
+            "the model does not support structured output",
+            format_of(surface),
         ));
     }
     let foreign = skim.modalities.without(model.input_modalities | Modalities::TEXT);
     if let Some(word) = foreign.words().first() {
         let text = format!("Model '{}' does not support {word} input", model.id);
-        return Err(Failure::new(FailureCode::UnsupportedModality, text).param("messages"));
+        return Err(Failure::new(FailureCode::UnsupportedModality, text).param(prompt_of(surface)));
     }
     Ok(model)
+}
+
+/// What the form of an answer is called.
+const fn format_of(surface: Surface) -> &'static str {
+    match surface {
+        Surface::Chat | Surface::Completions | Surface::Embeddings => "response_format",
+        Surface::Responses => "text.format",
+        Surface::Messages => "output_config.format",
+    }
+}
+
+/// What the prompt is called.
+const fn prompt_of(surface: Surface) -> &'static str {
+    match surface {
+        Surface::Chat | Surface::Messages => "messages",
+        Surface::Completions => "prompt",
+        Surface::Embeddings | Surface::Responses => "input",
+    }
 }
 
 /// The one answer for a model that is not there for the caller.
@@ -113,4 +174,4 @@ fn unsupported(text: &'static str, param: &'static str) -> Failure {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

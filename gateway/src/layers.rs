@@ -24,7 +24,6 @@ use tracing::error;
 use crate::arrival::Arrival;
 use crate::connection::Connection;
 use crate::error as answer;
-use crate::inference::chat;
 use crate::state::{Phase, Shared, State};
 use crate::{caller, dispatch};
 
@@ -33,9 +32,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_CONFIG: HeaderName = HeaderName::from_static("x-waybill-config");
 
 /// Headers of answers that pages of other origins may read.
-const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, retry-after, x-should-retry";
+const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, x-waybill-dropped, x-waybill-estimate, retry-after, x-should-retry";
 /// Headers that pages of other origins may send, told to those that name none.
-const ALLOWED: &str = "authorization, content-type, x-api-key, x-request-id, x-session-id, x-end-user, x-route-pin, idempotency-key";
+const ALLOWED: &str = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-reasoning-passthrough, x-request-id, x-session-id, x-end-user, x-route-pin, idempotency-key";
 /// Longest list of headers that is granted as it is asked for, in bytes: client libraries send many of their own.
 const ASKED_BYTES_MAX: usize = 2_048;
 /// Methods they may use.
@@ -78,9 +77,12 @@ impl Routes {
     }
 
     async fn answer(mut self, state: &Shared, arrival: Arrival, mut request: Request) -> Response {
-        if self.serves_models && request.method() == Method::POST && request.uri().path() == chat::PATH {
+        if self.serves_models
+            && request.method() == Method::POST
+            && let Some(call) = arrival.call
+        {
             return match caller::admit(state, &arrival, request.headers()) {
-                Ok(caller) => Box::pin(dispatch::chat(state.clone(), arrival, caller, request)).await,
+                Ok(caller) => Box::pin(dispatch::run(state.clone(), (arrival, call), caller, request)).await,
                 Err(refused) => *refused,
             };
         }
@@ -103,11 +105,11 @@ pub(crate) async fn around(
     if leaving {
         connection.go_away();
     }
-    let arrival = Arrival::new(&state, connection);
-    let request_id = arrival.request_id;
+    let arrival = Arrival::new(&state, connection, &request);
+    let (request_id, shape) = (arrival.request_id, arrival.shape);
     let origin = allowed_origin(&state, request.headers());
     let mut response = if let Err(failure) = bounded(&state, request.headers()) {
-        state.metrics.refused(failure.code, None);
+        state.metrics.refused(failure.code, arrival.surface_word(), None);
         arrival.refuse_unread(&failure)
     } else if preflight(&request) {
         preflight_response(origin.is_some(), request.headers())
@@ -118,7 +120,7 @@ pub(crate) async fn around(
         } else {
             error!(request.id = %request_id, "a handler panicked");
             let failure = Failure::new(FailureCode::Internal, "the request failed inside the gateway");
-            answer::response(&failure, request_id)
+            answer::response(&failure, request_id, shape)
         }
     };
     finish(&state, response.headers_mut(), request_id, origin);
@@ -212,9 +214,17 @@ fn preflight_response(allowed: bool, asked: &HeaderMap) -> Response {
     response
 }
 
-async fn unknown_path(arrival: Arrival) -> Response {
-    let failure = Failure::new(FailureCode::NotFound, "there is no such path");
-    answer::response(&failure, arrival.request_id)
+async fn unknown_path(arrival: Arrival, request: Request) -> Response {
+    if request.uri().path().contains("/v1/v1/") {
+        let text = "there is no such path: /v1 is in it twice, so leave it out of the base URL";
+        return arrival.refuse(&Failure::new(FailureCode::NotFound, text));
+    }
+    arrival.refuse(&no_path())
+}
+
+/// The answer to a path that leads nowhere.
+pub(crate) fn no_path() -> Failure {
+    Failure::new(FailureCode::NotFound, "there is no such path")
 }
 
 async fn unknown_method(arrival: Arrival) -> Response {
@@ -222,5 +232,5 @@ async fn unknown_method(arrival: Arrival) -> Response {
         FailureCode::MethodNotAllowed,
         "the path does not take this method",
     );
-    answer::response(&failure, arrival.request_id)
+    arrival.refuse(&failure)
 }

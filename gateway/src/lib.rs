@@ -1,7 +1,7 @@
 //! The ingress: admits a request, dispatches it, relays the answer and settles the waybill.
 //!
 //! ```text
-//! serve ─► layers ─► inference::chat ─► dispatch::chat      admit: caller · body · skim · gate · spool
+//! serve ─► layers ─► inference::call ─► dispatch::run       admit: caller · body · skim · gate · spool
 //!                                          │
 //!                                          ▼
 //!                     Dispatcher ◄──── Running (relay) ───► stream or whole answer
@@ -32,8 +32,10 @@ mod ops;
 mod pulse;
 mod refusal;
 mod relay;
+mod responses;
 mod serve;
 mod settle;
+mod shape;
 mod state;
 mod unwritten;
 
@@ -52,9 +54,7 @@ use state::Shared;
 fn router(state: &Shared) -> Router {
     let mut router = Router::new()
         .route("/", get(ops::root))
-        .route(inference::chat::PATH, post(inference::chat::create))
-        .route("/v1/models", get(inference::models::list))
-        .route("/v1/models/{*id}", get(inference::models::show))
+        .merge(inference())
         .merge(health())
         .route("/routing", get(ops::routing));
     if state.config.admin_listen.is_none() {
@@ -63,6 +63,40 @@ fn router(state: &Shared) -> Router {
             .route("/metrics", get(ops::metrics_of_loopback));
     }
     layers::completed(router, state)
+}
+
+/// The paths that clients of models know, and the bases they are told, which some of them try first.
+fn inference() -> Router<Shared> {
+    let mut router = Router::new();
+    for (path, _) in inference::call::Call::PATHS {
+        router = router.route(path, post(inference::call::create));
+    }
+    for base in ["/v1", "/v1/", "/anthropic", "/anthropic/", "/anthropic/v1"] {
+        router = router.route(base, get(ops::root));
+    }
+    for path in [
+        "/v1/models",
+        "/models",
+        "/openrouter/models",
+        "/anthropic/v1/models",
+    ] {
+        router = router.route(path, get(inference::models::list));
+    }
+    for path in ["/v1/messages/count_tokens", "/anthropic/v1/messages/count_tokens"] {
+        router = router.route(path, post(inference::count::create));
+    }
+    router
+        .route(
+            "/v1/responses/{id}",
+            get(inference::responses::show).delete(inference::responses::delete),
+        )
+        .route(
+            "/v1/responses/{id}/input_items",
+            get(inference::responses::input_items),
+        )
+        .route("/v1/models/{*id}", get(inference::models::show))
+        .route("/anthropic/v1/models/{*id}", get(inference::models::show))
+        .route("/anthropic/user/balance", get(inference::balance::show))
 }
 
 /// Every path of the administrators' listener.

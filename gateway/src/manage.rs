@@ -36,7 +36,8 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Response {
     raw_json(serde_json::to_vec(value).unwrap_or_default())
 }
 
-fn raw_json(body: Vec<u8>) -> Response {
+/// The same of JSON that is written already.
+pub(crate) fn raw_json(body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     response
         .headers_mut()

@@ -59,6 +59,7 @@ pub struct Metrics {
     output_tokens: Counter,
     cost_nano_usd: Counter,
     rejections: Family<CodeLabel, Counter>,
+    unkept: Counter,
     pub(crate) gauges: Gauges,
 }
 
@@ -94,6 +95,7 @@ impl Metrics {
             output_tokens: class("output"),
             cost_nano_usd: Counter::default(),
             rejections: Family::default(),
+            unkept: Counter::default(),
             gauges: Gauges::default(),
         };
         let Self {
@@ -128,6 +130,11 @@ impl Metrics {
             cost_nano_usd,
         );
         registry.register("waybill_limit_rejections", "Refused requests", rejections);
+        registry.register(
+            "waybill_responses_unkept",
+            "Responses that were to be kept and could not be",
+            metrics.unkept.clone(),
+        );
         metrics.gauges.register(registry);
         metrics
     }
@@ -166,13 +173,18 @@ impl Metrics {
         self.cost_nano_usd.inc_by(cost);
     }
 
-    /// Counts a refusal. `model` is a name of the catalogue, or `None`.
-    pub(crate) fn refused(&self, code: FailureCode, model: Option<&Arc<str>>) {
+    /// Counts a response that could not be kept.
+    pub(crate) fn unkept(&self) {
+        self.unkept.inc();
+    }
+
+    /// Counts a refusal. `surface` is empty where the path tells none, `model` a name of the catalogue or `None`.
+    pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Arc<str>>) {
         self.rejections
             .get_or_create(&CodeLabel { code: code.as_str() })
             .inc();
         let labels = RequestLabels {
-            surface: "chat",
+            surface,
             model: model.map_or_else(|| Arc::from(""), Arc::clone),
             outcome: Outcome::Rejected.as_str(),
         };

@@ -17,7 +17,6 @@ use serde::Serialize;
 
 use crate::arrival::Arrival;
 use crate::caller::{Caller, Visitor, refused};
-use crate::error;
 use crate::manage::{ask, json};
 use crate::state::{Phase, Shared};
 
@@ -33,7 +32,7 @@ struct Root<'a> {
     message: &'static str,
     version: &'a str,
     cluster: &'a str,
-    endpoints: [&'static str; 3],
+    endpoints: [&'static str; 7],
 }
 
 /// How a node is, as everybody may know.
@@ -79,7 +78,15 @@ pub(crate) async fn root(State(state): State<Shared>) -> Response {
         message: "Waybill, an LLM inference gateway",
         version: &state.config.version,
         cluster: &state.config.cluster,
-        endpoints: ["/v1/chat/completions", "/v1/models", "/health"],
+        endpoints: [
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/embeddings",
+            "/v1/messages",
+            "/v1/models",
+            "/v1/responses",
+            "/health",
+        ],
     })
 }
 
@@ -108,7 +115,7 @@ pub(crate) async fn ready(State(state): State<Shared>, RawQuery(query): RawQuery
 /// `GET /health/deep`: every endpoint and backend. For those who run the platform.
 pub(crate) async fn deep(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
     if !caller.operates() {
-        return error::response(&not_for_callers(), arrival.request_id);
+        return arrival.refuse(&not_for_callers());
     }
     let mut health = shallow(&state);
     let answer: Result<HealthAnswer, Failure> = ask(&state, QUERY_HEALTH, &(), HEALTH_WITHIN).await;
@@ -169,7 +176,7 @@ pub(crate) async fn metrics_of_loopback(
         .is_some_and(|peer| peer.ip().to_canonical().is_loopback());
     if !own || FORWARDED.iter().any(|name| headers.contains_key(*name)) {
         let failure = Failure::new(FailureCode::NotFound, "there is no such path");
-        return error::response(&failure, arrival.request_id);
+        return arrival.refuse(&failure);
     }
     metrics(state).await
 }
@@ -193,9 +200,9 @@ struct Leg<'a> {
 pub(crate) async fn routing(State(state): State<Shared>, arrival: Arrival, visitor: Visitor) -> Response {
     if !state.config.public_routing {
         match &visitor.0 {
-            None => return error::response(&refused(), arrival.request_id),
+            None => return arrival.refuse(&refused()),
             Some(caller) if !caller.operates() => {
-                return error::response(&not_for_callers(), arrival.request_id);
+                return arrival.refuse(&not_for_callers());
             }
             Some(_) => {}
         }

@@ -16,6 +16,7 @@ use tracing::error;
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::gate::Wishes;
+use crate::inference::call::Call;
 use crate::settle;
 use crate::state::State;
 
@@ -30,6 +31,8 @@ const MINUTE_MICROS: i64 = 60_000_000;
 pub(crate) struct Refused {
     /// What the caller is told.
     pub(crate) failure: Failure,
+    /// The surface, where the body told it.
+    pub(crate) surface: Option<Surface>,
     /// The model he asked for, empty when it was not read.
     pub(crate) model: String,
     /// What he said beside the body.
@@ -42,6 +45,7 @@ impl From<Failure> for Box<Refused> {
     fn from(failure: Failure) -> Self {
         Self::new(Refused {
             failure,
+            surface: None,
             model: String::new(),
             wishes: Wishes::default(),
             closing: false,
@@ -150,7 +154,9 @@ pub(crate) fn record(state: &State, arrival: &Arrival, caller: &Caller, refused:
     let code = refused.failure.code;
     let catalog = state.ports.catalog.load();
     let model = catalog.model(&refused.model);
-    state.metrics.refused(code, model.map(|model| &model.id.0));
+    let surface = refused.surface.or_else(|| arrival.call.map(Call::surface));
+    let word = surface.map_or("", Surface::as_str);
+    state.metrics.refused(code, word, model.map(|model| &model.id.0));
     if matches!(code, FailureCode::SpoolFull | FailureCode::BodyTooLarge) {
         return;
     }
@@ -164,7 +170,7 @@ pub(crate) fn record(state: &State, arrival: &Arrival, caller: &Caller, refused:
     let accepted = RequestAccepted {
         request_id: arrival.request_id,
         payer: caller.payer(),
-        surface: Surface::Chat,
+        surface: surface.unwrap_or(Surface::Chat),
         model: model.map_or_else(
             || ModelName::new(refused.model.as_str()),
             |model| model.id.clone(),

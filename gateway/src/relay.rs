@@ -10,26 +10,31 @@ use std::time::Duration;
 use axum::response::Response;
 use bus::dispatch::{Frame, Session};
 use bus::spool::Spool;
+use bytes::Bytes;
 use futures_util::FutureExt as _;
-use schemas::event::request::RequestAccepted;
+use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Report};
 use schemas::id::RequestId;
 use schemas::outcome::Outcome;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::body::Permit;
 use crate::open::{Place, Slot};
+use crate::responses::Keeping;
 use crate::settle::{self, Ending, Terms};
 use crate::state::Shared;
 
 mod head;
 mod stall;
 mod stream;
+mod voice;
 mod whole;
 
 use stall::Silence;
+use voice::Voice;
 
 /// How long a canceled session may take to report.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -43,11 +48,15 @@ pub(crate) struct Live {
     /// Its place among those in flight, held to its settlement.
     pub(crate) _place: Place,
     pub(crate) slot: Arc<Slot>,
+    /// The model's name as the caller wrote it.
+    pub(crate) public_model: Arc<str>,
     pub(crate) terms: Terms,
     pub(crate) session: Box<dyn Session>,
     /// Room for its body; given back when the answer begins.
     pub(crate) permit: Option<Permit>,
     pub(crate) progress: Progress,
+    /// What is to be kept of its answer.
+    pub(crate) keeping: Option<Box<Keeping>>,
 }
 
 /// How far the answer is.
@@ -67,13 +76,20 @@ struct Settled {
     record: Option<(Spool, u64)>,
     /// What the caller is told instead of the rest of the answer.
     failure: Option<Failure>,
+    /// Keeps the answer, where its caller wants that; goes on to its end also without him.
+    kept: Option<JoinHandle<()>>,
 }
 
 impl Settled {
-    /// Waits until the record survives what it must survive; at once where that is the process.
-    async fn durable(record: Option<(Spool, u64)>) {
+    /// Waits until the record survives what it must survive, at once where that is the process, and until the answer
+    /// is kept.
+    async fn durable(record: Option<(Spool, u64)>, kept: Option<JoinHandle<()>>) {
         if let Some((spool, sequence)) = record {
             spool.durable(sequence).await;
+        }
+        if let Some(kept) = kept {
+            // That it could not be kept is told where it is tried, and costs nobody his answer.
+            let _ = kept.await;
         }
     }
 }
@@ -86,7 +102,7 @@ pub(crate) async fn answer(mut running: Running) -> Response {
         Some(Frame::Head(head)) => stream::response(&head, running, silence, None),
         Some(Frame::Chunk(chunk)) => stream::response(&head::early(), running, silence, Some(chunk)),
         Some(Frame::End(end)) => whole::response(running, *end).await,
-        None => stream::response(&head::early(), running, silence, Some(stall::KEEPALIVE)),
+        None => stream::response(&head::early(), running, silence, Some(voice::COMMENT)),
     }
 }
 
@@ -103,6 +119,16 @@ impl Running {
     fn request_id(&self) -> RequestId {
         self.live()
             .map_or(RequestId(uuid::Uuid::nil()), |live| live.slot.accepted.request_id)
+    }
+
+    fn surface(&self) -> Surface {
+        self.live()
+            .map_or(Surface::Chat, |live| live.slot.accepted.surface)
+    }
+
+    /// What the gateway says by itself in its stream.
+    fn voice(&self) -> Voice {
+        Voice::new(self.live().map(|live| (&live.slot.accepted, &live.public_model)))
     }
 
     fn streams(&self) -> bool {
@@ -162,8 +188,11 @@ impl Running {
     }
 
     /// Notes a piece of the answer that leaves.
-    fn hand(&mut self, now: Instant) {
+    fn hand(&mut self, piece: &Bytes, now: Instant) {
         if let Some(live) = self.0.as_deref_mut() {
+            if let Some(keeping) = &mut live.keeping {
+                keeping.heard(piece);
+            }
             live.progress.handed = true;
             live.slot.handed(now);
         }
@@ -176,13 +205,24 @@ impl Running {
         }
     }
 
-    /// Settles: the record is in the spool when this returns.
-    fn end(&mut self, report: Report) -> Settled {
+    /// Settles: the record is in the spool when this returns. `tail` is what of the answer has not left.
+    fn end(&mut self, report: Report, tail: &Bytes) -> Settled {
         match self.0.take() {
-            Some(live) => live.settle(report, false),
+            Some(mut live) => {
+                let settled = live.settle(report, false);
+                let keeping = live.keeping.take().filter(|_| settled.failure.is_none());
+                Settled {
+                    kept: keeping.map(|keeping| {
+                        let keep = keeping.whole(live.state.clone(), tail.clone());
+                        live.state.leaving.spawn(keep)
+                    }),
+                    ..settled
+                }
+            }
             None => Settled {
                 record: None,
                 failure: Some(broken()),
+                kept: None,
             },
         }
     }
@@ -210,6 +250,7 @@ impl Live {
             Ok(sequence) => Settled {
                 record: Some((self.state.ports.spool.clone(), sequence)),
                 failure: told,
+                kept: None,
             },
             // What is not in the books must not look like an answer.
             Err(_) => Settled {
@@ -218,6 +259,7 @@ impl Live {
                     FailureCode::SpoolFull,
                     "the record of the request cannot be written",
                 )),
+                kept: None,
             },
         }
     }
@@ -239,7 +281,11 @@ impl Live {
             Ok(Err(_)) | Err(_) => unheard(Outcome::ClientGone),
         };
         report.delivered.content &= self.progress.handed;
+        let delivered = report.delivered.content;
         self.settle(report, true);
+        if let Some(keeping) = self.keeping.take().filter(|_| delivered) {
+            keeping.interrupted(&self.state).await;
+        }
     }
 
     /// Ends a request that panicked: its session is not touched again.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bus::dispatch::Frame;
 use bytes::{Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
-use dialects::splice::Spliced;
+use dialects::dialect::Dialect;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use schemas::catalog::ProviderKind;
@@ -23,10 +23,12 @@ use tracing::debug;
 
 use crate::fault::{Fault, Refusal, Unusable};
 use crate::plan::Candidate;
-use crate::provider::echo;
+use crate::provider::call::{self, Ask};
+use crate::provider::{Purpose, echo};
 use crate::relay::{Relay, Stop};
+use crate::session::Prepared;
 use crate::state::Shared;
-use crate::upstream::{self, Answer, Body, BodyError};
+use crate::upstream::{Answer, Body, BodyError};
 
 use clocks::{Interruption, Timer, deadline, earlier, wait};
 
@@ -35,6 +37,9 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// How long the rest of an error's body may take.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 
+/// The header that names dropped parameters.
+const DROPPED: &str = "x-waybill-dropped";
+
 /// What an attempt needs to know.
 pub(crate) struct Call<'a> {
     pub(crate) shared: &'a Shared,
@@ -42,8 +47,8 @@ pub(crate) struct Call<'a> {
     pub(crate) offer: &'a Offer,
     /// The caller's body.
     pub(crate) caller_body: &'a Bytes,
-    /// The body for this candidate.
-    pub(crate) body: &'a Spliced,
+    /// What this candidate is sent, and how its answer is read.
+    pub(crate) prepared: &'a Prepared,
     /// What the answer's `model` must say, as a JSON string.
     pub(crate) model_json: &'a [u8],
     pub(crate) candidate: &'a Candidate,
@@ -135,23 +140,23 @@ impl Call<'_> {
 
     async fn send(&self, credential: Option<&Secret<String>>, timer: &mut Timer) -> Result<Answer, Broken> {
         if self.candidate.endpoint.kind == ProviderKind::Echo {
-            return Ok(echo::answer(self.offer, &self.body.joined()));
+            return Ok(echo::answer(self.offer, &self.prepared.body.joined()));
         }
-        let target = match self.shared.targets.target(self.candidate, credential) {
-            Ok(target) => target,
-            Err(error) => {
-                self.note(&error);
-                return Err(Broken::Fault(Fault::Misconfigured));
-            }
+        let ask = Ask {
+            candidate: self.candidate,
+            purpose: Purpose {
+                dialect: self.prepared.dialect,
+                stream: self.streams(),
+            },
+            credential,
+            extra: &self.prepared.headers,
+            body: &self.prepared.body,
         };
-        let mut sending = Box::pin(self.shared.upstream.send(&target, self.body));
+        let mut sending = Box::pin(call::send(self.shared, &ask));
         let sent = wait(self.relay, timer, |context| sending.as_mut().poll(context)).await;
         sent.map_err(Broken::Interrupted)?.map_err(|error| {
             self.note(&error);
-            Broken::Fault(match error {
-                upstream::Error::Unreachable(_) | upstream::Error::Silent(_) => Fault::Unreachable,
-                upstream::Error::Coding => Fault::Unusable(Unusable::Coding),
-            })
+            Broken::Fault(error.fault())
         })
     }
 
@@ -239,6 +244,24 @@ impl Call<'_> {
         }
     }
 
+    /// The head of an answer: nothing an upstream said in its own headers is in it. A gateway that answered before it
+    /// had this head, to keep its caller waiting, cannot tell what was dropped.
+    fn head(&self, content_type: &'static str) -> Head {
+        let mut headers = vec![(CONTENT_TYPE.as_str().to_owned(), content_type.to_owned())];
+        if let Some(dropped) = &self.prepared.dropped {
+            headers.push((DROPPED.to_owned(), dropped.clone()));
+        }
+        Head {
+            status: StatusCode::OK.as_u16(),
+            headers,
+        }
+    }
+
+    /// What the caller speaks.
+    const fn caller(&self) -> Dialect {
+        Dialect::of_surface(self.offer.surface)
+    }
+
     async fn send_frame(&self, frame: Frame) {
         self.relay.send(frame).await;
     }
@@ -255,14 +278,6 @@ impl Call<'_> {
 
 fn is_error(status: StatusCode) -> bool {
     status.is_client_error() || status.is_server_error()
-}
-
-/// The head of every answer: nothing an upstream said in its own headers is in it.
-fn head(content_type: &'static str) -> Head {
-    Head {
-        status: StatusCode::OK.as_u16(),
-        headers: vec![(CONTENT_TYPE.as_str().to_owned(), content_type.to_owned())],
-    }
 }
 
 /// True when the head says that the body is one JSON document.

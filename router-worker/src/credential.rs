@@ -1,5 +1,7 @@
 //! The router's own book of secrets: what a reference in the catalogue stands for. Only routers have it.
 
+pub(crate) mod google;
+
 use std::collections::HashMap;
 
 use schemas::catalog::CredentialRef;

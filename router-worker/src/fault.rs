@@ -2,13 +2,16 @@
 //! what the caller is told. Upstream text reaches callers only if it passes the allow-list here.
 
 use dialects::chat::error::{UpstreamError, is_context_overflow, parse_upstream_error};
+use dialects::superset::answer::Broken;
+use dialects::superset::request::{Refusal as Rejection, Unmappable};
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 use schemas::circuit::{Verdict, classify};
 use schemas::failure::{Failure, FailureCode};
 use schemas::outcome::Outcome;
 
-use crate::plan::RETRY_AFTER_SECONDS;
+use crate::keypool::MUTE_SECONDS;
+use crate::plan::{RETRY_AFTER_SECONDS, none_available};
 
 mod words;
 
@@ -34,6 +37,14 @@ pub(crate) enum Fault {
     Unusable(Unusable),
     /// The endpoint cannot be called as it is configured: nothing was sent.
     Misconfigured,
+    /// The endpoint's dialect cannot say what was asked for: nothing was sent.
+    Unmappable(Box<Unmappable>),
+    /// The request cannot be read, as it had to be for this endpoint: nothing was sent.
+    Rejected(Box<Rejection>),
+    /// Every credential that the caller may use is muted: nothing was sent.
+    Exhausted,
+    /// Every credential is kept for others: nothing was sent.
+    Reserved,
 }
 
 /// What is wrong with an answer.
@@ -79,6 +90,18 @@ pub(crate) enum Remedy {
     Report,
 }
 
+/// What a refusal says about the credential it was made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// It is not accepted.
+    Refused,
+    /// It has called too often.
+    Limited {
+        /// For so many seconds, where the upstream tells.
+        seconds: Option<u64>,
+    },
+}
+
 impl Refusal {
     /// An answer whose status is an error.
     pub(crate) fn of_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
@@ -111,6 +134,30 @@ impl From<Refusal> for Fault {
     }
 }
 
+impl From<Unmappable> for Fault {
+    fn from(unmappable: Unmappable) -> Self {
+        Self::Unmappable(Box::new(unmappable))
+    }
+}
+
+impl From<Rejection> for Fault {
+    fn from(rejection: Rejection) -> Self {
+        Self::Rejected(Box::new(rejection))
+    }
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Told(told) => Refusal::inside(*told).into(),
+            Broken::Malformed => Self::Unusable(Unusable::Malformed),
+            Broken::Aborted => Self::Unusable(Unusable::Aborted),
+            Broken::Empty => Self::Unusable(Unusable::Empty),
+            Broken::Cut => Self::Cut,
+        }
+    }
+}
+
 impl Fault {
     /// The status that counts, `None` for failures without one.
     pub(crate) const fn status(&self) -> Option<u16> {
@@ -123,7 +170,11 @@ impl Fault {
     /// What it says about the backend.
     pub(crate) const fn verdict(&self) -> Verdict {
         match self {
-            Self::Misconfigured => Verdict::Neutral,
+            Self::Misconfigured
+            | Self::Unmappable(_)
+            | Self::Rejected(_)
+            | Self::Exhausted
+            | Self::Reserved => Verdict::Neutral,
             _ => classify(self.status()),
         }
     }
@@ -135,7 +186,7 @@ impl Fault {
         };
         match refusal.status {
             _ if refusal.overflow => Remedy::WiderEndpoint,
-            401..=403 | 429 => Remedy::NextCredential,
+            401..=403 | 425 | 429 => Remedy::NextCredential,
             400 | 413 | 422 if !refusal.inside => Remedy::Report,
             _ => Remedy::NextEndpoint,
         }
@@ -144,6 +195,35 @@ impl Fault {
     /// True when it says something about the request itself.
     pub(crate) const fn concerns_request(&self) -> bool {
         matches!(self.status(), Some(400 | 404 | 413 | 422))
+    }
+
+    /// True when another dialect stood between the request and the endpoint: another endpoint may take it as it is.
+    pub(crate) const fn concerns_translation(&self) -> bool {
+        matches!(self, Self::Unmappable(_) | Self::Rejected(_))
+    }
+
+    /// True when the upstream does not accept what proves an earlier thought.
+    pub(crate) fn doubts_thoughts(&self) -> bool {
+        let Self::Refused(refusal) = self else {
+            return false;
+        };
+        let told = refusal.told.as_ref().and_then(|told| told.message.as_deref());
+        let named = told.is_some_and(|text| text.contains("signature") || text.contains("thinking"));
+        refusal.status == 400 && !refusal.inside && named
+    }
+
+    /// What it says about the credential.
+    pub(crate) const fn flaw(&self) -> Option<Flaw> {
+        let Self::Refused(refusal) = self else {
+            return None;
+        };
+        match refusal.status {
+            401..=403 => Some(Flaw::Refused),
+            425 | 429 => Some(Flaw::Limited {
+                seconds: refusal.retry_after_seconds,
+            }),
+            _ => None,
+        }
     }
 
     /// How the attempt ended.
@@ -170,6 +250,17 @@ impl Fault {
                 upstream_error("the model's provider cannot be called as it is configured")
             }
             Self::Unusable(unusable) => upstream_error(unusable.text()),
+            Self::Unmappable(unmappable) => {
+                Failure::new(FailureCode::UnsupportedParameter, unmappable.to_string())
+                    .param(unmappable.param.clone())
+            }
+            Self::Rejected(rejection) => rejected(rejection),
+            Self::Exhausted => Failure::new(
+                FailureCode::UpstreamRateLimited,
+                "the model's provider limits its rate",
+            )
+            .retry_after(MUTE_SECONDS),
+            Self::Reserved => none_available(),
         }
     }
 
@@ -257,6 +348,20 @@ impl Refusal {
 
     fn wait_seconds(&self) -> u64 {
         self.retry_after_seconds.unwrap_or(RETRY_AFTER_SECONDS)
+    }
+}
+
+/// A request that cannot be read, as its caller is told.
+fn rejected(rejection: &Rejection) -> Failure {
+    let message = rejection.to_string();
+    match rejection {
+        Rejection::InvalidJson => Failure::new(FailureCode::InvalidJson, message),
+        Rejection::Invalid { param, .. } => {
+            Failure::new(FailureCode::InvalidRequest, message).param(param.clone())
+        }
+        Rejection::Unsupported { param, .. } => {
+            Failure::new(FailureCode::UnsupportedParameter, message).param(param.clone())
+        }
     }
 }
 

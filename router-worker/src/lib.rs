@@ -12,6 +12,7 @@ mod config;
 mod credential;
 mod fault;
 mod health;
+mod keypool;
 mod metrics;
 mod plan;
 mod provider;
@@ -38,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use circuit::{Circuits, Surroundings, Witness};
+use keypool::Pools;
 use metrics::Metrics;
 use provider::Targets;
 use relay::{LocalSession, Relay};
@@ -118,6 +120,7 @@ impl Router {
             upstream: Upstream::new(&config)?,
             budget: Budget::new(config.retry_ratio, config.retry_floor_per_second),
             targets: Targets::default(),
+            pools: Pools::default(),
             catalog: parts.catalog,
             credentials: parts.credentials,
             clock: parts.clock,

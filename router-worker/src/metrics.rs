@@ -18,6 +18,7 @@ pub(crate) struct Metrics {
     attempts: Family<AttemptLabels, Counter>,
     circuits: Family<BackendLabels, Gauge>,
     dropped: Family<DropLabels, Counter>,
+    keys: Family<KeyLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,6 +35,36 @@ struct BackendLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DropLabels {
     reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KeyLabels {
+    endpoint: Arc<str>,
+    event: &'static str,
+}
+
+/// What became of a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyEvent {
+    /// Another took its place within a request.
+    Rotated,
+    /// It is asked last for a while.
+    Last,
+    /// It is not asked for a while.
+    Muted,
+    /// A request found all that it might use muted.
+    Exhausted,
+}
+
+impl KeyEvent {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rotated => "rotated",
+            Self::Last => "last",
+            Self::Muted => "muted",
+            Self::Exhausted => "exhausted",
+        }
+    }
 }
 
 /// Why an event of an upstream's stream did not reach the caller.
@@ -70,7 +101,21 @@ impl Metrics {
             "Events of upstream streams that were not passed on",
             metrics.dropped.clone(),
         );
+        registry.register(
+            "waybill_upstream_credentials",
+            "What became of credentials: rotated, asked last, muted, or all of them muted",
+            metrics.keys.clone(),
+        );
         metrics
+    }
+
+    /// Counts what became of a credential of an endpoint.
+    pub(crate) fn key(&self, endpoint: &EndpointId, event: KeyEvent) {
+        let labels = KeyLabels {
+            endpoint: Arc::clone(&endpoint.0),
+            event: event.as_str(),
+        };
+        self.keys.get_or_create(&labels).inc();
     }
 
     /// Counts an attempt.

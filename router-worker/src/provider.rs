@@ -1,15 +1,20 @@
 //! What differs between kinds of providers: URL, headers, authentication, and members of the body. Nothing
 //! of a caller is in a URL or a header.
 
+pub(crate) mod call;
 pub(crate) mod echo;
-mod openai;
+pub(crate) mod header;
+mod member;
 mod openrouter;
+mod url;
+mod vertex;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use dialects::splice::{Edit, Spliced, chat_upstream_body, splice};
+use dialects::dialect::Dialect;
+use dialects::splice::{Spliced, chat_upstream_body};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TE, TRAILER, TRANSFER_ENCODING,
     UPGRADE, USER_AGENT,
@@ -17,14 +22,19 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemas::catalog::{Endpoint, ProviderKind};
 use schemas::command::Splice;
+use schemas::event::request::Surface;
 use schemas::id::BackendId;
 use schemas::secret::Secret;
 
+use crate::credential::google::Tokens;
 use crate::plan::Candidate;
 use crate::upstream::{Route, Target};
 
 /// How we introduce ourselves.
-const OUR_USER_AGENT: &str = concat!("waybill/", env!("CARGO_PKG_VERSION"));
+pub(crate) const OUR_USER_AGENT: &str = concat!("waybill/", env!("CARGO_PKG_VERSION"));
+/// How we introduce ourselves to OpenRouter, where nobody has configured a name.
+const OUR_TITLE: &str = "Waybill";
+const TITLE: HeaderName = HeaderName::from_static("x-title");
 /// Targets that are kept; beyond, all are made anew.
 const TARGETS_MAX: usize = 10_000;
 
@@ -48,21 +58,53 @@ pub(crate) enum Error {
     InProcess,
 }
 
-/// Routes, without credentials, made once per backend and configuration.
+/// What an upstream is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Purpose {
+    /// In which dialect.
+    pub(crate) dialect: Dialect,
+    /// A streamed answer.
+    pub(crate) stream: bool,
+}
+
+/// What an endpoint speaks with callers of a surface. Where it is not the surface's own dialect, somebody has to
+/// translate.
+pub(crate) const fn dialect(endpoint: &Endpoint, surface: Surface) -> Dialect {
+    match endpoint.kind {
+        ProviderKind::Anthropic | ProviderKind::Vertex => Dialect::Messages,
+        ProviderKind::Gemini => Dialect::Gemini,
+        ProviderKind::Echo => Dialect::Chat,
+        ProviderKind::OpenaiCompat | ProviderKind::Openrouter => match surface {
+            Surface::Embeddings => Dialect::Embeddings,
+            _ if endpoint.responses => Dialect::Responses,
+            Surface::Completions => Dialect::Completions,
+            _ => Dialect::Chat,
+        },
+    }
+}
+
+/// What a route depends on; the model only where it is in the URL.
+type Place = (BackendId, Purpose, Option<Arc<str>>);
+
+/// Routes, made once per backend, purpose and configuration, and tokens, made of credentials.
 #[derive(Default)]
 pub(crate) struct Targets {
-    known: DashMap<BackendId, (Arc<Endpoint>, Arc<Route>)>,
+    known: DashMap<Place, (Arc<Endpoint>, Arc<Route>)>,
+    /// What credentials of Google are changed into.
+    tokens: Tokens,
 }
 
 impl Targets {
-    /// Where a request to `candidate` goes, authenticated with `credential`.
+    /// Where a request to `candidate` goes, authenticated with `credential`; headers of the request alone are the
+    /// caller's to add.
     pub(crate) fn target(
         &self,
         candidate: &Candidate,
+        purpose: Purpose,
         credential: Option<&Secret<String>>,
     ) -> Result<Target, Error> {
         let endpoint = &candidate.endpoint;
-        let route = self.route(candidate)?;
+        let route = self.route(candidate, purpose)?;
         let mut header = None;
         if let Some(credential) = credential {
             let name = HeaderName::from_bytes(endpoint.auth_header.as_bytes()).map_err(Error::HeaderName)?;
@@ -74,22 +116,24 @@ impl Targets {
         Ok(Target {
             route,
             credential: header,
+            extra: Vec::new(),
         })
     }
 
-    fn route(&self, candidate: &Candidate) -> Result<Arc<Route>, Error> {
-        let backend = candidate.backend_id();
-        if let Some(known) = self.known.get(&backend)
+    fn route(&self, candidate: &Candidate, purpose: Purpose) -> Result<Arc<Route>, Error> {
+        let model = url::names_model(candidate.endpoint.kind).then(|| Arc::clone(&candidate.upstream_model));
+        let place = (candidate.backend_id(), purpose, model);
+        if let Some(known) = self.known.get(&place)
             && Arc::ptr_eq(&known.0, &candidate.endpoint)
         {
             return Ok(Arc::clone(&known.1));
         }
-        let route = Arc::new(route(candidate)?);
+        let route = Arc::new(route(candidate, purpose)?);
         if self.known.len() >= TARGETS_MAX {
             self.known.clear();
         }
         let entry = (Arc::clone(&candidate.endpoint), Arc::clone(&route));
-        self.known.insert(backend, entry);
+        self.known.insert(place, entry);
         Ok(route)
     }
 }
@@ -104,16 +148,13 @@ const FRAMING: [HeaderName; 6] = [
     UPGRADE,
 ];
 
-fn route(candidate: &Candidate) -> Result<Route, Error> {
+fn route(candidate: &Candidate, purpose: Purpose) -> Result<Route, Error> {
     let endpoint = candidate.endpoint.as_ref();
     let backend = candidate
         .backend
         .and_then(|index| endpoint.backends.get(index))
         .ok_or(Error::NoBackend)?;
-    let uri = match endpoint.kind {
-        ProviderKind::OpenaiCompat | ProviderKind::Openrouter => openai::url(endpoint, backend)?,
-        ProviderKind::Echo => return Err(Error::InProcess),
-    };
+    let uri = url::url(endpoint, backend, &candidate.upstream_model, purpose)?;
     let mut headers = HeaderMap::with_capacity(8 + endpoint.extra_headers.len());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(
@@ -122,6 +163,9 @@ fn route(candidate: &Candidate) -> Result<Route, Error> {
     );
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(USER_AGENT, HeaderValue::from_static(OUR_USER_AGENT));
+    if endpoint.kind == ProviderKind::Openrouter {
+        headers.insert(TITLE, HeaderValue::from_static(OUR_TITLE));
+    }
     for (name, value) in &endpoint.extra_headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(Error::HeaderName)?;
         let value = HeaderValue::from_str(value).map_err(Error::HeaderValue)?;
@@ -136,32 +180,37 @@ fn route(candidate: &Candidate) -> Result<Route, Error> {
     Ok(Route::new(uri, headers, endpoint.http2))
 }
 
-/// The caller's body as the upstream of `candidate` shall see it.
-pub(crate) fn body(candidate: &Candidate, body: &Bytes, facts: &Splice) -> Spliced {
+/// The caller's body, in his own dialect, as the upstream of `candidate` shall see it.
+pub(crate) fn body(candidate: &Candidate, dialect: Dialect, body: &Bytes, facts: &Splice) -> Spliced {
+    let tells_usage = matches!(dialect, Dialect::Chat | Dialect::Completions);
+    let spliced = chat_upstream_body(body, facts, &candidate.upstream_model, tells_usage);
+    complete(candidate, dialect, spliced)
+}
+
+/// A body in the upstream's dialect, with the upstream's name of the model, and with what its kind and its endpoint
+/// add to every body.
+pub(crate) fn complete(candidate: &Candidate, dialect: Dialect, body: Spliced) -> Spliced {
     let endpoint = &candidate.endpoint;
-    let spliced = chat_upstream_body(body, facts, &candidate.upstream_model, true);
-    let own = match endpoint.kind {
-        ProviderKind::Openrouter => openrouter::MEMBERS,
-        ProviderKind::OpenaiCompat | ProviderKind::Echo => "",
-    };
+    let asks_openrouter =
+        endpoint.kind == ProviderKind::Openrouter && matches!(dialect, Dialect::Chat | Dialect::Completions);
+    let own = if asks_openrouter { openrouter::MEMBERS } else { "" };
     let additions = [endpoint.extra_body.as_str(), own];
-    if additions.iter().all(|members| members.is_empty()) {
-        return spliced;
+    let adds = additions.iter().any(|members| !members.is_empty());
+    if !adds && endpoint.kind != ProviderKind::Vertex {
+        return body;
     }
-    let whole = spliced.joined();
-    let missing = openai::missing_members(&whole, &additions);
-    if missing.is_empty() {
-        return whole.into();
+    let mut whole = body.joined();
+    if adds {
+        let missing = member::missing(&whole, &additions);
+        whole = member::with(whole, &missing);
     }
-    let at = facts.insert_at..facts.insert_at;
-    splice(
-        &whole,
-        &[Edit {
-            range: at,
-            with: Bytes::from(missing),
-        }],
-    )
-    .into()
+    if asks_openrouter && dialect == Dialect::Chat && !endpoint.drop_params {
+        whole = openrouter::requiring(whole);
+    }
+    if endpoint.kind == ProviderKind::Vertex {
+        whole = vertex::body(whole);
+    }
+    whole.into()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The path of one request: plan, then attempt after attempt until one is whole, one broke off in the
 //! caller's sight, or nothing is left to try. What to do next is decided in [`trail`], without I/O.
 
+mod leasing;
+mod prepared;
 mod trail;
 
 use std::sync::Arc;
@@ -8,15 +10,14 @@ use std::sync::Arc;
 use bus::dispatch::{Dispatch, End};
 use bytes::Bytes;
 use dialects::chat::usage::UsageFacts;
+use dialects::dialect::Dialect;
 use dialects::estimate;
-use dialects::splice::Spliced;
 use schemas::circuit::Verdict;
 use schemas::command::Offer;
 use schemas::event::request::Attempt;
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report, Served};
 use schemas::outcome::Outcome;
-use schemas::secret::Secret;
 use schemas::time::Timestamp;
 use tokio::time::Instant;
 use tracing::debug;
@@ -24,12 +25,15 @@ use tracing::debug;
 use crate::attempt::{Call, Ending, Meter};
 use crate::circuit::Claim;
 use crate::fault::Fault;
+use crate::keypool::Lease;
 use crate::plan::{Candidate, Plan, all_open, none_available, plan};
-use crate::provider;
 use crate::relay::{Relay, Stop};
 use crate::state::Shared;
 
+use prepared::Preparation;
 use trail::{Step, Trail};
+
+pub(crate) use prepared::Prepared;
 
 /// A request that is being run.
 pub(crate) struct Request {
@@ -39,6 +43,7 @@ pub(crate) struct Request {
     body: Bytes,
     model_json: Bytes,
     stream_deadline: Option<Instant>,
+    preparation: Preparation,
     trail: Trail,
     attempts: Vec<Attempt>,
 }
@@ -63,6 +68,7 @@ impl Request {
             offer: dispatch.offer,
             body: dispatch.body,
             stream_deadline: None,
+            preparation: Preparation::default(),
             attempts: Vec::with_capacity(1),
         }
     }
@@ -87,10 +93,17 @@ impl Request {
     async fn walk(mut self, shared: &Shared, plan: &Plan) -> Box<End> {
         let mut candidates = plan.candidates.iter();
         let mut refused_claim = false;
-        for candidate in candidates.by_ref() {
+        while let Some(candidate) = candidates.next() {
             if !self.trail.suits(candidate.context_length) {
                 continue;
             }
+            let prepared = match self.prepare(shared, candidate) {
+                Ok(prepared) => prepared,
+                Err(fault) => {
+                    self.trail.note(fault, candidate.context_length);
+                    continue;
+                }
+            };
             let backend = candidate.backend_id();
             let Some(claim) = shared
                 .circuits
@@ -107,7 +120,11 @@ impl Request {
                 refused_claim = true;
                 continue;
             }
-            if let Left::Ended(end) = self.visit(shared, candidate, claim).await {
+            let last = !candidates
+                .clone()
+                .any(|other| self.trail.suits(other.context_length));
+            let left = self.visit(shared, (candidate, last), prepared, claim).await;
+            if let Left::Ended(end) = left {
                 return end;
             }
             if self.trail.step() == Step::Stop {
@@ -142,50 +159,85 @@ impl Request {
         self.relay.stopped().is_some() || shared.budget.repeat(shared.clock.monotonic_ms())
     }
 
-    /// Tries one candidate with one credential after the other.
-    async fn visit(&mut self, shared: &Shared, candidate: &Candidate, claim: Claim<'_>) -> Left {
-        let body = provider::body(candidate, &self.body, &self.offer.splice);
-        let references = &candidate.endpoint.credentials;
-        let mut credentials: Vec<Option<&Secret<String>>> = references
-            .iter()
-            .filter_map(|reference| shared.credentials.get(reference))
-            .map(Some)
-            .collect();
-        if references.is_empty() {
-            credentials.push(None);
-        }
-        if credentials.is_empty() {
-            self.trail.note(Fault::Misconfigured, candidate.context_length);
-            return Left::Open;
-        }
-        let last = credentials.len() - 1;
-        for (place, credential) in credentials.into_iter().enumerate() {
-            let (ending, meter, started_at) = self.attempt(shared, candidate, &body, credential).await;
+    /// Tries one candidate with one credential after the other. `last`: no other candidate is left.
+    async fn visit(
+        &mut self,
+        shared: &Shared,
+        (candidate, last): (&Candidate, bool),
+        prepared: Prepared,
+        claim: Claim<'_>,
+    ) -> Left {
+        let mut prepared = prepared;
+        let mut tried: Vec<Lease> = Vec::new();
+        let mut lease = match self.lease(shared, candidate, &tried) {
+            Ok(lease) => lease,
+            Err(fault) => {
+                self.trail.note(fault, candidate.context_length);
+                return Left::Open;
+            }
+        };
+        loop {
+            tried.extend(lease);
+            let (ending, meter, started_at) = self.attempt(shared, (candidate, &prepared), lease).await;
             self.record(shared, candidate, (&ending, &meter, started_at));
+            self.judge(shared, candidate, (&tried, &ending));
             let fault = match ending {
                 Ending::Failed(fault) if !meter.committed => fault,
                 ending => {
                     return Left::Ended(self.conclude(candidate, claim, ending, &meter));
                 }
             };
-            let rotates =
-                place < last && self.trail.rotates(&fault) && claim.may_send() && self.may_go_on(shared);
-            if rotates {
+            if let Some(changed) = self.without_thoughts(shared, candidate, (&prepared, &fault)) {
+                prepared = changed;
+                continue;
+            }
+            let begun = self.offer.splice.stream && meter.first_byte_ms.is_some();
+            let next = (self.trail.rotates(&fault, begun, last) && claim.may_send())
+                .then(|| self.next_lease(shared, candidate, &tried))
+                .flatten();
+            if let Some(next) = next {
+                lease = Some(next);
                 continue;
             }
             claim.settle(fault.verdict(), fault.status());
             self.trail.note(fault, candidate.context_length);
             return Left::Open;
         }
-        Left::Open
+    }
+
+    /// The request without earlier thoughts, once, for an upstream that does not accept the proofs of translated ones:
+    /// they are another's. Nothing was generated, so the same credential may be used again.
+    fn without_thoughts(
+        &mut self,
+        shared: &Shared,
+        candidate: &Candidate,
+        (prepared, fault): (&Prepared, &Fault),
+    ) -> Option<Prepared> {
+        let translated = prepared.way.is_some() && prepared.dialect == Dialect::Messages;
+        let repeats = translated
+            && fault.doubts_thoughts()
+            && self.trail.may_repeat()
+            && self.preparation.forget_thoughts()
+            && self.may_go_on(shared);
+        repeats.then(|| self.prepare(shared, candidate).ok()).flatten()
+    }
+
+    /// What a candidate is sent.
+    fn prepare(&mut self, shared: &Shared, candidate: &Candidate) -> Result<Prepared, Fault> {
+        let answer_tokens = || {
+            let catalog = shared.catalog.peek();
+            let model = catalog.model(self.offer.model.as_str());
+            model.map_or(0, |model| model.max_output_length)
+        };
+        self.preparation
+            .prepare(candidate, &self.offer, &self.body, &answer_tokens)
     }
 
     async fn attempt(
         &mut self,
         shared: &Shared,
-        candidate: &Candidate,
-        body: &Spliced,
-        credential: Option<&Secret<String>>,
+        (candidate, prepared): (&Candidate, &Prepared),
+        lease: Option<Lease>,
     ) -> (Ending, Meter, Timestamp) {
         let started_at = shared.clock.now();
         let mut meter = Meter {
@@ -197,12 +249,15 @@ impl Request {
             relay: &self.relay,
             offer: &self.offer,
             caller_body: &self.body,
-            body,
+            prepared,
             model_json: &self.model_json,
             candidate,
             stream_deadline: self.stream_deadline,
         };
         self.trail.begin();
+        let credential = lease
+            .and_then(|lease| candidate.endpoint.credentials.get(lease.place))
+            .and_then(|reference| shared.credentials.get(reference));
         let ending = call.run(credential, &mut meter).await;
         (ending, meter, started_at)
     }

@@ -10,6 +10,7 @@ use bus::mint::Mint;
 use crate::circuit::Circuits;
 use crate::config::Config;
 use crate::credential::Credentials;
+use crate::keypool::Pools;
 use crate::metrics::Metrics;
 use crate::provider::Targets;
 use crate::retry::Budget;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) circuits: Circuits,
     pub(crate) budget: Budget,
     pub(crate) targets: Targets,
+    pub(crate) pools: Pools,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Metrics,
     pub(crate) kv: Option<Arc<dyn Kv>>,

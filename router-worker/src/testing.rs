@@ -20,7 +20,7 @@ use schemas::catalog::{
     Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route, endpoint_key,
     model_key,
 };
-use schemas::command::{Offer, Requirements};
+use schemas::command::{Offer, Requirements, Told};
 use schemas::event::health::CircuitChanged;
 use schemas::event::request::Surface;
 use schemas::frame::Head;
@@ -57,12 +57,18 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         provider: format!("provider-of-{id}").into(),
         backends: urls.iter().enumerate().map(backend).collect(),
         chat_path: "/v1/chat/completions".to_owned(),
+        embeddings_path: String::new(),
+        responses: false,
+        profile: String::new(),
+        processor: String::new(),
+        drop_params: false,
         query: String::new(),
         auth_header: "authorization".to_owned(),
         auth_format: "Bearer {api_key}".to_owned(),
         extra_headers: Vec::new(),
         extra_body: String::new(),
         credentials: Vec::new(),
+        credential_roles: Vec::new(),
         single_backend_rescue: false,
         http2: false,
         disabled: false,
@@ -97,6 +103,7 @@ pub(crate) fn model(routes: Vec<Route>) -> Model {
         max_output_length: 8_192,
         supports_tools: true,
         supports_structured_output: true,
+        embeds: false,
         supported_params: Vec::new(),
         required_role: Role::Free,
         tenants: None,
@@ -146,6 +153,8 @@ pub(crate) fn offer(model: &Model) -> Offer {
         requirements: Requirements::default(),
         pin: None,
         splice: splice_facts(&skim),
+        told: Told::default(),
+        role: Role::default(),
         started_at: Timestamp::default(),
         attempts_max: 4,
     }
@@ -270,6 +279,8 @@ impl Scene {
             offer: Offer {
                 request_id: self.router.shared.mint.request_id(now),
                 splice: splice_facts(&skim),
+                told: Told::default(),
+                role: Role::default(),
                 started_at: now,
                 ..offer(&self.model)
             },

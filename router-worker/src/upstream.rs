@@ -44,6 +44,15 @@ pub(crate) struct Target {
     pub(crate) route: Arc<Route>,
     /// The header that authenticates.
     pub(crate) credential: Option<(HeaderName, HeaderValue)>,
+    /// Headers of this request alone; none that the route has.
+    pub(crate) extra: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Target {
+    /// The headers that the route does not have.
+    fn own_headers(&self) -> impl Iterator<Item = &(HeaderName, HeaderValue)> + Clone {
+        self.credential.iter().chain(&self.extra)
+    }
 }
 
 /// A place that requests go to.
@@ -51,7 +60,7 @@ pub(crate) struct Target {
 pub(crate) struct Route {
     /// The whole URL.
     pub(crate) uri: Uri,
-    /// Every header but `host`, `content-length` and the credential's.
+    /// Every header but `host`, `content-length`, the credential's and those of one request.
     pub(crate) headers: HeaderMap,
     /// HTTP/2 without asking.
     http2: bool,
@@ -139,7 +148,7 @@ impl Upstream {
     /// Posts `body` and waits for the answer's head.
     pub(crate) async fn send(&self, target: &Target, body: &Spliced) -> Result<Answer, Error> {
         if let Some(route) = &target.route.plain {
-            let sent = self.plain.send(route, target.credential.as_ref(), body).await;
+            let sent = self.plain.send(route, target.own_headers(), body).await;
             let answer = sent.map_err(Error::Silent)?;
             return self.decoded((answer.status, answer.headers), answer.body.into(), None);
         }
@@ -185,7 +194,7 @@ fn request(target: &Target, body: &Spliced) -> Request<Full<Bytes>> {
     *request.uri_mut() = target.route.uri.clone();
     let headers = request.headers_mut();
     headers.clone_from(&target.route.headers);
-    if let Some((name, value)) = &target.credential {
+    for (name, value) in target.own_headers() {
         headers.insert(name, value.clone());
     }
     request

@@ -167,6 +167,9 @@ pub struct Model {
     pub supports_tools: bool,
     /// Takes `response_format`.
     pub supports_structured_output: bool,
+    /// Gives embeddings instead of answers.
+    #[serde(default)]
+    pub embeds: bool,
     /// Sampling parameters, for the listing.
     pub supported_params: Vec<String>,
     /// The lowest role that may see and call it.
@@ -212,12 +215,22 @@ pub enum ProviderKind {
     OpenaiCompat,
     /// OpenRouter: the same with its own additions.
     Openrouter,
+    /// Anthropic's own API.
+    Anthropic,
+    /// Claude on Google's Vertex.
+    Vertex,
+    /// Google's Gemini.
+    Gemini,
     /// Answers with the last user message, in process.
     Echo,
 }
 
 /// A named upstream service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one service"
+)]
 pub struct Endpoint {
     /// Its id.
     pub id: EndpointId,
@@ -229,6 +242,21 @@ pub struct Endpoint {
     pub backends: Vec<Backend>,
     /// Path of chat completions, appended to a backend's base URL.
     pub chat_path: String,
+    /// Path of embeddings; empty for the usual one beside chat completions.
+    #[serde(default)]
+    pub embeddings_path: String,
+    /// It is spoken to in OpenAI's Responses instead of chat completions.
+    #[serde(default)]
+    pub responses: bool,
+    /// Name of what a server of its kind tolerates, in `dialects::profile`; empty for what is assumed of any.
+    #[serde(default)]
+    pub profile: String,
+    /// What turns its text into calls or strips its thoughts: `glm`, `qwen`, `think_block`; empty for nothing.
+    #[serde(default)]
+    pub processor: String,
+    /// Parameters that it cannot take are dropped and reported instead of refused.
+    #[serde(default)]
+    pub drop_params: bool,
     /// Query appended to it, without `?`.
     pub query: String,
     /// Header that carries the credential, lower case.
@@ -242,6 +270,9 @@ pub struct Endpoint {
     pub extra_body: String,
     /// References to credentials, tried in order; empty for keyless servers.
     pub credentials: Vec<CredentialRef>,
+    /// The lowest role that may use the credential of the same place; those beyond the list are for everybody.
+    #[serde(default)]
+    pub credential_roles: Vec<Role>,
     /// With one backend left and its circuit open, try it anyway.
     pub single_backend_rescue: bool,
     /// Speaks HTTP/2 without being asked (prior knowledge).

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::Modalities;
+use crate::catalog::{Modalities, Role};
 use crate::event::request::Surface;
 use crate::id::{EndpointId, ModelName, RequestId, TenantId};
 use crate::time::Timestamp;
 
-/// Where in a chat request's bytes the members stand that an upstream needs changed. Offsets in bytes.
+/// Where in a request's bytes the members stand that an upstream needs changed. Offsets in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Splice {
     /// The JSON string value of `model`, quotes included: start and end.
@@ -35,6 +35,18 @@ pub struct Requirements {
     pub output_tokens_max: Option<u64>,
 }
 
+/// What a caller said in headers that his upstream, or what reads its answer, must know.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Told {
+    /// `anthropic-version`, as it was sent.
+    pub anthropic_version: Option<Arc<str>>,
+    /// `anthropic-beta`: names, as they were sent.
+    pub anthropic_beta: Option<Arc<str>>,
+    /// `X-Reasoning-Passthrough: false`: thoughts are not shown.
+    pub hides_thinking: bool,
+}
+
 /// One request, offered to a router. The body travels beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -58,6 +70,12 @@ pub struct Offer {
     pub pin: Option<Arc<str>>,
     /// Where to edit the body.
     pub splice: Splice,
+    /// What headers said.
+    #[serde(default)]
+    pub told: Told,
+    /// What the caller may do: some credentials are kept for some.
+    #[serde(default)]
+    pub role: Role,
     /// When it was admitted.
     pub started_at: Timestamp,
     /// Attempts that may still be made.

@@ -60,6 +60,8 @@ codes! {
     ModelNotFound = "model_not_found", 404, "invalid_request_error";
     /// No such path or object.
     NotFound = "not_found", 404, "invalid_request_error";
+    /// No such response for the caller to go on from.
+    PreviousResponseNotFound = "previous_response_not_found", 404, "invalid_request_error";
     /// The path exists, the method does not.
     MethodNotAllowed = "method_not_allowed", 405, "invalid_request_error";
     /// Calls per second.

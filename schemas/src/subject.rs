@@ -28,6 +28,9 @@ pub const CIRCUIT_BUCKET: &str = "wb_circuit";
 /// operator declared gone.
 pub const NODE_BUCKET: &str = "wb_node";
 
+/// Bucket of what callers of the Responses API let us keep: `<tenant digest>.<response id>`, and its pieces.
+pub const RESPONSE_BUCKET: &str = "wb_response";
+
 /// Stream of the counters of seconds.
 pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
 /// Stream of the counters of minutes.

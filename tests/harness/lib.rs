@@ -36,4 +36,5 @@ pub use server::nats::{Nats, NatsCluster};
 pub use server::postgres::Postgres;
 pub use upstream::behaviour::{Behaviour, Then};
 pub use upstream::request::Received;
+pub use upstream::speech::Speech;
 pub use upstream::{Call, CallState, Upstream, refusing_addr};

@@ -1,6 +1,7 @@
-//! A fake upstream that speaks OpenAI's chat on a loopback port. It is written on raw sockets so that it
-//! can misbehave at the level of bytes; it counts its calls and connections, keeps what it was sent, and
-//! notes when its peer left. `GET /v1/models` and other reads are answered plainly and are not calls.
+//! A fake upstream on a loopback port that speaks the dialect of the path it is called at: OpenAI's, Anthropic's,
+//! Gemini's. It is written on raw sockets so that it can misbehave at the level of bytes; it counts its calls and
+//! connections, keeps what it was sent, and notes when its peer left. A strict one refuses what its provider would.
+//! `GET /v1/models` and other reads are answered plainly and are not calls.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,6 +18,8 @@ pub mod behaviour;
 mod compose;
 pub mod request;
 mod serve;
+pub mod speech;
+mod strict;
 mod wire;
 
 /// Connections waiting to be accepted.
@@ -98,6 +101,8 @@ struct State {
     calls: Vec<Call>,
     reads: Vec<request::Received>,
     faults: Vec<String>,
+    refusals: Vec<String>,
+    strict: bool,
     models: Vec<String>,
 }
 
@@ -118,6 +123,8 @@ impl Upstream {
             calls: Vec::new(),
             reads: Vec::new(),
             faults: Vec::new(),
+            refusals: Vec::new(),
+            strict: false,
             models: vec!["m".to_owned()],
         };
         let shared = Arc::new(Shared {
@@ -142,6 +149,23 @@ impl Upstream {
     /// Its base URL, with `/v1`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.addr)
+    }
+
+    /// The root of its URLs, without `/v1`, as Anthropic's and Gemini's clients want it.
+    pub fn root_url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// From now on it refuses what the provider of the dialect would refuse, with a 400 of that provider.
+    #[must_use]
+    pub fn strict(self) -> Self {
+        self.shared.state.lock().strict = true;
+        self
+    }
+
+    /// Why a strict upstream refused calls so far.
+    pub fn refusals(&self) -> Vec<String> {
+        self.shared.state.lock().refusals.clone()
     }
 
     /// Adds behaviours for the next calls, one each, in order.

@@ -251,7 +251,140 @@ def bad_request_stream():
     expect(openai.BadRequestError, 400, lambda: create(messages=[], stream=True))
 
 
+def scripted(prompt, **options):
+    """A call whose prompt the upstream of the harness answers by a script; no real model does."""
+    if ENGINE:
+        raise Skip("a real model follows no script")
+    return create(messages=[{"role": "user", "content": prompt}], **options)
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+WEATHER = "What is the weather in Oslo and in Bergen?"
+ARGUMENTS = ['{"city":"Oslo"}', '{"city":"Bergen"}']
+FLAT_TOOL = {"type": "function", **TOOL["function"], "strict": True}
+
+
+def parallel_tools():
+    message = scripted(WEATHER, tools=[TOOL]).choices[0].message
+    calls = message.tool_calls
+    assert [json.loads(call.function.arguments) for call in calls] == [json.loads(text) for text in ARGUMENTS], calls
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "4 degrees"} for call in calls]
+    turns = [{"role": "user", "content": WEATHER}, message.model_dump(exclude_none=True), *results]
+    assert create(tools=[TOOL], messages=turns).choices[0].message.content
+
+
+def parallel_tools_stream_helper():
+    if ENGINE:
+        raise Skip("a real model follows no script")
+    messages = [{"role": "user", "content": WEATHER}]
+    with client().chat.completions.stream(model=MODEL, messages=messages, tools=[TOOL]) as stream:
+        for _ in stream:
+            pass
+        calls = stream.get_final_completion().choices[0].message.tool_calls
+    assert [json.loads(call.function.arguments) for call in calls] == [json.loads(text) for text in ARGUMENTS], calls
+
+
+def image():
+    url = {"url": f"data:image/png;base64,{PNG}"}
+    parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": url}]
+    assert scripted(parts).choices[0].message.content
+
+
+def long_system():
+    system = {"role": "system", "content": "You answer for a freight office. " * 1500}
+    if ENGINE:
+        raise Skip("too long for a small model")
+    assert create(messages=[system, *MESSAGES]).choices[0].message.content
+
+
+def cut_stream():
+    for prompt in ("cut", "break"):
+        stream = scripted(prompt, stream=True)
+        try:
+            read(stream)
+        except openai.APIError:
+            continue
+        raise AssertionError("a stream that was cut is whole")
+
+
+def overloaded():
+    try:
+        scripted("overload")
+    except openai.APIStatusError as error:
+        assert error.status_code in (429, 503), error
+        return
+    raise AssertionError("no error")
+
+
+def respond(prompt, **options):
+    if ENGINE:
+        raise Skip("a real model follows no script")
+    return client().responses.create(model=MODEL, input=prompt, store=False, **options)
+
+
+def responses():
+    answer = respond("Say hello.", instructions="Be brief.")
+    assert answer.status == "completed" and "hello" in answer.output_text, answer
+    assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens, answer.usage
+
+
+def responses_tools():
+    answer = respond(WEATHER, tools=[FLAT_TOOL])
+    calls = [item for item in answer.output if item.type == "function_call"]
+    assert [json.loads(call.arguments) for call in calls] == [json.loads(text) for text in ARGUMENTS], calls
+    results = [{"type": "function_call_output", "call_id": call.call_id, "output": "4 degrees"} for call in calls]
+    history = [item.model_dump(exclude_none=True) for item in answer.output]
+    again = respond([{"role": "user", "content": WEATHER}, *history, *results], tools=[FLAT_TOOL])
+    assert "hello" in again.output_text, again
+
+
+def responses_stream():
+    events = list(respond(WEATHER, tools=[FLAT_TOOL], stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events))), events
+    assert events[0].type == "response.created" and events[-1].type == "response.completed", events
+    done = [event.item.arguments for event in events if event.type == "response.output_item.done" and event.item.type == "function_call"]
+    assert [json.loads(text) for text in done] == [json.loads(text) for text in ARGUMENTS], done
+
+
+def responses_stream_helper():
+    if ENGINE:
+        raise Skip("a real model follows no script")
+    with client().responses.stream(model=MODEL, input="Say hello.", store=False) as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_response()
+    assert "hello" in final.output_text, final
+
+
+def responses_format():
+    form = {"type": "json_schema", **SCHEMA["json_schema"]}
+    answer = respond("Greet me as JSON.", text={"format": form})
+    assert json.loads(answer.output_text) == {"text": "hello", "count": 1}, answer
+
+
+def responses_cut():
+    for prompt in ("cut", "break"):
+        kinds = []
+        try:
+            kinds = [event.type for event in respond(prompt, stream=True)]
+        except openai.APIError:
+            continue
+        assert kinds[-1] == "response.failed", kinds
+
+
 CASES = [
+    parallel_tools,
+    parallel_tools_stream_helper,
+    image,
+    long_system,
+    cut_stream,
+    overloaded,
+    responses,
+    responses_tools,
+    responses_stream,
+    responses_stream_helper,
+    responses_format,
+    responses_cut,
     chat,
     chat_headers,
     chat_stream,

@@ -6,7 +6,7 @@ use schemas::time::Timestamp;
 
 use super::*;
 
-fn model(change: impl FnOnce(&mut Model)) -> Model {
+pub(crate) fn model(change: impl FnOnce(&mut Model)) -> Model {
     let mut model = Model {
         id: ModelName::from("m"),
         name: "M".into(),
@@ -19,6 +19,7 @@ fn model(change: impl FnOnce(&mut Model)) -> Model {
         max_output_length: 4_096,
         supports_tools: false,
         supports_structured_output: false,
+        embeds: false,
         supported_params: Vec::new(),
         required_role: Role::Free,
         tenants: None,
@@ -60,7 +61,7 @@ fn caller(change: impl FnOnce(&mut Key)) -> Caller {
 
 fn ask(model: &Model, caller: &Caller, body: &str) -> Result<(), Failure> {
     let skim = skim::skim_chat(body.as_bytes(), &skim::Limits::default()).expect("a good body");
-    admit(&catalog(model), caller, &skim).map(drop)
+    admit(&catalog(model), caller, &skim, Surface::Chat).map(drop)
 }
 
 const PLAIN: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;

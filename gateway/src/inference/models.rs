@@ -1,20 +1,22 @@
 //! `GET /v1/models` and `/v1/models/{id}`: what the caller may see, and nothing of where it is served. Names may hold
-//! slashes, plain or escaped.
+//! slashes, plain or escaped. Clients of Anthropic's API get the listing in their own shape, in pages.
 
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use schemas::catalog::Model;
 use serde::Serialize;
 
 use crate::arrival::Arrival;
 use crate::caller::Visitor;
-use crate::error;
 use crate::gate;
 use crate::manage::json;
+use crate::shape::Shape;
 use crate::state::Shared;
+
+mod page;
 
 /// Who owns every model, as far as callers are concerned.
 const OWNER: &str = "waybill";
@@ -52,18 +54,27 @@ impl Serialize for Pricing<'_> {
     }
 }
 
-/// Every model the caller may see.
-pub(crate) async fn list(State(state): State<Shared>, visitor: Visitor) -> Response {
+/// Every model the caller may see, in the shape of his client.
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    visitor: Visitor,
+    RawQuery(query): RawQuery,
+) -> Response {
     let catalog = state.ports.catalog.load();
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
-    let seen = catalog
-        .models()
-        .into_iter()
-        .filter(|model| gate::sees(key, model));
-    json(&List {
-        object: "list",
-        data: seen.map(item).collect(),
-    })
+    let models = catalog.models().into_iter();
+    let seen: Vec<&Arc<Model>> = models.filter(|model| gate::sees(key, model)).collect();
+    match arrival.shape {
+        Shape::OpenAi => json(&List {
+            object: "list",
+            data: seen.into_iter().map(item).collect(),
+        }),
+        Shape::Anthropic => match page::read(query.as_deref().unwrap_or_default()) {
+            Ok(asked) => json(&page::of(&seen, &asked)),
+            Err(failure) => arrival.refuse(&failure),
+        },
+    }
 }
 
 /// One model, by its name or an alias.
@@ -77,9 +88,10 @@ pub(crate) async fn show(
     let id = id.map(|Path(id)| id).unwrap_or_default();
     let catalog = state.ports.catalog.load();
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
-    match gate::visible(&catalog, key, &id) {
-        Some(model) => json(&item(model)),
-        None => error::response(&gate::no_model(), arrival.request_id),
+    match (gate::visible(&catalog, key, &id), arrival.shape) {
+        (Some(model), Shape::OpenAi) => json(&item(model)),
+        (Some(model), Shape::Anthropic) => json(&page::item(model)),
+        (None, _) => arrival.refuse(&gate::no_model()),
     }
 }
 

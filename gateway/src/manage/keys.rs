@@ -23,7 +23,6 @@ use super::{invalid, json, scope};
 use crate::arrival::Arrival;
 use crate::body;
 use crate::caller::Caller;
-use crate::error;
 use crate::gate;
 use crate::key::{self, Grant};
 use crate::state::Shared;
@@ -111,14 +110,14 @@ pub(crate) async fn create(
             *response.status_mut() = StatusCode::CREATED;
             response
         }
-        Err(failure) => error::response(&failure, arrival.request_id),
+        Err(failure) => arrival.refuse(&failure),
     }
 }
 
 /// Every key the caller may know of.
 pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
     if let Err(failure) = administers(&caller) {
-        return error::response(&failure, arrival.request_id);
+        return arrival.refuse(&failure);
     }
     let catalog = state.ports.catalog.load();
     let keys = catalog.keys().into_iter().map(|(_, key)| key);
@@ -139,7 +138,7 @@ pub(crate) async fn revoke(
     let id = id.map(|Path(id)| id).unwrap_or_default();
     match mark(&state, &caller, &id).await {
         Ok(record) => json(&shown(&record, None)),
-        Err(failure) => error::response(&failure, arrival.request_id),
+        Err(failure) => arrival.refuse(&failure),
     }
 }
 

@@ -13,7 +13,6 @@ use serde_json::value::RawValue;
 use super::{Parameters, READ_WITHIN, ask, filtered, id, invalid, json, narrow, number, parameters};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
-use crate::error;
 use crate::state::Shared;
 
 /// A page of rows.
@@ -29,7 +28,7 @@ pub(crate) async fn list(
     };
     match answered.await {
         Ok(page) => json(&page),
-        Err(failure) => error::response(&failure, arrival.request_id),
+        Err(failure) => arrival.refuse(&failure),
     }
 }
 
@@ -65,7 +64,7 @@ pub(crate) async fn show(
     };
     match answered.await {
         Ok(shown) => json(&shown),
-        Err(failure) => error::response(&failure, arrival.request_id),
+        Err(failure) => arrival.refuse(&failure),
     }
 }
 

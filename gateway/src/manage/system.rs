@@ -10,7 +10,6 @@ use schemas::subject::QUERY_REBUILD;
 use super::{ask, json, operators_only};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
-use crate::error;
 use crate::state::Shared;
 
 /// How long a rebuild may take.
@@ -24,6 +23,6 @@ pub(crate) async fn rebuild(State(state): State<Shared>, arrival: Arrival, calle
     };
     match answered.await {
         Ok(answer) => json(&answer),
-        Err(failure) => error::response(&failure, arrival.request_id),
+        Err(failure) => arrival.refuse(&failure),
     }
 }

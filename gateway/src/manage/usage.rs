@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use super::{Parameters, READ_WITHIN, ask, filtered, invalid, json, narrow, parameters, word};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
-use crate::error;
 use crate::state::Shared;
 
 /// Filters that sums know; the others concern single rows.
@@ -30,7 +29,7 @@ pub(crate) async fn sums(
     };
     match answered.await {
         Ok(sums) => json(&sums),
-        Err(failure) => error::response(&failure, arrival.request_id),
+        Err(failure) => arrival.refuse(&failure),
     }
 }
 

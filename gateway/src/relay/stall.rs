@@ -5,11 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
-
-/// The comment of a silent stream.
-pub(super) const KEEPALIVE: Bytes = Bytes::from_static(b": keepalive\n\n");
 
 /// Watches a stream for silence.
 pub(super) struct Silence {

@@ -12,12 +12,11 @@ use bus::dispatch::Frame;
 use bytes::Bytes;
 use http_body::Frame as Piece;
 use schemas::frame::Head;
-use schemas::id::RequestId;
 use tokio::time::Instant;
 
-use super::stall::{KEEPALIVE, Silence};
+use super::stall::Silence;
+use super::voice::{COMMENT, Voice};
 use super::{Running, Settled, head};
-use crate::error;
 
 /// The answer began in a form that no error event can end: the connection breaks off instead.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +26,7 @@ pub(super) struct Broken;
 /// The body of a streamed answer.
 struct Stream {
     running: Running,
-    request_id: RequestId,
+    voice: Voice,
     /// A stream of events, which an error event can end.
     events: bool,
     silence: Option<Silence>,
@@ -58,14 +57,23 @@ pub(super) fn response(
 ) -> Response {
     running.send(head.status);
     let events = running.streams();
-    let body = Body::new(Stream {
-        request_id: running.request_id(),
+    let mut stream = Stream {
+        voice: running.voice(),
         running,
         events,
         silence,
-        first,
+        first: None,
         phase: Phase::Relaying,
-    });
+    };
+    if let Some(first) = first {
+        if first == COMMENT {
+            stream.running.hand_comment(Instant::now());
+        } else {
+            stream.hand(&first);
+        }
+        stream.first = Some(first);
+    }
+    let body = Body::new(stream);
     if events {
         head::stream(head, body)
     } else {
@@ -80,19 +88,23 @@ impl Stream {
             match self.running.poll_frame(context) {
                 Poll::Ready(Frame::Chunk(chunk)) if chunk.is_empty() => {}
                 Poll::Ready(Frame::Chunk(chunk)) => {
-                    self.hand();
+                    self.hand(&chunk);
                     return Poll::Ready(Some(chunk));
                 }
                 // The head has left already: with the first comment.
                 Poll::Ready(Frame::Head(_)) => {}
                 Poll::Ready(Frame::End(end)) => {
-                    let Settled { record, failure } = self.running.end(end.report);
+                    let Settled {
+                        record,
+                        failure,
+                        kept,
+                    } = self.running.end(end.report, &end.tail);
                     let rest = match failure {
                         None => Ok(end.tail),
-                        Some(failure) if self.events => Ok(error::event(&failure, self.request_id)),
+                        Some(failure) if self.events => Ok(self.voice.failure(&failure)),
                         Some(_) => Err(Broken),
                     };
-                    let durable = Box::pin(Settled::durable(record));
+                    let durable = Box::pin(Settled::durable(record, kept));
                     self.phase = Phase::Closing { durable, rest };
                     return Poll::Ready(None);
                 }
@@ -107,13 +119,14 @@ impl Stream {
         };
         ready!(silence.poll(context));
         self.running.hand_comment(Instant::now());
-        Poll::Ready(Some(KEEPALIVE))
+        Poll::Ready(Some(self.voice.alive()))
     }
 
     /// Notes that a piece leaves.
-    fn hand(&mut self) {
+    fn hand(&mut self, piece: &Bytes) {
         let now = Instant::now();
-        self.running.hand(now);
+        self.running.hand(piece, now);
+        self.voice.heard(piece);
         if let Some(silence) = &mut self.silence {
             silence.broken(now);
         }

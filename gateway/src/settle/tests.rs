@@ -63,6 +63,7 @@ fn model(price: Option<Price>) -> Arc<Model> {
         max_output_length: 4_096,
         supports_tools: true,
         supports_structured_output: true,
+        embeds: false,
         supported_params: Vec::new(),
         required_role: Role::Free,
         tenants: None,

@@ -4,10 +4,13 @@
 #![expect(clippy::expect_used, reason = "a test suite")]
 
 mod answers;
+mod catalog;
 mod ends;
 mod http2;
 mod leaving;
 mod manage;
 mod refusals;
+mod responses;
 mod scene;
 mod script;
+mod surfaces;

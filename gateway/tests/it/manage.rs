@@ -19,9 +19,9 @@ async fn callers_list_what_they_may_see_and_nothing_of_where_it_is_served() {
     let anonymous = scene.call("GET /v1/models", "sk-nobody-at-all-0001", "").await;
     let staff = scene.call("GET /v1/models", ADMIN, "").await;
 
-    assert_eq!(listed(&free), ["m"]);
-    assert_eq!(listed(&anonymous), ["m"]);
-    assert_eq!(listed(&staff), ["m", "org/staff"]);
+    assert_eq!(listed(&free), ["m", "vectors"]);
+    assert_eq!(listed(&anonymous), ["m", "vectors"]);
+    assert_eq!(listed(&staff), ["m", "org/staff", "vectors"]);
     let item = &free.json()["data"][0];
     assert_eq!(
         (item["object"].as_str(), item["owned_by"].as_str()),
@@ -52,7 +52,7 @@ async fn the_root_answers_probes() {
     assert!(scene.call("GET /", CALLER, "").await.json()["version"].is_string());
     assert_eq!(
         scene.call("GET /health", CALLER, "").await.json()["routes_configured"],
-        2
+        3
     );
     assert_eq!(scene.call("GET /health/ready", CALLER, "").await.status, 200);
     assert_eq!(

@@ -269,8 +269,13 @@ async fn seed(bus: &Embedded, mint: &Mint) {
         let place = key_key(&caller::digest(SECRET, text));
         put(place, serde_json::to_vec(&key).expect("json")).await;
     }
-    for (name, required_role) in [("m", Role::Free), ("org/staff", Role::Internal)] {
-        let model = model(name, required_role);
+    for (name, required_role) in [
+        ("m", Role::Free),
+        ("org/staff", Role::Internal),
+        ("vectors", Role::Free),
+    ] {
+        let mut model = model(name, required_role);
+        model.embeds = name == "vectors";
         put(model_key(&model.id), serde_json::to_vec(&model).expect("json")).await;
     }
 }
@@ -302,6 +307,7 @@ fn model(name: &str, required_role: Role) -> Model {
         max_output_length: 4_096,
         supports_tools: true,
         supports_structured_output: false,
+        embeds: false,
         supported_params: vec!["temperature".to_owned()],
         required_role,
         tenants: None,

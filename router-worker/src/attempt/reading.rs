@@ -1,27 +1,31 @@
 //! Reads an upstream's stream on its way to the caller: pure, fed with pieces of any size. What comes before
-//! the first content is held; then bytes pass as they came, but for the model's name, the usage the caller
-//! did not ask for, comments, broken events and the end mark.
+//! the first content is held. Where both sides speak the same dialect, bytes then pass as they came, but for the
+//! model's name, the usage the caller did not ask for, comments, broken events and the end mark; else events are
+//! written anew.
 //!
 //! Guarantees: the same stream gives the same events to the caller wherever it is cut; pieces that are taken
-//! together are one buffer; no more is held than one event and [`HELD_BYTES_MAX`].
+//! together are one buffer; no more is held than one event and [`HELD_BYTES_MAX`]; what ends the stream for the caller
+//! is never among what is taken, but in [`Reading::tail`].
 
 use bytes::{BufMut, Bytes, BytesMut};
-use dialects::chat::chunk::skimmer::Skimmer;
-use dialects::chat::chunk::{self, Chunk};
-use dialects::chat::error;
 use dialects::chat::usage::UsageFacts;
+use dialects::dialect::Dialect;
+use dialects::passage::{Seen, Skimmer, end_mark};
 use dialects::sse::{Error as FramingError, Event, Framer};
+use dialects::translate::Way;
+use dialects::translate::stream::Translation;
 
 use crate::fault::{Fault, Refusal, Unusable};
 
 /// Most bytes that are held before the first content.
 const HELD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Name of the event by which some upstreams tell that they failed.
-const ERROR_EVENT: &[u8] = b"error";
-
 /// How a stream is read.
 pub(super) struct Manner<'a> {
+    /// What the caller speaks.
+    pub(super) caller: Dialect,
+    /// How the answer becomes one for him; `None` where it passes.
+    pub(super) way: Option<&'a Way>,
     /// What the answer's `model` must say, as a JSON string.
     pub(super) model_json: &'a [u8],
     /// The caller asked for usage.
@@ -34,7 +38,7 @@ pub(super) struct Manner<'a> {
 pub(super) struct Reading<'a> {
     manner: Manner<'a>,
     framer: Framer,
-    skimmer: Skimmer,
+    course: Course,
     output: Output,
     stage: Stage,
     /// A data event came with the last piece.
@@ -45,11 +49,25 @@ pub(super) struct Reading<'a> {
     usage: Option<UsageFacts>,
     /// Bytes of generated text in the output not yet taken.
     output_bytes: u64,
+    /// Bytes of generated text that the translation has written in all.
+    heard_bytes: u64,
     dropped: u64,
 }
 
+/// What is done with events.
+enum Course {
+    /// They pass.
+    Passing {
+        skimmer: Skimmer,
+        /// The event that ended the stream, where it is one of the upstream's own.
+        end: Option<Bytes>,
+    },
+    /// They are written anew.
+    Translated(Box<Translation>),
+}
+
 /// How far a stream has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// Nothing was generated: all is held.
     Held,
@@ -96,9 +114,16 @@ impl Output {
 
 impl<'a> Reading<'a> {
     pub(super) fn new(manner: Manner<'a>) -> Self {
+        let course = match manner.way {
+            Some(way) => Course::Translated(Box::new(Translation::new(way.clone()))),
+            None => Course::Passing {
+                skimmer: Skimmer::new(manner.caller),
+                end: None,
+            },
+        };
         Self {
             framer: Framer::new(manner.event_bytes_max),
-            skimmer: Skimmer::default(),
+            course,
             manner,
             output: Output::default(),
             stage: Stage::Held,
@@ -107,6 +132,7 @@ impl<'a> Reading<'a> {
             finished_choices: 0,
             usage: None,
             output_bytes: 0,
+            heard_bytes: 0,
             dropped: 0,
         }
     }
@@ -132,6 +158,35 @@ impl<'a> Reading<'a> {
             self.event(&event)?;
         }
         Ok(())
+    }
+
+    /// Whether the answer may end here: its end mark was read, or nothing but the mark is missing. `choices` counts
+    /// those that were asked for.
+    pub(super) fn may_end(&mut self, choices: impl FnOnce() -> usize) -> Result<(), Fault> {
+        match &mut self.course {
+            Course::Translated(translation) => {
+                let over = translation.finish(self.output.buffer());
+                self.hear();
+                over.map_err(Fault::from)
+            }
+            Course::Passing { .. } if self.done => Ok(()),
+            Course::Passing { .. } => {
+                let ended = self.finished_choices > 0
+                    && end_mark(self.manner.caller).is_some()
+                    && self.finished_choices >= choices();
+                if ended { Ok(()) } else { Err(Fault::Cut) }
+            }
+        }
+    }
+
+    /// What ends the stream for the caller. Asked for once, of an answer that may end.
+    pub(super) fn tail(&mut self) -> Bytes {
+        match &mut self.course {
+            Course::Translated(translation) => translation.end(),
+            Course::Passing { end, .. } => end
+                .take()
+                .unwrap_or_else(|| Bytes::from_static(end_mark(self.manner.caller).unwrap_or_default())),
+        }
     }
 
     /// What the caller is to get now, and the bytes of generated text in it; `None` while all is held.
@@ -186,82 +241,84 @@ impl<'a> Reading<'a> {
         if event.is_comment() || self.done {
             return Ok(());
         }
-        if chunk::is_done(&event.data) {
-            self.done = true;
-            self.progressed = true;
-            return Ok(());
+        match &mut self.course {
+            Course::Passing { skimmer, .. } => match skimmer.skim(event) {
+                Ok(seen) => self.passes(event, seen),
+                Err(_) => {
+                    self.dropped += 1;
+                    Ok(())
+                }
+            },
+            Course::Translated(translation) => {
+                self.progressed = true;
+                let read = translation.event(event, self.output.buffer());
+                self.done = translation.ended();
+                self.hear();
+                read.map_err(Fault::from)
+            }
         }
-        if event.name.as_deref().is_some_and(|name| name == ERROR_EVENT) {
-            let told = error::parse_upstream_error(&event.data).unwrap_or_default();
-            return Err(Fault::from(Refusal::inside(told)));
-        }
-        let Ok(mut chunk) = self.skimmer.skim(&event.data) else {
-            self.dropped += 1;
-            return Ok(());
+    }
+
+    /// Takes over what the translation heard.
+    fn hear(&mut self) {
+        let Course::Translated(translation) = &mut self.course else {
+            return;
         };
+        let heard = *translation.heard();
+        self.output_bytes += heard.output_bytes - self.heard_bytes;
+        self.heard_bytes = heard.output_bytes;
+        self.usage = heard.usage.or(self.usage);
+        self.finished_choices = usize::from(heard.finished);
+        if heard.content {
+            self.stage = Stage::Content;
+        } else if heard.finished {
+            self.stage = self.stage.max(Stage::Ended);
+        }
+    }
+
+    fn passes(&mut self, event: &Event, mut seen: Seen) -> Result<(), Fault> {
         self.progressed = true;
-        if let Some(usage) = chunk.usage {
+        if let Some(usage) = seen.usage {
             self.usage = Some(usage);
         }
-        if let Some(error) = chunk.error.take() {
+        if let Some(error) = seen.error.take() {
             return Err(Fault::from(Refusal::inside(error)));
         }
-        if !chunk.listed && chunk.usage.is_none() {
-            // No chunk: whatever it says is not for callers.
-            self.dropped += 1;
-            return Ok(());
-        }
-        if chunk.finish.is_some_and(chunk::Finish::failed) {
+        if seen.aborted {
             return Err(Fault::Unusable(Unusable::Aborted));
         }
-        self.finished_choices += chunk.finished_choices;
-        if chunk.content {
+        self.finished_choices += seen.choices_ended.max(usize::from(seen.finished));
+        if seen.content {
             self.stage = Stage::Content;
-        } else if chunk.finish.is_some() && self.stage == Stage::Held {
+        } else if seen.finished && self.stage == Stage::Held {
             self.stage = Stage::Ended;
         }
-        self.output_bytes += u64::try_from(chunk.output_bytes).unwrap_or(u64::MAX);
-        if self.manner.include_usage || !chunk::usage_only(&chunk) {
-            self.pass(event, &chunk);
+        self.output_bytes += u64::try_from(seen.output_bytes).unwrap_or(u64::MAX);
+        if seen.end {
+            self.done = true;
+            self.end(event, &seen);
+        } else if self.manner.include_usage || !seen.usage_alone {
+            self.pass(event, &seen);
         }
         Ok(())
     }
 
-    /// Appends the event to the output, in the one form that every client reads.
-    fn pass(&mut self, event: &Event, chunk: &Chunk) {
-        let other_model = chunk
-            .model_span
-            .clone()
-            .filter(|span| event.data.get(span.clone()) != Some(self.manner.model_json));
-        if other_model.is_none() && plain(event) {
-            self.output.pass(event.raw.clone());
+    /// Keeps the event that ends the stream, where it is more than a mark.
+    fn end(&mut self, event: &Event, seen: &Seen) {
+        let Course::Passing { end, .. } = &mut self.course else {
+            return;
+        };
+        if matches!(self.manner.caller, Dialect::Chat | Dialect::Completions) {
             return;
         }
-        let out = self.output.buffer();
-        out.reserve(event.data.len() + self.manner.model_json.len() + 8);
-        out.put_slice(b"data: ");
-        let start = out.len();
-        let parts =
-            other_model.and_then(|span| Some((event.data.get(..span.start)?, event.data.get(span.end..)?)));
-        match parts {
-            Some((before, after)) => {
-                out.put_slice(before);
-                out.put_slice(self.manner.model_json);
-                out.put_slice(after);
-            }
-            None => out.put_slice(&event.data),
-        }
-        if !plain(event) {
-            // A line end in valid JSON is only ever space between its parts.
-            for byte in out
-                .iter_mut()
-                .skip(start)
-                .filter(|byte| matches!(byte, b'\n' | b'\r'))
-            {
-                *byte = b' ';
-            }
-        }
-        out.put_slice(b"\n\n");
+        let mut output = Output::default();
+        write(&mut output, event, seen, &self.manner);
+        *end = Some(output.take());
+    }
+
+    /// Appends the event to the output, in the one form that every client reads.
+    fn pass(&mut self, event: &Event, seen: &Seen) {
+        write(&mut self.output, event, seen, &self.manner);
     }
 
     fn check_held(&self) -> Result<(), Fault> {
@@ -272,11 +329,66 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// True when the event is `data: `, one line of JSON and a blank line, and nothing else.
-fn plain(event: &Event) -> bool {
-    event.raw.len() == event.data.len() + 8
-        && event.raw.starts_with(b"data: ")
-        && event.raw.ends_with(b"\n\n")
+/// Appends an event with the model's public name, in the one form that every client reads.
+fn write(output: &mut Output, event: &Event, seen: &Seen, manner: &Manner<'_>) {
+    let name = match manner.caller {
+        Dialect::Chat | Dialect::Completions => None,
+        _ => event.name.as_deref(),
+    };
+    let plain = plain(event, name);
+    let other_model = seen
+        .model_span
+        .clone()
+        .filter(|span| event.data.get(span.clone()) != Some(manner.model_json));
+    if other_model.is_none() && plain {
+        output.pass(event.raw.clone());
+        return;
+    }
+    let out = output.buffer();
+    out.reserve(event.data.len() + manner.model_json.len() + name.map_or(0, <[u8]>::len) + 16);
+    if let Some(name) = name {
+        out.put_slice(b"event: ");
+        out.put_slice(name);
+        out.put_u8(b'\n');
+    }
+    out.put_slice(b"data: ");
+    let start = out.len();
+    let parts =
+        other_model.and_then(|span| Some((event.data.get(..span.start)?, event.data.get(span.end..)?)));
+    match parts {
+        Some((before, after)) => {
+            out.put_slice(before);
+            out.put_slice(manner.model_json);
+            out.put_slice(after);
+        }
+        None => out.put_slice(&event.data),
+    }
+    if !plain {
+        // A line end in valid JSON is only ever space between its parts.
+        for byte in out
+            .iter_mut()
+            .skip(start)
+            .filter(|byte| matches!(byte, b'\n' | b'\r'))
+        {
+            *byte = b' ';
+        }
+    }
+    out.put_slice(b"\n\n");
+}
+
+/// True when the event is its name's line if it has one, `data: `, one line of JSON and a blank line, and nothing else.
+fn plain(event: &Event, name: Option<&[u8]>) -> bool {
+    let raw: &[u8] = &event.raw;
+    let rest = match name {
+        None => Some(raw),
+        Some(name) => raw
+            .strip_prefix(b"event: ")
+            .and_then(|rest| rest.strip_prefix(name))
+            .and_then(|rest| rest.strip_prefix(b"\n")),
+    };
+    rest.is_some_and(|rest| {
+        rest.len() == event.data.len() + 8 && rest.starts_with(b"data: ") && rest.ends_with(b"\n\n")
+    })
 }
 
 fn too_long(_: FramingError) -> Fault {

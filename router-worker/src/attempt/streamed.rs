@@ -5,8 +5,11 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use bus::dispatch::Frame;
-use bytes::Bytes;
-use dialects::skim::{Limits, skim_chat};
+use dialects::chat;
+use dialects::dialect::Dialect;
+use dialects::passage::request::choices_asked;
+use dialects::superset::answer::Broken;
+use dialects::translate::decode_answer;
 use tokio::time::{Instant, timeout};
 
 use crate::config::Clocks;
@@ -16,10 +19,10 @@ use crate::upstream::{Answer, Body};
 
 use super::clocks::{Interruption, Timer, deadline, earlier, wait};
 use super::reading::{Manner, Reading};
-use super::{Call, Ending, Meter, head, is_json, unstreamed};
+use super::{Call, Ending, Meter, is_json, unstreamed};
 
-/// The end mark.
-const END_MARK: &[u8] = b"data: [DONE]\n\n";
+/// The type of every stream.
+const EVENT_STREAM: &str = "text/event-stream";
 /// Bytes that are gathered of events that came at once.
 const BURST_BYTES_MAX: usize = 64 * 1024;
 /// How long usage and the end mark are awaited once every choice has ended.
@@ -43,6 +46,8 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
     } = answer;
     drop(headers);
     let mut reading = Reading::new(Manner {
+        caller: call.caller(),
+        way: call.prepared.way.as_deref(),
         model_json: call.model_json,
         include_usage: call.offer.splice.include_usage,
         event_bytes_max: config.event_bytes_max,
@@ -59,17 +64,23 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
                     Ok(()) => burst(call, (&mut body, &mut timer), &mut reading).await,
                     fault => fault,
                 };
-                (read, !reading.done())
+                let done = reading.done();
+                let read = if done {
+                    read.and_then(|()| ended(call, &mut reading))
+                } else {
+                    read
+                };
+                (read, !done)
             }
-            Ok(Ok(None)) => (reading.finish().and_then(|()| ended(call, &reading)), false),
+            Ok(Ok(None)) => (reading.finish().and_then(|()| ended(call, &mut reading)), false),
             Ok(Err(error)) => (Err(call.body_fault(&error)), false),
             Err(Interruption::Stopped(stop)) => {
-                if ended(call, &reading).is_ok() {
+                if ended(call, &mut reading).is_ok() {
                     last_words(&mut body, &mut reading).await;
                 }
                 break Ending::Stopped(stop);
             }
-            Err(Interruption::TimedOut) => match ended(call, &reading) {
+            Err(Interruption::TimedOut) => match ended(call, &mut reading) {
                 Err(_) if reading.finished_choices() > 0 && patience.other_choices_run() => (Ok(()), true),
                 ended => (ended.map_err(|_| Fault::TimedOut), false),
             },
@@ -78,7 +89,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         match read {
             Err(fault) => break Ending::Failed(fault),
             Ok(()) if more => patience.heard(&reading),
-            Ok(()) => break whole(&reading),
+            Ok(()) => break whole(call, &mut reading, meter),
         }
     };
     if reading.done() {
@@ -126,27 +137,19 @@ async fn last_words(body: &mut Body, reading: &mut Reading<'_>) {
     let _ = timeout(LAST_WORDS_WAIT, heard).await;
 }
 
-/// Whether the answer may end here: at the end mark, or when every choice that was asked for has ended.
-fn ended(call: &Call<'_>, reading: &Reading<'_>) -> Result<(), Fault> {
-    let whole =
-        reading.done() || (reading.finished_choices() > 0 && reading.finished_choices() >= choices(call));
-    if whole { Ok(()) } else { Err(Fault::Cut) }
-}
-
-/// Choices the caller asked for. Read anew, because it is rarely needed.
-fn choices(call: &Call<'_>) -> usize {
-    let asked = skim_chat(call.caller_body, &Limits::default()).map_or(1, |skim| skim.n);
-    usize::try_from(asked).unwrap_or(1)
+/// Whether the answer may end here. The choices that were asked for are read anew, because that is rarely needed.
+fn ended(call: &Call<'_>, reading: &mut Reading<'_>) -> Result<(), Fault> {
+    reading.may_end(|| choices_asked(call.caller(), call.caller_body))
 }
 
 /// The end of an answer that may end.
-fn whole(reading: &Reading<'_>) -> Ending {
+fn whole(call: &Call<'_>, reading: &mut Reading<'_>, meter: &mut Meter) -> Ending {
     if !reading.begun() {
         return Ending::Failed(Fault::Unusable(Unusable::Empty));
     }
     Ending::Whole {
-        head: None,
-        tail: Bytes::from_static(END_MARK),
+        head: (!meter.committed).then(|| call.head(EVENT_STREAM)),
+        tail: reading.tail(),
     }
 }
 
@@ -157,7 +160,7 @@ async fn hand_over(call: &Call<'_>, reading: &mut Reading<'_>, meter: &mut Meter
     };
     if !meter.committed {
         meter.committed = true;
-        call.send_frame(Frame::Head(head("text/event-stream"))).await;
+        call.send_frame(Frame::Head(call.head(EVENT_STREAM))).await;
     }
     call.deliver(meter, reading.content(), output_bytes);
     call.send_frame(Frame::Chunk(bytes)).await;
@@ -170,9 +173,20 @@ async fn whole_instead(call: &Call<'_>, answer: Answer, timer: &mut Timer) -> En
         Ok(bytes) => bytes,
         Err(broken) => return broken.into(),
     };
-    let skim = dialects::chat::answer::skim(&bytes).ok();
-    let fault = skim.as_ref().and_then(unstreamed::fault);
-    Ending::Failed(fault.unwrap_or(Fault::Unusable(Unusable::Malformed)))
+    Ending::Failed(explained(call.prepared.dialect, &bytes).unwrap_or(Fault::Unusable(Unusable::Malformed)))
+}
+
+/// What a document in the place of a stream says about its failure.
+fn explained(dialect: Dialect, body: &[u8]) -> Option<Fault> {
+    match dialect {
+        Dialect::Chat | Dialect::Completions | Dialect::Embeddings => {
+            unstreamed::fault(&chat::answer::skim(body).ok()?)
+        }
+        Dialect::Messages | Dialect::Responses | Dialect::Gemini => match decode_answer(dialect, body) {
+            Err(broken @ Broken::Told(_)) => Some(broken.into()),
+            _ => None,
+        },
+    }
 }
 
 /// How long the next piece is waited for. Only time spent waiting for the upstream counts as its silence.

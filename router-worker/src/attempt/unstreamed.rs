@@ -1,17 +1,20 @@
-//! An unstreamed answer: read whole, checked, its model named as the caller named it, and handed over in one
-//! frame with the report.
+//! An unstreamed answer: read whole, checked, translated where the upstream speaks another dialect, its model named
+//! as the caller named it, and handed over in one frame with the report.
 
 use bytes::Bytes;
-use dialects::chat::answer::{self, Answer as Skim};
+use dialects::chat::answer::Answer as Skim;
 use dialects::chat::chunk::Finish;
+use dialects::dialect::Dialect;
 use dialects::splice::{Edit, splice};
+use dialects::translate::{Way, whole};
+use dialects::{embeddings, passage};
 use tokio::time::Instant;
 
 use crate::fault::{Fault, Refusal, Unusable};
 use crate::upstream::Answer;
 
 use super::clocks::Timer;
-use super::{Call, Ending, Meter, head};
+use super::{Call, Ending, Meter};
 
 /// Reads the answer. The timer runs to the first byte of the body, then to the deadline of the whole.
 pub(super) async fn read(
@@ -29,34 +32,66 @@ pub(super) async fn read(
             }
         })
         .await;
-    match collected {
-        Ok(bytes) => judge(call, &bytes, meter),
-        Err(broken) => broken.into(),
+    let bytes = match collected {
+        Ok(bytes) => bytes,
+        Err(broken) => return broken.into(),
+    };
+    let judged = match (&call.prepared.way, call.caller()) {
+        (Some(way), _) => translated(call, way, &bytes, meter),
+        (None, Dialect::Embeddings) => embedded(call, &bytes, meter),
+        (None, dialect) => passed(call, dialect, &bytes, meter),
+    };
+    match judged {
+        Ok(tail) => Ending::Whole {
+            head: Some(call.head("application/json")),
+            tail,
+        },
+        Err(fault) => Ending::Failed(fault),
     }
 }
 
-/// What the body is worth.
-fn judge(call: &Call<'_>, body: &Bytes, meter: &mut Meter) -> Ending {
-    let skim = match answer::skim(body) {
-        Ok(skim) => skim,
-        Err(error) => {
-            call.note(&error);
-            return Ending::Failed(Fault::Unusable(Unusable::Malformed));
-        }
-    };
+/// What the body is worth, and the body as the caller gets it.
+fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) -> Result<Bytes, Fault> {
+    let skim = passage::answer(dialect, body).map_err(|error| {
+        call.note(&error);
+        Fault::Unusable(Unusable::Malformed)
+    })?;
     meter.usage = skim.usage;
     if let Some(fault) = fault(&skim) {
-        return Ending::Failed(fault);
+        return Err(fault);
     }
-    call.deliver(
-        meter,
-        skim.content,
-        u64::try_from(skim.output_bytes).unwrap_or(u64::MAX),
-    );
-    Ending::Whole {
-        head: Some(head("application/json")),
-        tail: named(body, &skim, call.model_json),
+    call.deliver(meter, skim.content, count(skim.output_bytes));
+    Ok(named(body, &skim, call.model_json))
+}
+
+/// The same of an answer in another dialect.
+fn translated(call: &Call<'_>, way: &Way, body: &Bytes, meter: &mut Meter) -> Result<Bytes, Fault> {
+    let whole = whole(way, body)?;
+    meter.usage = whole.usage;
+    call.deliver(meter, whole.content, count(whole.output_bytes));
+    Ok(whole.body)
+}
+
+/// The same of embeddings.
+fn embedded(call: &Call<'_>, body: &Bytes, meter: &mut Meter) -> Result<Bytes, Fault> {
+    let answer = embeddings::skim(body).map_err(|error| {
+        call.note(&error);
+        Fault::Unusable(Unusable::Malformed)
+    })?;
+    meter.usage = answer.usage;
+    if let Some(error) = &answer.error {
+        return Err(Refusal::inside(error.clone()).into());
     }
+    if answer.vectors.is_empty() {
+        return Err(Fault::Unusable(Unusable::Empty));
+    }
+    call.deliver(meter, true, 0);
+    let base64 = embeddings::asks_base64(call.caller_body);
+    Ok(embeddings::answered(body, &answer, call.model_json, base64))
+}
+
+fn count(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// Why a readable body is no answer.

@@ -6,6 +6,11 @@ use crate::testing::{MODEL, PLAIN, STREAM, Scene, config, endpoint, model, route
 
 use super::*;
 
+const CHAT: Purpose = Purpose {
+    dialect: Dialect::Chat,
+    stream: false,
+};
+
 fn echo() -> Endpoint {
     Endpoint {
         kind: ProviderKind::Echo,
@@ -67,22 +72,6 @@ async fn the_demo_provider_survives_messages_without_text() {
 }
 
 #[test]
-fn members_are_added_only_where_the_body_has_none() {
-    let body = br#"{"model":"m","top_k":1}"#;
-
-    assert_eq!(openai::missing_members(body, &["", ""]), "");
-    assert_eq!(
-        openai::missing_members(
-            body,
-            &[r#""top_k":9,"seed":{"a":[1]}"#, r#""usage":{"include":true}"#]
-        ),
-        r#""seed":{"a":[1]},"usage":{"include":true},"#
-    );
-    assert_eq!(openai::missing_members(b"[]", &[r#""a":1"#]), "");
-    assert_eq!(openai::missing_members(body, &["not JSON"]), "");
-}
-
-#[test]
 fn an_endpoint_that_cannot_be_called_is_an_error_and_no_panic() {
     let candidate = |endpoint: Endpoint| Candidate {
         backend: (!endpoint.backends.is_empty()).then_some(0),
@@ -94,9 +83,9 @@ fn an_endpoint_that_cannot_be_called_is_an_error_and_no_panic() {
     let targets = Targets::default();
     let secret = Secret::new("line\nbreak".to_owned());
 
-    let no_url = targets.target(&candidate(endpoint("a", &["http://a b"])), None);
-    let no_backend = targets.target(&candidate(endpoint("b", &[])), None);
-    let no_header = targets.target(&candidate(endpoint("c", &["http://c"])), Some(&secret));
+    let no_url = targets.target(&candidate(endpoint("a", &["http://a b"])), CHAT, None);
+    let no_backend = targets.target(&candidate(endpoint("b", &[])), CHAT, None);
+    let no_header = targets.target(&candidate(endpoint("c", &["http://c"])), CHAT, Some(&secret));
 
     assert!(matches!(no_url, Err(Error::Url(_))));
     assert!(matches!(no_backend, Err(Error::NoBackend)));
@@ -114,8 +103,12 @@ fn a_changed_endpoint_is_called_at_its_new_address() {
     };
     let targets = Targets::default();
 
-    targets.target(&candidate("http://old/"), None).expect("a target");
-    let target = targets.target(&candidate("http://new"), None).expect("a target");
+    targets
+        .target(&candidate("http://old/"), CHAT, None)
+        .expect("a target");
+    let target = targets
+        .target(&candidate("http://new"), CHAT, None)
+        .expect("a target");
 
     assert_eq!(target.route.uri.to_string(), "http://new/v1/chat/completions");
 }
@@ -138,7 +131,9 @@ fn what_frames_a_message_is_never_taken_from_configuration() {
         bypass: false,
     };
 
-    let target = Targets::default().target(&candidate, None).expect("a target");
+    let target = Targets::default()
+        .target(&candidate, CHAT, None)
+        .expect("a target");
 
     let headers = &target.route.headers;
     assert_eq!(headers.get("x-own").map(HeaderValue::as_bytes), Some(&b"1"[..]));

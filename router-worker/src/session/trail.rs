@@ -1,7 +1,8 @@
 //! What a request has tried so far, and what that allows: pure.
 //!
 //! The error that a caller sees is the first attempt's, unless that one says nothing about the request and a
-//! later one does: a dead endpoint must not turn a caller's mistake into something he retries.
+//! later one does: a dead endpoint must not turn a caller's mistake into something he retries. That an endpoint
+//! cannot be told what was asked for counts only where it is so of all: another one might have done it.
 
 use crate::fault::{Fault, Remedy};
 
@@ -62,9 +63,20 @@ impl Trail {
             .is_none_or(|refused| context_length > refused)
     }
 
-    /// Whether the same endpoint is tried with its next credential.
-    pub(super) fn rotates(&self, fault: &Fault) -> bool {
-        fault.remedy() == Remedy::NextCredential && self.attempts < self.attempts_max
+    /// Whether the same endpoint is tried with its next credential. `begun`: a body had begun; `last`: there is no
+    /// other endpoint, so that a failure that lies in no credential is worth the trial too.
+    pub(super) fn rotates(&self, fault: &Fault, begun: bool, last: bool) -> bool {
+        let worth = match fault.remedy() {
+            Remedy::NextCredential => true,
+            Remedy::NextEndpoint => last && matches!(fault.status(), Some(408 | 500..)),
+            Remedy::WiderEndpoint | Remedy::Report => false,
+        };
+        worth && !begun && self.attempts < self.attempts_max
+    }
+
+    /// Whether the same is tried once more, changed.
+    pub(super) const fn may_repeat(&self) -> bool {
+        self.attempts < self.attempts_max
     }
 
     /// What to do now that the last candidate failed.
@@ -79,23 +91,31 @@ impl Trail {
 
     /// Whether a repetition by the caller would only do the same again, given that candidates are left.
     pub(super) fn exhausted(&self, left: bool) -> bool {
-        let reported = self.faults.last().map(Fault::remedy) == Some(Remedy::Report);
-        !reported && (self.pinned || !left)
+        let reported = self
+            .faults
+            .last()
+            .is_none_or(|fault| fault.remedy() == Remedy::Report);
+        let is_said = self.faults.iter().all(Fault::concerns_translation);
+        !reported && !is_said && (self.pinned || !left)
     }
 
     /// The failure the caller is told of; `None` while there is none.
     pub(super) fn surfaced(&self) -> Option<&Fault> {
-        let first = self.faults.first()?;
+        let mut others = self.faults.iter().filter(|fault| !fault.concerns_translation());
+        let Some(first) = others.clone().next() else {
+            return self.faults.first();
+        };
         if first.concerns_request() {
             return Some(first);
         }
-        let telling = self.faults.iter().find(|fault| fault.concerns_request());
+        let telling = others.find(|fault| fault.concerns_request());
         Some(telling.unwrap_or(first))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dialects::superset::request::Unmappable;
     use http::HeaderMap;
 
     use crate::fault::Refusal;
@@ -160,10 +180,10 @@ mod tests {
     fn attempts_are_bounded_rotations_included() {
         let mut trail = Trail::new(2, false);
         trail.begin();
-        assert!(trail.rotates(&refused(429)));
+        assert!(trail.rotates(&refused(429), false, false));
         trail.begin();
 
-        assert!(!trail.rotates(&refused(429)));
+        assert!(!trail.rotates(&refused(429), false, false));
         trail.note(refused(429), 0);
         assert_eq!(trail.step(), Step::Stop);
         assert!(!trail.exhausted(true));
@@ -191,11 +211,46 @@ mod tests {
     fn only_credentials_and_rates_rotate() {
         let mut trail = Trail::new(4, false);
         trail.begin();
-        for status in [401, 402, 403, 429] {
-            assert!(trail.rotates(&refused(status)), "{status}");
+        for status in [401, 402, 403, 425, 429] {
+            assert!(trail.rotates(&refused(status), false, false), "{status}");
+            assert!(!trail.rotates(&refused(status), true, true), "{status}");
         }
         for status in [400, 404, 408, 422, 500] {
-            assert!(!trail.rotates(&refused(status)), "{status}");
+            assert!(!trail.rotates(&refused(status), false, false), "{status}");
         }
+    }
+
+    #[test]
+    fn other_failures_rotate_only_where_no_endpoint_is_left() {
+        let mut trail = Trail::new(4, false);
+        trail.begin();
+        for status in [408, 500, 503, 529] {
+            assert!(trail.rotates(&refused(status), false, true), "{status}");
+        }
+        for status in [400, 404, 413, 422] {
+            assert!(!trail.rotates(&refused(status), false, true), "{status}");
+        }
+        assert!(!trail.rotates(&Fault::Unreachable, false, true));
+    }
+
+    #[test]
+    fn what_an_endpoint_cannot_be_told_counts_only_where_it_is_so_of_all() {
+        let unmappable = || {
+            Fault::from(Unmappable {
+                param: "seed".into(),
+                problem: "it has none".into(),
+            })
+        };
+        assert_eq!(surfaced(vec![unmappable()]), unmappable());
+        assert_eq!(
+            surfaced(vec![unmappable(), Fault::Unreachable]),
+            Fault::Unreachable
+        );
+        assert_eq!(surfaced(vec![unmappable(), refused(422)]), refused(422));
+
+        let mut trail = Trail::new(4, false);
+        trail.note(unmappable(), 0);
+        assert_eq!(trail.step(), Step::Next);
+        assert!(!trail.exhausted(false));
     }
 }

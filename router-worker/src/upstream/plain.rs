@@ -98,14 +98,14 @@ impl Client {
         }
     }
 
-    /// Posts `body` and waits for the answer's head.
-    pub(super) async fn send(
+    /// Posts `body`, with the `own` headers of this request, and waits for the answer's head.
+    pub(super) async fn send<'h>(
         &self,
         route: &Route,
-        credential: Option<&(HeaderName, HeaderValue)>,
+        own: impl IntoIterator<Item = &'h (HeaderName, HeaderValue)> + Clone,
         body: &Spliced,
     ) -> Result<Answer, Error> {
-        let head = head::complete(&route.head, credential, body.bytes());
+        let head = head::complete(&route.head, own, body.bytes());
         if let Some(mut connection) = self.pool.take(&route.authority) {
             let mut outgoing = Outgoing::new(head.clone(), body);
             match connection.exchange(&mut outgoing).await {

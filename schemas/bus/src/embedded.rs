@@ -33,6 +33,8 @@ use crate::{Bus, BusError, Change, Entry, Expected, Kv, LogState, Message, Quest
 pub struct Options {
     /// Most bytes of the log; beyond it publishing answers [`BusError::Full`].
     pub log_bytes_max: u64,
+    /// Most bytes of the responses that callers let us keep, all of which are in memory; beyond, the oldest go.
+    pub responses_bytes_max: u64,
     /// Most event ids among which a repeated publish is recognized.
     pub duplicates_max: usize,
 }
@@ -41,6 +43,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             log_bytes_max: 4 << 30,
+            responses_bytes_max: 32 << 20,
             duplicates_max: 100_000,
         }
     }
@@ -63,12 +66,13 @@ impl Embedded {
         let lock = lock(dir).map_err(BusError::Disk)?;
         let Options {
             log_bytes_max,
+            responses_bytes_max,
             duplicates_max,
         } = options;
         let counters = Table::new(Arc::clone(&clock));
         let log =
             Log::open(&dir.join("log"), log_bytes_max, duplicates_max, clock).map_err(BusError::Disk)?;
-        let buckets = Buckets::open(&dir.join("kv")).map_err(BusError::Disk)?;
+        let buckets = Buckets::open(&dir.join("kv"), responses_bytes_max).map_err(BusError::Disk)?;
         Ok(Arc::new(Self {
             log,
             buckets,

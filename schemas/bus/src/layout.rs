@@ -68,6 +68,8 @@ pub struct Sizes {
     pub events_age_max: Duration,
     /// Most bytes of the catalogue and its history.
     pub catalog_bytes_max: u64,
+    /// Most bytes of the responses that callers let us keep; beyond, the oldest go.
+    pub responses_bytes_max: u64,
     /// Most bytes of each other bucket on disk.
     pub bucket_bytes_max: u64,
     /// Most bytes of each bucket and counter stream in memory, and of the counters on disk.
@@ -80,6 +82,7 @@ impl Default for Sizes {
             events_bytes_max: 4 << 30,
             events_age_max: Duration::from_hours(7 * 24),
             catalog_bytes_max: 1 << 30,
+            responses_bytes_max: 1 << 30,
             bucket_bytes_max: 64 << 20,
             memory_bytes_max: 32 << 20,
         }
@@ -91,6 +94,9 @@ const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// How long counters live without additions.
 const RATE_SECOND_AGE: Duration = Duration::from_secs(30);
 const RATE_MINUTE_AGE: Duration = Duration::from_secs(150);
+
+/// How long a response is kept that a caller may go on from.
+pub const RESPONSE_AGE_MAX: Duration = Duration::from_hours(30 * 24);
 
 /// Prefix of the streams that are buckets, and of their subjects.
 const BUCKET_STREAM: &str = "KV_";
@@ -127,6 +133,7 @@ pub fn cluster(sizes: &Sizes) -> Vec<Stream> {
         catalog,
         bucket(subject::CIRCUIT_BUCKET, Storage::File, disk),
         bucket(subject::MARK_BUCKET, Storage::File, disk),
+        responses(sizes.responses_bytes_max),
         bucket(subject::NODE_BUCKET, Storage::Memory, memory),
         counters(
             subject::RATE_SECOND_STREAM,
@@ -143,6 +150,15 @@ pub fn cluster(sizes: &Sizes) -> Vec<Stream> {
             memory,
         ),
     ]
+}
+
+/// The bucket of responses: a full one lets go of the oldest, so that nobody's answer waits for room.
+fn responses(bytes_max: u64) -> Stream {
+    Stream {
+        age_max: Some(RESPONSE_AGE_MAX),
+        discard: Discard::Old,
+        ..bucket(subject::RESPONSE_BUCKET, Storage::File, bytes_max)
+    }
 }
 
 /// A bucket that keeps the newest value of each key.

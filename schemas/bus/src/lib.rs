@@ -26,6 +26,7 @@ pub mod remote;
 pub mod segment;
 pub mod spool;
 mod sync;
+pub mod watched;
 pub mod wire;
 
 #[cfg(any(test, feature = "conformance"))]

@@ -1,13 +1,19 @@
-//! The answer side of OpenAI chat completions: chunks of a stream, whole answers, errors and usage.
-//! Everything is read where it stands; an answer is changed only by byte range.
+//! OpenAI chat completions. What passes from upstream to caller in this dialect is read where it stands and changed
+//! only by byte range (`chunk`, `answer`); what is translated goes through `request`, `response` and `stream`.
 
 pub mod answer;
 pub mod chunk;
 pub mod error;
+pub mod mend;
+pub mod request;
+pub mod response;
+pub mod stream;
 pub mod usage;
 
+mod arguments;
 mod choices;
 mod frame;
+pub(crate) mod mint;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! One typed pass over a chat request: what admission, the plan and the splice need, and where it stands in
+//! One typed pass over a request of any dialect: what admission, the plan and the splice need, and where it stands in
 //! the bytes. Nothing is copied but the model's name; members that are not named here pass unread.
 //!
 //! Guarantees: nesting is bounded before anything recursive runs; a member that decides something may occur
@@ -8,12 +8,20 @@ use std::ops::Range;
 
 use schemas::catalog::Modalities;
 use schemas::command::Splice;
+use schemas::event::request::Surface;
 use schemas::id::MODEL_NAME_BYTES_MAX;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::scan::nests_deeper_than;
 
 mod body;
+mod chat;
+mod completions;
+mod embeddings;
+mod messages;
 mod prompt;
+mod responses;
 
 /// Deepest nesting of arrays and objects that is accepted by default.
 const DEPTH_MAX: usize = 64;
@@ -61,12 +69,18 @@ pub enum Error {
         /// The member.
         param: &'static str,
     },
-    /// No model, or an empty one.
-    #[error("the member 'model' is required")]
-    MissingModel,
-    /// No messages.
-    #[error("the member 'messages' is required")]
-    MissingMessages,
+    /// A member that must be there is not, or is empty.
+    #[error("the member '{param}' is required")]
+    Missing {
+        /// The member.
+        param: &'static str,
+    },
+    /// The same in the words of the Messages dialect.
+    #[error("Missing required field: {param}")]
+    MissingField {
+        /// The member.
+        param: &'static str,
+    },
     /// A member of the wrong type or out of its range.
     #[error("the member '{param}' must be {}", expected(param))]
     InvalidField {
@@ -80,9 +94,10 @@ impl Error {
     pub const fn param(&self) -> Option<&'static str> {
         match self {
             Self::InvalidJson { .. } | Self::NotAnObject | Self::TooDeep => None,
-            Self::MissingModel => Some("model"),
-            Self::MissingMessages => Some("messages"),
-            Self::DuplicateField { param } | Self::InvalidField { param } => Some(param),
+            Self::Missing { param }
+            | Self::MissingField { param }
+            | Self::DuplicateField { param }
+            | Self::InvalidField { param } => Some(param),
         }
     }
 }
@@ -92,38 +107,45 @@ fn expected(param: &str) -> &'static str {
     match param {
         "model" => "a string of at most 256 bytes",
         "messages" => "an array of messages, at least one",
-        "stream" => "true or false",
+        "input" | "prompt" => "text or a list, not empty",
+        "system" | "instructions" | "suffix" => "text or a list of text blocks",
+        "encoding_format" => "float or base64",
+        "stream" | "store" | "background" => "true or false",
         "stream_options" => "an object whose include_usage is true or false",
         "temperature" => "a number from 0 to 2",
         "top_p" => "a number from 0 to 1",
-        "max_tokens" | "max_completion_tokens" => "an integer, at least 1",
+        "max_tokens" | "max_completion_tokens" | "max_output_tokens" | "dimensions" => {
+            "an integer, at least 1"
+        }
         "n" => "an integer from 1 to 128",
         "tools" | "functions" => "an array of tools",
-        "response_format" => "an object with a type",
+        "response_format" | "output_format" => "an object with a type",
+        "text" | "output_config" => "an object whose format has a type",
+        "metadata" => "an object",
         _ => "of another type",
     }
 }
 
-/// What a chat request asks for. Spans are offsets in bytes of the body.
+/// What a request asks for. Spans are offsets in bytes of the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts about one request"
 )]
-pub struct ChatSkim {
+pub struct Skim {
     /// The model's name, decoded.
     pub model: String,
     /// The JSON string value of `model`, quotes included.
     pub model_span: Range<usize>,
     /// The caller asked for a stream.
     pub stream: bool,
-    /// The value of `stream_options`, also when it is null.
+    /// The value of `stream_options`, also when it is null; in dialects whose options ask for usage.
     pub stream_options_span: Option<Range<usize>>,
-    /// The caller asked for usage on his stream.
+    /// The caller asked for usage on his stream, or his dialect always tells it.
     pub include_usage: bool,
     /// Right after the opening brace. The object is never empty.
     pub insert_at: usize,
-    /// The larger of `max_completion_tokens` and `max_tokens`.
+    /// Most tokens of the answer: the larger of `max_completion_tokens` and `max_tokens` where there are two.
     pub max_tokens: Option<u64>,
     /// Choices asked for, 1 to [`CHOICES_MAX`].
     pub n: u64,
@@ -141,17 +163,48 @@ pub struct ChatSkim {
     pub prompt_tokens_estimate: u64,
 }
 
-/// Reads a chat request. Linear in the body; ignored values cost a scan.
-pub fn skim_chat(body: &[u8], limits: &Limits) -> Result<ChatSkim, Error> {
+/// Reads a request of any surface. Linear in the body; ignored values cost a scan.
+pub fn skim(surface: Surface, body: &[u8], limits: &Limits) -> Result<Skim, Error> {
+    match surface {
+        Surface::Chat => skim_chat(body, limits),
+        Surface::Completions => body::read::<completions::Field>(checked(body, limits)?, limits),
+        Surface::Embeddings => body::read::<embeddings::Field>(checked(body, limits)?, limits),
+        Surface::Responses => body::read::<responses::Field>(checked(body, limits)?, limits),
+        Surface::Messages => body::read::<messages::Field>(checked(body, limits)?, limits),
+    }
+}
+
+/// Reads a chat request.
+pub fn skim_chat(body: &[u8], limits: &Limits) -> Result<Skim, Error> {
+    body::read::<chat::Field>(checked(body, limits)?, limits)
+}
+
+/// Reads a request of the Messages dialect that asks for its size alone.
+pub fn skim_counted(body: &[u8], limits: &Limits) -> Result<Skim, Error> {
+    body::read::<messages::Counted>(checked(body, limits)?, limits)
+}
+
+/// True when the body is an object with messages: what is asked for on a path that takes prompts as well.
+pub fn has_messages(body: &[u8], limits: &Limits) -> bool {
+    #[derive(Deserialize)]
+    struct Told {
+        messages: Option<IgnoredAny>,
+    }
+
+    let told = checked(body, limits).map(serde_json::from_str::<Told>);
+    matches!(told, Ok(Ok(told)) if told.messages.is_some())
+}
+
+/// The body as text, its nesting bounded.
+fn checked<'a>(body: &'a [u8], limits: &Limits) -> Result<&'a str, Error> {
     if nests_deeper_than(body, limits.depth_max) {
         return Err(Error::TooDeep);
     }
-    let text = std::str::from_utf8(body).map_err(|_| Error::InvalidJson { line: 0, column: 0 })?;
-    body::read(text, limits)
+    std::str::from_utf8(body).map_err(|_| Error::InvalidJson { line: 0, column: 0 })
 }
 
 /// The part of a skim that a router needs to edit the body.
-pub fn splice_facts(skim: &ChatSkim) -> Splice {
+pub fn splice_facts(skim: &Skim) -> Splice {
     Splice {
         model: (skim.model_span.start, skim.model_span.end),
         stream_options: skim

@@ -19,6 +19,14 @@ use crate::usage::{UsageFlag, UsageSource};
 pub enum Surface {
     /// `POST /v1/chat/completions`
     Chat,
+    /// `POST /v1/completions`
+    Completions,
+    /// `POST /v1/embeddings`
+    Embeddings,
+    /// `POST /v1/responses`
+    Responses,
+    /// `POST /v1/messages`
+    Messages,
 }
 
 impl Surface {
@@ -26,6 +34,10 @@ impl Surface {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
+            Self::Completions => "completions",
+            Self::Embeddings => "embeddings",
+            Self::Responses => "responses",
+            Self::Messages => "messages",
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) enum Answer {
     Chat,
     /// A status with a JSON body.
     Status { code: u16, body: String },
+    /// A status with an error in the shape of the dialect that is spoken.
+    Failure { code: u16, message: String },
     /// Exactly these bytes, head included, then the connection is closed.
     Raw(Bytes),
     /// Nothing; the connection stays open.
@@ -209,6 +211,14 @@ impl Behaviour {
         )
     }
 
+    /// An error answer in the shape of the dialect that is spoken: 529 is Anthropic's overload.
+    pub fn failure(code: u16, message: &str) -> Self {
+        Self::of(Answer::Failure {
+            code,
+            message: message.to_owned(),
+        })
+    }
+
     /// Exactly these bytes, head included; then the connection is closed.
     pub fn raw(bytes: impl Into<Bytes>) -> Self {
         Self::of(Answer::Raw(bytes.into()))
@@ -325,13 +335,13 @@ impl Behaviour {
         self
     }
 
-    /// Reasoning chunks (`reasoning_content`) before the text, one a word.
+    /// Thoughts before the text, one chunk a word: `reasoning_content` in chat, signed in Messages.
     pub fn reasoning(mut self, text: &str) -> Self {
         text.clone_into(&mut self.chat.reasoning);
         self
     }
 
-    /// Tool calls instead of text; streamed in fragments that take turns.
+    /// Tool calls, in chat instead of text; there streamed in fragments that take turns.
     pub fn tool_calls(mut self, calls: &[(&str, &str, &str)]) -> Self {
         let call = |&(id, name, arguments): &(&str, &str, &str)| ToolCall {
             id: id.to_owned(),

@@ -8,6 +8,13 @@ use serde_json::{Value, json};
 
 use super::behaviour::{Answer, Behaviour, Chat, Interrupt, Shape, Then, UsageWhen};
 use super::request::Received;
+use super::speech::Speech;
+
+mod gemini;
+mod messages;
+mod older;
+mod responses;
+mod told;
 
 /// Bytes that leave together, some time after those before them.
 #[derive(Debug, Clone)]
@@ -30,6 +37,8 @@ pub(crate) struct Composed {
 #[derive(Debug, Clone)]
 enum Line {
     Data(String),
+    /// With a name of its own.
+    Named(String, String),
     Comment,
 }
 
@@ -39,7 +48,9 @@ const LONG_PIECE_BYTES: usize = 64 << 10;
 /// What is answered to `request`; `word` is unique to the call.
 pub(crate) fn compose(behaviour: &Behaviour, request: &Received, word: &str) -> Composed {
     let fill = |text: &str| substitute(text, request, word);
+    let speech = Speech::of(request);
     match &behaviour.answer {
+        Answer::Failure { code, message } => plain(*code, speech.error(*code, &fill(message))),
         Answer::Status { code, body } => plain(*code, fill(body)),
         Answer::Comments { count, then } => {
             let lines = vec![(Duration::ZERO, Line::Comment); *count];
@@ -52,14 +63,9 @@ pub(crate) fn compose(behaviour: &Behaviour, request: &Received, word: &str) -> 
                 text: fill(&behaviour.chat.text),
                 word,
                 model: request.model(),
+                target: &request.target,
             };
-            if request.streaming() {
-                let asked = request.json()["stream_options"]["include_usage"] == Value::Bool(true);
-                let (lines, then) = writer.lines(&behaviour.shape, asked);
-                streamed(&behaviour.shape, &lines, then)
-            } else {
-                writer.whole()
-            }
+            writer.answer(speech, request, &behaviour.shape)
         }
         Answer::Raw(_) | Answer::Hang | Answer::Drop { .. } | Answer::Bomb => plain(200, String::new()),
     }
@@ -134,6 +140,7 @@ fn write_line(shape: &Shape, line: &Line) -> String {
     let end = shape.line_ending;
     let field = if shape.space { "data: " } else { "data:" };
     match line {
+        Line::Named(name, data) => format!("event: {name}{end}{field}{data}{end}{end}"),
         Line::Comment => format!(": still here{end}{end}"),
         Line::Data(data) if shape.two_data_lines && data.starts_with("{\"") => {
             let (front, back) = data.split_at(1);
@@ -149,9 +156,40 @@ struct Writer<'a> {
     text: String,
     word: &'a str,
     model: String,
+    target: &'a str,
 }
 
 impl Writer<'_> {
+    /// The answer in the dialect of the request.
+    fn answer(&self, speech: Speech, request: &Received, shape: &Shape) -> Composed {
+        let asked = request.json()["stream_options"]["include_usage"] == Value::Bool(true);
+        if speech.streaming(request) {
+            let (lines, then) = match speech {
+                Speech::Messages => self.messages_told(shape).lines(self.chat, shape),
+                Speech::Gemini => self.gemini_told(shape).lines(self.chat, shape),
+                Speech::Responses => self.responses_told(shape).lines(self.chat, shape),
+                Speech::Completions => self.completions_told(shape, asked).lines(self.chat, shape),
+                Speech::Chat | Speech::Embeddings | Speech::CountTokens => self.lines(shape, asked),
+            };
+            return streamed(shape, &lines, then);
+        }
+        let body = match speech {
+            Speech::Messages => self.messages_whole(),
+            Speech::Gemini => self.gemini_whole(),
+            Speech::Responses => self.responses_whole(),
+            Speech::Completions => self.completions_whole(request),
+            Speech::Embeddings => self.embeddings_whole(request),
+            Speech::CountTokens => self.count_whole(),
+            Speech::Chat => self.chat_whole(),
+        };
+        self.interrupted(body.to_string())
+    }
+
+    /// Output tokens when so many pieces came.
+    fn output_tokens(&self, pieces: usize) -> u64 {
+        self.chat.output_tokens.unwrap_or(pieces as u64)
+    }
+
     fn id(&self) -> String {
         format!("chatcmpl-{}", self.word)
     }
@@ -262,7 +300,7 @@ impl Writer<'_> {
     }
 
     /// The plain form of the same answer.
-    fn whole(&self) -> Composed {
+    fn chat_whole(&self) -> Value {
         let mut message = json!({"role": "assistant", "content": self.text});
         if !self.chat.reasoning.is_empty() {
             message["reasoning_content"] = Value::String(self.chat.reasoning.clone());
@@ -283,7 +321,11 @@ impl Writer<'_> {
         if self.chat.usage_when != UsageWhen::Never {
             body["usage"] = self.usage(self.deltas().len());
         }
-        let body = body.to_string();
+        body
+    }
+
+    /// A plain answer, up to what interrupts it.
+    fn interrupted(&self, body: String) -> Composed {
         let Some((_, interrupt)) = &self.chat.interrupt else {
             return plain(200, body);
         };
@@ -343,84 +385,4 @@ fn substitute(text: &str, request: &Received, word: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(body: &Value) -> Received {
-        Received {
-            body: Bytes::from(body.to_string()),
-            headers: vec![("authorization".to_owned(), "Bearer k".to_owned())],
-            ..Received::default()
-        }
-    }
-
-    fn text(composed: &Composed) -> String {
-        let bytes: Vec<u8> = composed
-            .pieces
-            .iter()
-            .flat_map(|piece| piece.bytes.iter().copied())
-            .collect();
-        String::from_utf8(bytes).expect("text")
-    }
-
-    #[test]
-    fn a_stream_has_a_chunk_a_word_and_usage_only_when_asked() {
-        let asked = json!({"model": "u", "stream": true, "stream_options": {"include_usage": true}});
-        let behaviour = Behaviour::chat("one two").usage(9, 20);
-
-        let with = text(&compose(&behaviour, &request(&asked), "w"));
-        let without = text(&compose(
-            &behaviour,
-            &request(&json!({"model": "u", "stream": true})),
-            "w",
-        ));
-
-        assert_eq!(
-            with.matches("data: ").count(),
-            6,
-            "role, two words, finish, usage, done: {with}"
-        );
-        assert!(with.contains("\"total_tokens\":29"), "{with}");
-        assert!(with.ends_with("data: [DONE]\n\n"), "{with}");
-        assert!(with.contains("\"model\":\"u\""), "{with}");
-        assert!(!without.contains("usage"), "{without}");
-    }
-
-    #[test]
-    fn an_interrupted_stream_ends_after_the_chunks_it_promises() {
-        let asked = request(&json!({"stream": true}));
-
-        let composed = compose(&Behaviour::chat("a b c").stall_after(2), &asked, "w");
-
-        assert_eq!(composed.then, Then::Hang);
-        assert_eq!(composed.pieces.len(), 3, "role and two chunks");
-        assert!(!text(&composed).contains("[DONE]"));
-    }
-
-    #[test]
-    fn placeholders_are_filled_from_the_call() {
-        let composed = compose(
-            &Behaviour::status(401, "bad key {header:authorization} in {call}"),
-            &request(&json!({})),
-            "w1",
-        );
-
-        assert_eq!(text(&composed), "bad key Bearer k in w1");
-    }
-
-    #[test]
-    fn two_data_lines_join_to_the_same_object() {
-        let asked = request(&json!({"stream": true}));
-        let written = text(&compose(&Behaviour::chat("a").two_data_lines(), &asked, "w"));
-
-        let first = written.split("\n\n").next().expect("an event");
-        let joined: Vec<&str> = first
-            .lines()
-            .map(|line| line.strip_prefix("data: ").expect("data"))
-            .collect();
-
-        assert_eq!(joined.len(), 2);
-        let value: Value = serde_json::from_str(&joined.join("\n")).expect("JSON");
-        assert_eq!(value["object"], "chat.completion.chunk");
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::behaviour::{Behaviour, Then};
 use super::request::{Ended, Received, read_body, read_head};
 use super::wire::{Performance, perform};
-use super::{Call, CallState, Shared};
+use super::{Call, CallState, Shared, strict};
 
 /// Bytes that may arrive while an answer is under way.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
@@ -291,11 +291,18 @@ impl Shared {
                 .faults
                 .push(format!("the body of call {number} is not JSON"));
         }
+        let refusal = state.strict.then(|| strict::refusal(&request)).flatten();
+        if let Some(why) = &refusal {
+            state.refusals.push(why.clone());
+        }
         let choose = state.choose.clone();
-        let behaviour = match (state.queue.pop_front(), choose) {
-            (Some(behaviour), _) => behaviour,
-            (None, Some(choose)) => choose(&request),
-            (None, None) => state.default.clone(),
+        let behaviour = match refusal {
+            Some(why) => Behaviour::failure(400, &why),
+            None => match (state.queue.pop_front(), choose) {
+                (Some(behaviour), _) => behaviour,
+                (None, Some(choose)) => choose(&request),
+                (None, None) => state.default.clone(),
+            },
         };
         state.calls.push(Call {
             number,

@@ -171,3 +171,83 @@ async fn a_malformed_request_is_a_fault_and_no_call() {
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert_eq!((upstream.calls(), upstream.faults().len()), (0, 1));
 }
+
+async fn told(target: &str, body: &str, behaviour: Behaviour) -> String {
+    let upstream = Upstream::start();
+    upstream.script([behaviour.close_after_response()]);
+    let mut stream = TcpStream::connect(upstream.addr()).await.expect("a connection");
+    let head = format!(
+        "POST {target} HTTP/1.1\r\nHost: u\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.expect("a request sent");
+    read_to_end(stream).await.0
+}
+
+#[tokio::test]
+async fn an_answer_is_told_in_the_dialect_of_the_path() {
+    let answer = || {
+        Behaviour::chat("two words")
+            .reasoning("hm")
+            .tool_calls(&[("c1", "f", "{\"a\":\"bcdefgh\"}")])
+    };
+
+    let messages = told("/v1/messages", BODY, answer()).await;
+    let gemini = told("/v1beta/models/g:streamGenerateContent?alt=sse", "{}", answer()).await;
+    let responses = told("/v1/responses", BODY, answer()).await;
+    let completions = told("/v1/completions", BODY, Behaviour::chat("two words")).await;
+
+    assert_eq!(
+        messages.matches("event: content_block_start").count(),
+        3,
+        "{messages}"
+    );
+    assert!(
+        messages.contains("\"stop_reason\":\"tool_use\"") && messages.contains("event: message_stop"),
+        "{messages}"
+    );
+    assert!(
+        gemini.contains("\"thoughtSignature\"") && gemini.contains("\"finishReason\":\"STOP\""),
+        "{gemini}"
+    );
+    assert_eq!(
+        responses.matches("event: response.output_item.done").count(),
+        3,
+        "{responses}"
+    );
+    assert!(responses.contains("event: response.completed"), "{responses}");
+    assert!(
+        completions.contains("\"object\":\"text_completion\"") && completions.contains("[DONE]"),
+        "{completions}"
+    );
+    let cut = told("/v1/messages", BODY, Behaviour::chat("a b c").cut_after_chunks(2)).await;
+    assert_eq!(cut.matches("text_delta").count(), 2, "{cut}");
+    assert!(!cut.contains("message_delta"), "{cut}");
+}
+
+#[tokio::test]
+async fn a_strict_upstream_refuses_in_the_words_of_its_dialect_and_keeps_its_script() {
+    let upstream = Upstream::start().strict();
+    upstream.script([Behaviour::chat("hello").close_after_response()]);
+
+    let refused = send(&upstream, r#"{"model":"u","messages":[],"top_k":1}"#).await;
+    upstream.wait_calls(1).await;
+    drop(refused);
+    let fine = send(
+        &upstream,
+        r#"{"model":"u","messages":[{"role":"user","content":"x"}]}"#,
+    )
+    .await;
+    let (answer, _) = read_to_end(fine).await;
+
+    assert!(answer.contains("hello"), "{answer}");
+    assert_eq!(
+        upstream.refusals(),
+        ["body.top_k: extra inputs are not permitted"]
+    );
+    let overloaded = told("/v1/messages", BODY, Behaviour::failure(529, "busy")).await;
+    assert!(
+        overloaded.starts_with("HTTP/1.1 529") && overloaded.contains("overloaded_error"),
+        "{overloaded}"
+    );
+}

@@ -376,6 +376,7 @@ impl Context<'_> {
                 .unwrap_or(CONTEXT_LENGTH_DEFAULT),
             max_output_length: output.unwrap_or(MAX_OUTPUT_LENGTH_DEFAULT),
             supports_tools: support(entry.supports_tools, |leg| leg.supports_tools),
+            embeds: false,
             supports_structured_output: support(entry.supports_structured_output, |leg| {
                 leg.supports_structured_output
             }),

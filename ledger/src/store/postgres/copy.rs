@@ -55,6 +55,11 @@ impl Copy {
         copy.finish().await
     }
 
+    /// Adds bytes as they are.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.value(bytes);
+    }
+
     fn value(&mut self, bytes: &[u8]) {
         match i32::try_from(bytes.len()) {
             Ok(length) if bytes.len() <= VALUE_BYTES_MAX => {

@@ -282,3 +282,26 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn an_envelope_that_is_told_again_among_new_ones_is_kept_once_and_its_batch_goes_on() {
+    let (url, store) = fresh().await;
+    let accepted = |n| record(n, fixture::lost(n).accepted);
+    apply(&store, &[accepted(1), record(2, settled(2))])
+        .await
+        .expect("apply");
+
+    // None of these requests has a row: only the key of the envelopes tells.
+    let again = [accepted(1), accepted(3), record(4, settled(4))];
+    let applied = apply(&store, &again).await.expect("apply again");
+    let twice = [accepted(5), accepted(5), accepted(6)];
+    let applied_twice = apply(&store, &twice).await.expect("apply twice");
+
+    assert_eq!((applied.events, applied_twice.events), (2, 2));
+    let kept = "SELECT source_sequence::text FROM event_log ORDER BY source_sequence";
+    assert_eq!(
+        texts(&mut connection(&url).await, kept).await,
+        ["1", "2", "3", "4", "5", "6"]
+    );
+    assert_eq!(books(&store).await.0.len(), 2);
+}

@@ -24,6 +24,14 @@ use crate::store::{Applied, Batch, Cursor, StoreError};
 /// The stream that the cursor belongs to; there is one.
 pub(super) const STREAM: &str = schemas::subject::EVENTS_STREAM;
 
+/// Envelopes of which none is kept already.
+const NEW_EVENTS: &str = "COPY event_log \
+     (source, source_sequence, event_id, type, subject, time, stream_sequence, envelope) \
+     FROM STDIN (FORMAT binary)";
+/// The columns of an envelope.
+const EVENT_COLUMNS: usize = 8;
+
+/// Envelopes of which some may be kept already, at about twice the price.
 const EVENTS: &str = "INSERT INTO event_log \
      (source, source_sequence, event_id, type, subject, time, stream_sequence, envelope) \
      SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], \
@@ -64,18 +72,39 @@ impl Writes {
         }
     }
 
-    /// Writes the batch in one transaction, beginning with the cursor: what is read after it stays as it is.
+    /// Writes the batch in one transaction, beginning with the cursor: what is read after it stays as it is. Envelopes
+    /// are first taken for new ones; where one turns out to be kept already, the transaction is begun again.
     pub(super) async fn apply(
         &self,
         connection: &mut PgConnection,
         batch: &Batch<'_>,
+    ) -> Result<Applied, StoreError> {
+        match self.try_apply(connection, batch, Repeats::Unlikely).await {
+            Err(StoreError::Refused(error)) if is_repetition(&error) => {
+                self.try_apply(connection, batch, Repeats::Possible).await
+            }
+            result => result,
+        }
+    }
+
+    async fn try_apply(
+        &self,
+        connection: &mut PgConnection,
+        batch: &Batch<'_>,
+        repeats: Repeats,
     ) -> Result<Applied, StoreError> {
         let mut transaction = connection.begin().await.map_err(sort)?;
         move_cursor(&mut transaction, batch.expected, batch.next).await?;
         let requests = fold::requests(batch.records);
         let existing = self.projection.existing(&mut transaction, &requests).await?;
         let changes = (batch.fold)(batch.records, &existing);
-        let events = keep(&mut transaction, batch.records).await.map_err(sort)?;
+        // An event of a request that has its row is most likely told again.
+        let events = if repeats == Repeats::Unlikely && existing.is_empty() {
+            keep_new(&mut transaction, batch.records).await
+        } else {
+            keep(&mut transaction, batch.records).await
+        };
+        let events = events.map_err(sort)?;
         self.projection
             .write(&mut transaction, &changes)
             .await
@@ -84,6 +113,21 @@ impl Writes {
         transaction.commit().await.map_err(sort)?;
         Ok(Applied { events })
     }
+}
+
+/// Whether envelopes of a batch are kept already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    Unlikely,
+    Possible,
+}
+
+/// True for an envelope that was taken for a new one and is kept already.
+fn is_repetition(error: &sqlx::Error) -> bool {
+    const SOURCE_KEY: &str = "event_log_source";
+    error
+        .as_database_error()
+        .is_some_and(|error| error.is_unique_violation() && error.constraint() == Some(SOURCE_KEY))
 }
 
 impl Projection {
@@ -330,6 +374,26 @@ async fn move_cursor(
     } else {
         Ok(())
     }
+}
+
+/// Keeps envelopes of which none is kept already; fails where that is not so.
+async fn keep_new(connection: &mut PgConnection, records: &[Record]) -> Result<u64, sqlx::Error> {
+    if records.is_empty() {
+        return Ok(0);
+    }
+    let mut copy = Copy::new(records.len());
+    for record in records {
+        copy.row(EVENT_COLUMNS);
+        copy.text(Some(&record.source));
+        copy.integer(Some(capped(record.source_sequence)));
+        copy.text(Some(&record.event_id));
+        copy.text(Some(&record.kind));
+        copy.text(Some(&record.subject));
+        copy.time(record.time);
+        copy.integer(Some(capped(record.sequence)));
+        copy.bytes(&record.envelope);
+    }
+    copy.send(connection, NEW_EVENTS).await
 }
 
 /// Keeps envelopes that are not kept already and returns how many there were.

@@ -8,6 +8,8 @@ const MODEL_JSON: &[u8] = b"\"m\"";
 
 fn reading() -> Reading<'static> {
     Reading::new(Manner {
+        caller: Dialect::Chat,
+        way: None,
         model_json: MODEL_JSON,
         include_usage: false,
         event_bytes_max: 64 * 1024,

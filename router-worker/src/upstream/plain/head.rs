@@ -69,16 +69,17 @@ pub(super) fn begin(uri: &Uri, authority: &str, headers: &HeaderMap) -> Vec<u8> 
     head
 }
 
-/// The whole head of a request whose body has `length` bytes.
-pub(super) fn complete(
+/// The whole head of a request whose body has `length` bytes; `own` are headers of this request alone.
+pub(super) fn complete<'h>(
     begun: &[u8],
-    credential: Option<&(HeaderName, HeaderValue)>,
+    own: impl IntoIterator<Item = &'h (HeaderName, HeaderValue)> + Clone,
     length: usize,
 ) -> Vec<u8> {
-    let credential_bytes = credential.map_or(0, |(name, value)| name.as_str().len() + value.len());
-    let mut head = Vec::with_capacity(begun.len() + credential_bytes + SPARE_BYTES);
+    let line_bytes = |(name, value): &(HeaderName, HeaderValue)| name.as_str().len() + value.len() + 4;
+    let own_bytes: usize = own.clone().into_iter().map(line_bytes).sum();
+    let mut head = Vec::with_capacity(begun.len() + own_bytes + SPARE_BYTES);
     head.extend_from_slice(begun);
-    if let Some((name, value)) = credential {
+    for (name, value) in own {
         line(&mut head, name, value);
     }
     head.extend_from_slice(b"content-length: ");

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use schemas::command::{Offer, Requirements, Splice};
+use schemas::catalog::Role;
+use schemas::command::{Offer, Requirements, Splice, Told};
 use schemas::event::request::{Attempt, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report, Served};
@@ -267,6 +268,8 @@ pub fn dispatch(model: &str, number: u128) -> Dispatch {
                 stream: true,
                 include_usage: false,
             },
+            told: Told::default(),
+            role: Role::default(),
             started_at: Timestamp::default(),
             attempts_max: 3,
         },

@@ -1,5 +1,6 @@
 //! KV buckets in one process: a map in memory, and on disk one file that begins with a snapshot and goes on
-//! as a journal. When the journal has outgrown what it holds, the file is written anew.
+//! as a journal. When the journal has outgrown what it holds, the file is written anew. The bucket of responses has a
+//! bound: when it is full, the oldest go.
 //!
 //! ```text
 //! entry   revision u64 · bucket length u16 · bucket · key length u16 · key · 1 · value, or 0 for a deletion
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use schemas::subject::RESPONSE_BUCKET;
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
@@ -25,6 +27,9 @@ use crate::{BusError, Change, Entry, Expected, Revision};
 
 /// Changes that may wait for one watcher. A watcher that falls behind further is ended: it watches anew.
 const WATCH_LAG_MAX: usize = 4_096;
+
+/// A bucket that is too full is emptied to so many eighths of its bound, so that not every write has to look for room.
+const EIGHTHS_KEPT: u64 = 7;
 
 /// All buckets. Dropping them syncs what was written.
 pub(super) struct Buckets {
@@ -42,6 +47,7 @@ struct State {
     journal: Journal,
     /// Writes so far: the position that syncing counts.
     writes: u64,
+    responses_bytes_max: u64,
 }
 
 /// One bucket.
@@ -50,6 +56,8 @@ struct Bucket {
     /// The newest revision given away.
     revision: Revision,
     entries: BTreeMap<String, Slot>,
+    /// Bytes of keys and values.
+    bytes: u64,
     watchers: Vec<mpsc::Sender<Change>>,
 }
 
@@ -60,7 +68,29 @@ struct Slot {
     value: Option<Bytes>,
 }
 
+impl Slot {
+    /// Bytes of it and its key; a deletion has none.
+    fn bytes(&self, key: &str) -> u64 {
+        let value = self.value.as_ref().map(|value| value.len() + key.len());
+        value.map_or(0, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
 impl Bucket {
+    /// The oldest keys, without which no more than `bytes_max` are left.
+    fn oldest_beyond(&self, bytes_max: u64) -> Vec<String> {
+        let held = self.entries.iter().filter(|(_, slot)| slot.value.is_some());
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable_by_key(|(_, slot)| slot.revision);
+        let mut left = self.bytes;
+        let beyond = held.into_iter().take_while(|(key, slot)| {
+            let is_beyond = left > bytes_max;
+            left = left.saturating_sub(slot.bytes(key));
+            is_beyond
+        });
+        beyond.map(|(key, _)| key.clone()).collect()
+    }
+
     fn entry(&self, key: &str) -> Option<Entry> {
         let slot = self.entries.get(key)?;
         Some(Entry {
@@ -80,7 +110,10 @@ impl Bucket {
 
     fn apply(&mut self, key: &str, slot: Slot) {
         self.revision = self.revision.max(slot.revision);
-        self.entries.insert(key.to_owned(), slot);
+        self.bytes += slot.bytes(key);
+        if let Some(old) = self.entries.insert(key.to_owned(), slot) {
+            self.bytes = self.bytes.saturating_sub(old.bytes(key));
+        }
     }
 
     fn tell(&mut self, bucket: &str, change: &Change) {
@@ -97,7 +130,7 @@ impl Bucket {
 }
 
 impl Buckets {
-    pub(super) fn open(dir: &Path) -> io::Result<Self> {
+    pub(super) fn open(dir: &Path, responses_bytes_max: u64) -> io::Result<Self> {
         let mut buckets: HashMap<String, Bucket> = HashMap::new();
         let journal = Journal::open(dir, &mut |record| match record {
             Record::Entry {
@@ -118,6 +151,7 @@ impl Buckets {
             buckets,
             journal,
             writes: 0,
+            responses_bytes_max,
         };
         if state.journal.is_spoiled() {
             state.rewrite()?;
@@ -146,7 +180,14 @@ impl Buckets {
         value: Option<Bytes>,
         expected: Expected,
     ) -> Result<Revision, BusError> {
-        let (revision, position) = self.shared.state.lock().write(bucket, key, value, expected)?;
+        let (revision, position) = {
+            let mut state = self.shared.state.lock();
+            let written = state.write(bucket, key, value, expected)?;
+            if bucket == RESPONSE_BUCKET {
+                state.make_room()?;
+            }
+            written
+        };
         self.flusher.written();
         if self.flusher.reach(position).await {
             Ok(revision)
@@ -229,6 +270,19 @@ impl State {
             );
         }
         Ok((revision, self.writes))
+    }
+
+    /// Lets the oldest responses go while there are too many.
+    fn make_room(&mut self) -> Result<(), BusError> {
+        let bytes_max = self.responses_bytes_max;
+        let full = |bucket: &&Bucket| bucket.bytes > bytes_max;
+        let Some(bucket) = self.buckets.get(RESPONSE_BUCKET).filter(full) else {
+            return Ok(());
+        };
+        for key in bucket.oldest_beyond(bytes_max / 8 * EIGHTHS_KEPT) {
+            self.write(RESPONSE_BUCKET, &key, None, Expected::Any)?;
+        }
+        Ok(())
     }
 
     /// Writes the file anew: one record per entry that has a value.

@@ -18,6 +18,7 @@ fn open(dir: &Path) -> Arc<Embedded> {
 fn small() -> Options {
     Options {
         log_bytes_max: 256 << 10,
+        responses_bytes_max: 64 << 10,
         duplicates_max: 10,
     }
 }
@@ -289,4 +290,33 @@ async fn a_watcher_that_reads_nothing_is_ended_and_stops_nobody() {
         told += 1;
     }
     assert!((4_096..5_000).contains(&told), "{told}");
+}
+
+#[tokio::test]
+async fn a_full_bucket_of_responses_lets_the_oldest_go_and_no_other_bucket_does() {
+    use schemas::subject::{CATALOG_BUCKET, RESPONSE_BUCKET};
+
+    let dir = tempfile::tempdir().expect("dir");
+    let value = || Bytes::from(vec![b'x'; 8 << 10]);
+    {
+        let bus = open_with(dir.path(), small());
+        for number in 0..20 {
+            for bucket in [RESPONSE_BUCKET, CATALOG_BUCKET] {
+                let key = format!("key.{number:02}");
+                bus.put(bucket, &key, value(), Expected::Any).await.expect("put");
+            }
+        }
+    }
+    let bus = open_with(dir.path(), small());
+    let mut held = Vec::new();
+    for number in 0..20 {
+        let key = format!("key.{number:02}");
+        let response = bus.get(RESPONSE_BUCKET, &key).await.expect("get");
+        held.extend(response.map(|_| number));
+        let other = bus.get(CATALOG_BUCKET, &key).await.expect("get");
+        assert!(other.is_some());
+    }
+    assert!(held.len() >= 6 && held.len() <= 8, "{held:?}");
+    assert_eq!(held.last(), Some(&19));
+    assert!(held.windows(2).all(|pair| pair[1] == pair[0] + 1), "{held:?}");
 }

@@ -122,6 +122,18 @@ async fn each_role_does_its_work_and_nothing_else() {
     circuit(Arc::clone(&health)).await.expect("a probe's circuits");
     assert_refused(circuit(Arc::clone(&gateway)).await, "$KV.wb_circuit.01");
     assert_refused(circuit(Arc::clone(&ledger)).await, "$KV.wb_circuit.01");
+
+    // What callers said and were answered is for gateways alone.
+    let key = "tenant.resp_1";
+    let put = gateway.put(subject::RESPONSE_BUCKET, key, one(), Expected::Any);
+    put.await.expect("a gateway keeps responses");
+    let got = gateway.get(subject::RESPONSE_BUCKET, key).await;
+    assert!(got.expect("a gateway reads responses").is_some());
+    for nats in [&ledger, &router, &health] {
+        let put = nats.put(subject::RESPONSE_BUCKET, key, one(), Expected::Any);
+        assert_refused(put.await, "$KV.wb_response.tenant.resp_1");
+        assert!(nats.get(subject::RESPONSE_BUCKET, key).await.is_err());
+    }
 }
 
 #[tokio::test]

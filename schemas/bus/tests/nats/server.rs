@@ -191,6 +191,7 @@ pub(crate) fn sizes() -> Sizes {
     Sizes {
         events_bytes_max: 64 << 20,
         catalog_bytes_max: 16 << 20,
+        responses_bytes_max: 16 << 20,
         bucket_bytes_max: 4 << 20,
         memory_bytes_max: 4 << 20,
         ..Sizes::default()

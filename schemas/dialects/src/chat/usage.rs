@@ -1,6 +1,8 @@
 //! Usage as upstreams tell it, in whatever place and form, and its normal form. An odd number never makes
 //! an answer fail: it is brought into range, and the figures are marked.
 
+mod cost;
+
 use schemas::usage::{TOKENS_MAX, Usage, UsageFlag};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -21,6 +23,8 @@ pub struct UsageFacts {
     pub cache_write_tokens: Option<u64>,
     /// Output that was reasoning.
     pub reasoning_tokens: Option<u64>,
+    /// What the upstream charges us, in nano-dollars, where it tells that in dollars.
+    pub cost_nano_usd: Option<i64>,
     /// A count was fractional or written as text, and was made a whole number.
     pub clamped: bool,
     /// A count was no number, negative, or beyond belief, and was left out: nobody pays for such a figure.
@@ -90,12 +94,12 @@ impl UsageFacts {
     }
 
     /// Keeps the facts only when they tell something that can be billed.
-    fn if_telling(self) -> Option<Self> {
+    pub(crate) fn if_telling(self) -> Option<Self> {
         (self.prompt_tokens.is_some() || self.completion_tokens.is_some()).then_some(self)
     }
 
     /// Reads the first of `raws` that is told, noting what is odd about it.
-    fn count(&mut self, raws: &[Told<'_>]) -> Option<u64> {
+    pub(crate) fn count(&mut self, raws: &[Told<'_>]) -> Option<u64> {
         let readings = raws.iter().flatten().map(|raw| Reading::of(raw.get()));
         match readings.into_iter().find(|reading| *reading != Reading::Absent)? {
             Reading::Count(count) => Some(count),
@@ -122,7 +126,7 @@ fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
 }
 
 /// A member that may be anything.
-type Told<'a> = Option<&'a RawValue>;
+pub(crate) type Told<'a> = Option<&'a RawValue>;
 
 /// The members of a usage object that somebody is known to send.
 #[derive(Default, Deserialize)]
@@ -142,6 +146,9 @@ struct Members<'a> {
     cache_creation_input_tokens: Told<'a>,
     prompt_cache_hit_tokens: Told<'a>,
     prompt_cache_miss_tokens: Told<'a>,
+    cost: Told<'a>,
+    cost_details: Told<'a>,
+    is_byok: Told<'a>,
 }
 
 /// What a usage object says about parts of the prompt or of the output.
@@ -191,8 +198,33 @@ impl Members<'_> {
             let miss = facts.count(&[self.prompt_cache_miss_tokens]);
             facts.prompt_tokens = hit.zip(miss).map(|(hit, miss)| hit + miss);
         }
+        facts.cost_nano_usd = self.cost();
         facts.if_telling()
     }
+
+    /// What the call costs us: with a key of our own behind the upstream, what that key pays comes on top.
+    fn cost(&self) -> Option<i64> {
+        let cost = cost::nano_usd(self.cost?.get())?;
+        if self.is_byok.is_none_or(|raw| raw.get() != "true") {
+            return Some(cost);
+        }
+        let details: CostDetails<'_> = self
+            .cost_details
+            .and_then(|raw| object(raw.get()))
+            .unwrap_or_default();
+        let behind = details
+            .upstream_inference_cost
+            .and_then(|raw| cost::nano_usd(raw.get()));
+        cost.checked_add(behind.unwrap_or(0))
+    }
+}
+
+/// What a cost is made of.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CostDetails<'a> {
+    #[serde(borrow)]
+    upstream_inference_cost: Told<'a>,
 }
 
 /// The extension of one provider that holds its usage.

@@ -1,6 +1,7 @@
-//! The top level of a chat request. Values are read into the types they must have; which member was being
+//! The top level of a request of any dialect. Values are read into the types they must have; which member was being
 //! read when the parser gave up tells a wrong value from broken JSON.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -8,136 +9,143 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::prompt::{Messages, Prompt, Tools};
-use super::{CHOICES_MAX, ChatSkim, Error, Limits};
+use super::prompt::{Content, Prompt, Tools};
+use super::{CHOICES_MAX, Error, Limits, Skim};
 
-/// Members that decide something. The others are not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum Field {
-    Model,
-    Messages,
-    Stream,
-    StreamOptions,
-    Temperature,
-    TopP,
-    MaxTokens,
-    MaxCompletionTokens,
-    N,
-    Tools,
-    Functions,
-    ToolChoice,
-    FunctionCall,
-    ResponseFormat,
-    User,
-    #[serde(other)]
-    Other,
-}
+/// The members of a dialect's requests that decide something, the others being one that is not read.
+pub(super) trait Members<'a>: Copy + Deserialize<'a> {
+    /// The member's name; empty for those that are not read.
+    fn name(self) -> &'static str;
 
-impl Field {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::Messages => "messages",
-            Self::Stream => "stream",
-            Self::StreamOptions => "stream_options",
-            Self::Temperature => "temperature",
-            Self::TopP => "top_p",
-            Self::MaxTokens => "max_tokens",
-            Self::MaxCompletionTokens => "max_completion_tokens",
-            Self::N => "n",
-            Self::Tools => "tools",
-            Self::Functions => "functions",
-            Self::ToolChoice => "tool_choice",
-            Self::FunctionCall => "function_call",
-            Self::ResponseFormat => "response_format",
-            Self::User => "user",
-            Self::Other => "",
-        }
+    /// Its place among the members, `None` for those that are not read.
+    fn place(self) -> Option<u32>;
+
+    /// Reads its value.
+    fn read<M: MapAccess<'a>>(self, draft: &mut Draft<'a>, map: &mut M) -> Result<(), M::Error>;
+
+    /// Checks what only the whole tells, the model's name apart.
+    fn check(draft: &Draft<'a>) -> Result<(), Error>;
+
+    /// What is said of a member that is not there.
+    fn missing(param: &'static str) -> Error {
+        Error::Missing { param }
     }
 }
 
+/// Declares the members of a dialect, each with its name.
+macro_rules! members {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        /// Members that decide something. The others are not read.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+        #[serde(field_identifier)]
+        pub(super) enum Field {
+            $(#[serde(rename = $text)] $name,)*
+            #[serde(other)]
+            Other,
+        }
+
+        impl Field {
+            const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                    Self::Other => "",
+                }
+            }
+
+            const fn bit(self) -> Option<u32> {
+                match self {
+                    Self::Other => None,
+                    field => Some(field as u32),
+                }
+            }
+        }
+    };
+}
+pub(super) use members;
+
 /// What was read so far.
 #[derive(Default)]
-struct Draft<'a> {
-    model: Option<&'a RawValue>,
-    stream: bool,
-    stream_options: Option<&'a RawValue>,
-    max_tokens: Option<u64>,
-    choices: Option<u64>,
-    tools: bool,
-    response_format: Option<&'a RawValue>,
-    user: Option<&'a RawValue>,
-    prompt: Prompt,
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one request"
+)]
+pub(super) struct Draft<'a> {
+    pub(super) model: Option<&'a RawValue>,
+    pub(super) stream: bool,
+    pub(super) stream_options: Option<&'a RawValue>,
+    /// Usage is told on every stream of the dialect.
+    pub(super) tells_usage: bool,
+    pub(super) max_tokens: Option<u64>,
+    pub(super) choices: Option<u64>,
+    pub(super) tools: bool,
+    pub(super) structured: bool,
+    pub(super) user: Option<&'a RawValue>,
+    pub(super) prompt: Prompt,
     /// Members seen, a bit each.
     seen: u32,
-    /// The member being read; `Other` between members.
-    reading: Option<Field>,
+}
+
+/// A draft with what its reader must know when it stops.
+struct Reading<'a, F> {
+    draft: Draft<'a>,
+    /// The member being read.
+    member: Option<F>,
     fault: Option<Error>,
 }
 
-/// Reads the body, whose nesting was checked.
-pub(super) fn read(text: &str, limits: &Limits) -> Result<ChatSkim, Error> {
+/// Reads a body, whose nesting was checked, by the members of its dialect.
+pub(super) fn read<'a, F: Members<'a>>(text: &'a str, limits: &Limits) -> Result<Skim, Error> {
     let insert_at = match text.find(|character: char| !character.is_ascii_whitespace()) {
         Some(at) if text.as_bytes().get(at) == Some(&b'{') => Some(at + 1),
         _ => None,
     };
-    let mut draft = Draft::default();
+    let mut reading = Reading::<F> {
+        draft: Draft::default(),
+        member: None,
+        fault: None,
+    };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let parsed = match insert_at {
-        Some(_) => Body(&mut draft).deserialize(&mut deserializer),
+        Some(_) => Body(&mut reading).deserialize(&mut deserializer),
         None => IgnoredAny::deserialize(&mut deserializer).map(drop),
     };
     parsed
         .and_then(|()| deserializer.end())
-        .map_err(|error| draft.refusal(&error))?;
-    draft.finish(text, insert_at.ok_or(Error::NotAnObject)?, limits)
+        .map_err(|error| reading.refusal(&error))?;
+    let insert_at = insert_at.ok_or(Error::NotAnObject)?;
+    let model = name::<F>(&reading.draft, limits)?;
+    F::check(&reading.draft)?;
+    reading.draft.finish(text, insert_at, model)
 }
 
-impl<'a> Draft<'a> {
-    /// Reads the value of one member.
-    fn member<M: MapAccess<'a>>(&mut self, field: Field, map: &mut M) -> Result<(), M::Error> {
-        match field {
-            Field::Model => self.model = Some(map.next_value()?),
-            Field::Messages => map.next_value_seed(Messages(&mut self.prompt))?,
-            Field::Stream => self.stream = map.next_value::<Option<bool>>()?.unwrap_or(false),
-            Field::StreamOptions => self.stream_options = Some(map.next_value()?),
-            Field::Temperature => in_range(map.next_value()?, 2.0)?,
-            Field::TopP => in_range(map.next_value()?, 1.0)?,
-            Field::MaxTokens | Field::MaxCompletionTokens => {
-                let count = map.next_value::<Option<Count>>()?.map(|count| count.0);
-                self.max_tokens = self.max_tokens.max(count);
-            }
-            Field::N => self.choices = map.next_value::<Option<Count>>()?.map(|count| count.0),
-            Field::Tools | Field::Functions => {
-                self.tools |= map.next_value_seed(Tools(&mut self.prompt))?;
-            }
-            Field::ToolChoice | Field::FunctionCall => {
-                let choice: &RawValue = map.next_value()?;
-                self.tools |= !matches!(choice.get(), "null" | "\"none\"");
-            }
-            Field::ResponseFormat => self.response_format = Some(map.next_value()?),
-            Field::User => self.user = Some(map.next_value()?),
-            Field::Other => drop(map.next_value::<IgnoredAny>()?),
-        }
-        Ok(())
+/// The model's name.
+fn name<'a, F: Members<'a>>(draft: &Draft<'a>, limits: &Limits) -> Result<String, Error> {
+    let model = draft
+        .model
+        .filter(|raw| raw.get() != "null")
+        .ok_or(F::missing("model"))?;
+    let name: String = decode(model.get(), "model")?;
+    if name.is_empty() {
+        return Err(F::missing("model"));
     }
+    if name.len() > limits.model_bytes_max {
+        return Err(Error::InvalidField { param: "model" });
+    }
+    Ok(name)
+}
 
+impl<'a, F: Members<'a>> Reading<'a, F> {
     /// Notes that the member occurs; false when it did before.
-    fn first_time(&mut self, field: Field) -> bool {
-        let bit = if field == Field::Other {
-            0
-        } else {
-            1_u32 << (field as u32)
-        };
-        let first = self.seen & bit == 0;
-        self.seen |= bit;
+    fn is_first(&mut self, field: F) -> bool {
+        let bit = field.place().map_or(0, |place| 1_u32 << place);
+        let first = self.draft.seen & bit == 0;
+        self.draft.seen |= bit;
         first
     }
 
     /// Why the parser stopped.
     fn refusal(&self, error: &serde_json::Error) -> Error {
-        match (self.fault, self.reading) {
+        match (self.fault, self.member) {
             (Some(fault), _) => fault,
             (None, Some(field)) if error.is_data() => Error::InvalidField { param: field.name() },
             _ => Error::InvalidJson {
@@ -146,41 +154,66 @@ impl<'a> Draft<'a> {
             },
         }
     }
+}
 
-    /// Checks what only the whole tells.
-    fn finish(self, text: &str, insert_at: usize, limits: &Limits) -> Result<ChatSkim, Error> {
-        let model = self
-            .model
-            .filter(|raw| raw.get() != "null")
-            .ok_or(Error::MissingModel)?;
-        let name: String = decode(model.get(), "model")?;
-        if name.is_empty() {
-            return Err(Error::MissingModel);
+impl<'a> Draft<'a> {
+    /// The member occurred, whatever its value.
+    pub(super) fn has<F: Members<'a>>(&self, field: F) -> bool {
+        field
+            .place()
+            .is_some_and(|place| self.seen & (1_u32 << place) != 0)
+    }
+
+    /// Reads `stream`.
+    pub(super) fn read_stream<M: MapAccess<'a>>(&mut self, map: &mut M) -> Result<(), M::Error> {
+        self.stream = map.next_value::<Option<bool>>()?.unwrap_or(false);
+        Ok(())
+    }
+
+    /// Reads a limit of tokens.
+    pub(super) fn read_max_tokens<M: MapAccess<'a>>(&mut self, map: &mut M) -> Result<(), M::Error> {
+        let count = map.next_value::<Option<Count>>()?.map(|count| count.0);
+        self.max_tokens = self.max_tokens.max(count);
+        Ok(())
+    }
+
+    /// Reads a list of tools.
+    pub(super) fn read_tools<M: MapAccess<'a>>(&mut self, map: &mut M) -> Result<(), M::Error> {
+        self.tools |= map.next_value_seed(Tools(&mut self.prompt))?;
+        Ok(())
+    }
+
+    /// Reads text that is part of the prompt, plain or in blocks.
+    pub(super) fn read_text<M: MapAccess<'a>>(&mut self, map: &mut M) -> Result<(), M::Error> {
+        map.next_value_seed(Content(&mut self.prompt))
+    }
+
+    /// The prompt as a member that must be there and hold something.
+    pub(super) fn check_prompt(&self, param: &'static str, missing: Error) -> Result<(), Error> {
+        match self.prompt.messages {
+            None => Err(missing),
+            Some(0) => Err(Error::InvalidField { param }),
+            Some(_) => Ok(()),
         }
-        if name.len() > limits.model_bytes_max {
-            return Err(Error::InvalidField { param: "model" });
-        }
-        if self.prompt.messages.is_none() {
-            return Err(Error::MissingMessages);
-        }
-        if self.prompt.messages == Some(0) {
-            return Err(Error::InvalidField { param: "messages" });
-        }
+    }
+
+    fn finish(self, text: &str, insert_at: usize, model: String) -> Result<Skim, Error> {
         let n = self.choices.unwrap_or(1);
         if n > CHOICES_MAX {
             return Err(Error::InvalidField { param: "n" });
         }
-        Ok(ChatSkim {
-            model: name,
-            model_span: span(text, model),
+        let span = |raw: &RawValue| span(text, raw);
+        Ok(Skim {
+            model,
+            model_span: self.model.map(span).unwrap_or_default(),
             stream: self.stream,
-            stream_options_span: self.stream_options.map(|raw| span(text, raw)),
-            include_usage: include_usage(self.stream_options)?,
+            stream_options_span: self.stream_options.map(span),
+            include_usage: self.tells_usage || include_usage(self.stream_options)?,
             insert_at,
             max_tokens: self.max_tokens,
             n,
             tools: self.tools,
-            response_format: structured(self.response_format)?,
+            response_format: self.structured,
             // Whatever is not text is the upstream's to refuse.
             user: self.user.and_then(|raw| serde_json::from_str(raw.get()).ok()),
             modalities: self.prompt.modalities,
@@ -224,23 +257,22 @@ fn include_usage(raw: Option<&RawValue>) -> Result<bool, Error> {
     Ok(options.include_usage.unwrap_or(false))
 }
 
-/// Whether an answer in a form other than plain text is asked for.
-fn structured(raw: Option<&RawValue>) -> Result<bool, Error> {
-    #[derive(Deserialize)]
-    struct Format<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Option<std::borrow::Cow<'a, str>>,
-    }
+/// The form of an answer.
+#[derive(Deserialize)]
+pub(super) struct Format<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+}
 
-    let Some(text) = object(raw, "response_format")? else {
-        return Ok(false);
-    };
-    let format: Format<'_> = decode(text, "response_format")?;
-    Ok(format.kind.as_deref() != Some("text"))
+impl Format<'_> {
+    /// It is not plain text.
+    pub(super) fn is_structured(&self) -> bool {
+        self.kind.as_deref() != Some("text")
+    }
 }
 
 /// Refuses numbers outside 0 to `max`.
-fn in_range<E: serde::de::Error>(value: Option<f64>, max: f64) -> Result<(), E> {
+pub(super) fn in_range<E: serde::de::Error>(value: Option<f64>, max: f64) -> Result<(), E> {
     match value {
         Some(number) if !(0.0..=max).contains(&number) => Err(E::custom("out of range")),
         _ => Ok(()),
@@ -248,7 +280,7 @@ fn in_range<E: serde::de::Error>(value: Option<f64>, max: f64) -> Result<(), E> 
 }
 
 /// An integer of at least 1; a float without fraction is one too.
-struct Count(u64);
+pub(super) struct Count(pub(super) u64);
 
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -288,9 +320,9 @@ impl Visitor<'_> for CountVisitor {
 }
 
 /// The body as an object, read into a draft.
-struct Body<'d, 'a>(&'d mut Draft<'a>);
+struct Body<'d, 'a, F>(&'d mut Reading<'a, F>);
 
-impl<'a> DeserializeSeed<'a> for Body<'_, 'a> {
+impl<'a, F: Members<'a>> DeserializeSeed<'a> for Body<'_, 'a, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -298,7 +330,7 @@ impl<'a> DeserializeSeed<'a> for Body<'_, 'a> {
     }
 }
 
-impl<'a> Visitor<'a> for Body<'_, 'a> {
+impl<'a, F: Members<'a>> Visitor<'a> for Body<'_, 'a, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -306,14 +338,14 @@ impl<'a> Visitor<'a> for Body<'_, 'a> {
     }
 
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
-        while let Some(field) = map.next_key::<Field>()? {
-            if !self.0.first_time(field) {
+        while let Some(field) = map.next_key::<F>()? {
+            if !self.0.is_first(field) {
                 self.0.fault = Some(Error::DuplicateField { param: field.name() });
                 return Err(M::Error::custom("duplicate member"));
             }
-            self.0.reading = Some(field);
-            self.0.member(field, &mut map)?;
-            self.0.reading = None;
+            self.0.member = Some(field);
+            field.read(&mut self.0.draft, &mut map)?;
+            self.0.member = None;
         }
         Ok(())
     }

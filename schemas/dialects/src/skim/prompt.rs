@@ -13,7 +13,7 @@ use crate::estimate;
 /// What was found in messages and tools.
 #[derive(Debug, Default)]
 pub(super) struct Prompt {
-    /// Messages; `None` when there is no such member, or null.
+    /// Messages, items or inputs; `None` when there is no such member, or null.
     pub(super) messages: Option<u64>,
     /// Estimated tokens.
     pub(super) tokens: u64,
@@ -58,6 +58,94 @@ macro_rules! reads_any {
 pub(super) struct Messages<'p>(pub(super) &'p mut Prompt);
 reads_any!(Messages -> ());
 
+/// What a request of Responses is given: text, or a list of items, which are weighed as messages are.
+pub(super) struct Items<'p>(pub(super) &'p mut Prompt);
+reads_any!(Items -> ());
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text or an array of items")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.text(text);
+        self.0.messages = Some(1);
+        self.0.add(estimate::MESSAGE_TOKENS);
+        Ok(())
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, list: S) -> Result<(), S::Error> {
+        Messages(self.0).visit_seq(list)
+    }
+}
+
+/// What is completed or embedded: text, tokens, or a list of either.
+pub(super) struct Inputs<'p>(pub(super) &'p mut Prompt);
+reads_any!(Inputs -> ());
+
+impl<'de> Visitor<'de> for Inputs<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text, tokens, or a list of either")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.text(text);
+        self.0.messages = Some(1);
+        Ok(())
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
+        let mut count = 0;
+        while list.next_element_seed(Input(&mut *self.0))?.is_some() {
+            count += 1;
+        }
+        self.0.modalities = self.0.modalities | Modalities::TEXT;
+        self.0.messages = Some(count);
+        Ok(())
+    }
+}
+
+/// One of them: text, a token, or a list of tokens.
+struct Input<'p>(&'p mut Prompt);
+reads_any!(Input -> ());
+
+impl<'de> Visitor<'de> for Input<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text, a token, or a list of tokens")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.text(text);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        self.0.add(1);
+        Ok(())
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
+        while list.next_element::<u64>()?.is_some() {
+            self.0.add(1);
+        }
+        Ok(())
+    }
+}
+
 impl<'de> Visitor<'de> for Messages<'_> {
     type Value = ();
 
@@ -87,11 +175,12 @@ reads_any!(Message -> ());
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum MessageField {
+    #[serde(alias = "output", alias = "summary")]
     Content,
     #[serde(alias = "reasoning")]
     ReasoningContent,
     Name,
-    #[serde(alias = "function_call")]
+    #[serde(alias = "function_call", alias = "arguments", alias = "input")]
     ToolCalls,
     #[serde(other)]
     Other,
@@ -119,7 +208,7 @@ impl<'de> Visitor<'de> for Message<'_> {
 }
 
 /// The content of a message: text, blocks, or one bare block.
-struct Content<'p>(&'p mut Prompt);
+pub(super) struct Content<'p>(pub(super) &'p mut Prompt);
 reads_any!(Content -> ());
 
 impl<'de> Visitor<'de> for Content<'_> {
@@ -164,6 +253,8 @@ enum BlockWord {
     VideoUrl,
     #[serde(alias = "input_file", alias = "document")]
     File,
+    #[serde(alias = "arguments")]
+    Input,
     #[serde(other)]
     Other,
 }
@@ -189,6 +280,7 @@ impl Block {
                     self.low_detail |= detail.get() == "\"low\"";
                 }
                 BlockWord::Text => map.next_value_seed(Content(&mut *prompt))?,
+                BlockWord::Input => prompt.json(map.next_value()?),
                 BlockWord::Other => drop(map.next_value::<IgnoredAny>()?),
                 media => {
                     if map.next_value_seed(Payload(&mut self.low_detail))? {
@@ -207,7 +299,7 @@ impl Block {
             BlockWord::InputAudio => self.media = self.media | Modalities::AUDIO,
             BlockWord::VideoUrl => self.media = self.media | Modalities::VIDEO,
             BlockWord::File => self.file = true,
-            BlockWord::Type | BlockWord::Detail | BlockWord::Text | BlockWord::Other => {}
+            BlockWord::Type | BlockWord::Detail | BlockWord::Text | BlockWord::Input | BlockWord::Other => {}
         }
     }
 

@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use super::*;
 
+mod surfaces;
+
 const RECORDED: [&str; 12] = [
     include_str!("../../tests/requests/openai-python/chat_minimal.json"),
     include_str!("../../tests/requests/openai-python/chat_all_params.json"),
@@ -20,18 +22,18 @@ const RECORDED: [&str; 12] = [
     include_str!("../../tests/requests/llm-cli/schema.json"),
 ];
 
-fn skim(body: &str) -> Result<ChatSkim, Error> {
+fn skim(body: &str) -> Result<Skim, Error> {
     skim_chat(body.as_bytes(), &Limits::default())
 }
 
 /// A request with more members; they start with a comma.
-fn with(members: &str) -> Result<ChatSkim, Error> {
+fn with(members: &str) -> Result<Skim, Error> {
     skim(&format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}]{members}}}"#
     ))
 }
 
-fn with_content(content: &str) -> ChatSkim {
+fn with_content(content: &str) -> Skim {
     skim(&format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":{content}}}]}}"#
     ))
@@ -167,19 +169,25 @@ fn nested_content_up_to_the_limit_is_weighed() {
 
 #[test]
 fn missing_model_and_messages_are_told_apart_from_wrong_ones() {
-    assert_eq!(skim("{}"), Err(Error::MissingModel));
+    assert_eq!(skim("{}"), Err(Error::Missing { param: "model" }));
     assert_eq!(
         skim(r#"{"model":null,"messages":[{}]}"#),
-        Err(Error::MissingModel)
+        Err(Error::Missing { param: "model" })
     );
-    assert_eq!(skim(r#"{"model":"","messages":[{}]}"#), Err(Error::MissingModel));
+    assert_eq!(
+        skim(r#"{"model":"","messages":[{}]}"#),
+        Err(Error::Missing { param: "model" })
+    );
     assert_eq!(skim(r#"{"model":7,"messages":[{}]}"#), Err(invalid("model")));
     let long = format!(r#"{{"model":"{}","messages":[{{}}]}}"#, "m".repeat(257));
     assert_eq!(skim(&long), Err(invalid("model")));
-    assert_eq!(skim(r#"{"model":"m"}"#), Err(Error::MissingMessages));
+    assert_eq!(
+        skim(r#"{"model":"m"}"#),
+        Err(Error::Missing { param: "messages" })
+    );
     assert_eq!(
         skim(r#"{"model":"m","messages":null}"#),
-        Err(Error::MissingMessages)
+        Err(Error::Missing { param: "messages" })
     );
     for messages in [
         "[]",

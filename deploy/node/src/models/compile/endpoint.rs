@@ -124,6 +124,11 @@ impl Context<'_> {
                 .into(),
             backends: backends(&id, addresses),
             chat_path: path.unwrap_or_else(|| provider::chat_path(kind, profile, first)),
+            embeddings_path: String::new(),
+            responses: false,
+            profile: String::new(),
+            processor: String::new(),
+            drop_params: false,
             query: query
                 .iter()
                 .map(|(name, value)| format!("{name}={value}"))
@@ -137,6 +142,7 @@ impl Context<'_> {
                 .collect(),
             extra_body: self.extra_body(leg, kind),
             credentials: secrets.iter().map(|(reference, _)| reference.clone()).collect(),
+            credential_roles: Vec::new(),
             single_backend_rescue: leg.single_backend_rescue.unwrap_or(false),
             http2: leg.http2.unwrap_or(false),
             disabled: false,

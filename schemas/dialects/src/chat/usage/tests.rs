@@ -211,3 +211,20 @@ proptest! {
         prop_assert!(facts.prompt_tokens.is_none_or(|count| count <= TOKENS_MAX));
     }
 }
+
+#[test]
+fn what_an_upstream_charges_is_read_exactly_and_a_key_of_our_own_behind_it_counts() {
+    let cost = |members: &str| {
+        read(&format!(
+            r#"{{"prompt_tokens":1,"completion_tokens":1,{members}}}"#
+        ))
+        .cost_nano_usd
+    };
+
+    assert_eq!(cost(r#""cost":0.00014"#), Some(140_000));
+    let details = r#""cost":0.01,"cost_details":{"upstream_inference_cost":0.2}"#;
+    assert_eq!(cost(details), Some(10_000_000));
+    assert_eq!(cost(&format!(r#"{details},"is_byok":true"#)), Some(210_000_000));
+    assert_eq!(cost(r#""cost":null"#), None);
+    assert_eq!(cost(r#""cost":"free""#), None);
+}

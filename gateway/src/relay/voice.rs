@@ -1,0 +1,80 @@
+//! What the gateway itself says in a stream, in the words of its surface: that it still lives, and that it cannot be
+//! finished. Its upstream says everything else.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dialects::messages;
+use schemas::event::request::{RequestAccepted, Surface};
+use schemas::failure::Failure;
+use schemas::id::RequestId;
+use schemas::time::Timestamp;
+use uuid::Uuid;
+
+use crate::error;
+
+mod failed;
+
+/// The comment of a silent stream: no part of any dialect, and passed over by clients of all.
+pub(super) const COMMENT: Bytes = Bytes::from_static(b": keepalive\n\n");
+
+/// What the gateway says on one stream.
+pub(super) struct Voice {
+    surface: Surface,
+    request_id: RequestId,
+    started_at: Timestamp,
+    public_model: Arc<str>,
+    /// The upstream has said something.
+    heard: bool,
+    /// The number of the last event, where events have numbers.
+    sequence: Option<u64>,
+}
+
+impl Voice {
+    /// For the stream of a request.
+    pub(super) fn new(request: Option<(&RequestAccepted, &Arc<str>)>) -> Self {
+        let accepted = request.map(|(accepted, _)| accepted);
+        Self {
+            surface: accepted.map_or(Surface::Chat, |accepted| accepted.surface),
+            request_id: accepted.map_or(RequestId(Uuid::nil()), |accepted| accepted.request_id),
+            started_at: accepted.map_or(Timestamp::default(), |accepted| accepted.started_at),
+            public_model: request.map_or_else(|| "".into(), |(_, model)| model.clone()),
+            heard: false,
+            sequence: None,
+        }
+    }
+
+    /// The upstream said `chunk`.
+    pub(super) fn heard(&mut self, chunk: &[u8]) {
+        self.heard = true;
+        if self.surface == Surface::Responses {
+            self.sequence = failed::last_number(chunk).or(self.sequence);
+        }
+    }
+
+    /// That the stream lives: an event where the dialect has one and a client may expect it, else a comment.
+    pub(super) fn alive(&self) -> Bytes {
+        if self.surface == Surface::Messages && self.heard {
+            messages::error::ping()
+        } else {
+            COMMENT
+        }
+    }
+
+    /// That the stream cannot be finished. No end mark follows.
+    pub(super) fn failure(&self, failure: &Failure) -> Bytes {
+        match self.surface {
+            Surface::Messages => messages::error::event(failure, &self.request_id.to_string()),
+            Surface::Responses => failed::event(
+                failure,
+                self.request_id,
+                self.sequence,
+                &self.public_model,
+                self.started_at,
+            ),
+            Surface::Chat | Surface::Completions | Surface::Embeddings => {
+                error::event(failure, self.request_id)
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What is kept of a response, and what a later request makes of it, pure. A response is kept with everything that was
+//! said before it, so that going on from it needs nothing else.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use schemas::failure::{Failure, FailureCode};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::object::{self, Object};
+
+/// Items of a page when the caller does not say.
+const LIMIT_DEFAULT: usize = 20;
+/// Most items of a page.
+const LIMIT_MAX: usize = 100;
+
+/// A response as it is kept.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// Its id.
+    pub(super) id: String,
+    /// When it was kept, in seconds since the epoch.
+    pub(super) at_seconds: i64,
+    /// Everything that was said: the history's items, those of its own request, then its output.
+    items: Vec<Box<RawValue>>,
+    /// Where those of its own request stand.
+    own: Range<usize>,
+    /// The response as its caller got it.
+    pub(super) response: Box<RawValue>,
+}
+
+/// What a request says of what is to be kept, and what was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asks {
+    /// It goes on from this response.
+    pub(super) previous: Option<String>,
+    /// Its own response is to be kept.
+    pub(super) store: bool,
+}
+
+/// Reads it.
+pub(super) fn asks(body: &[u8]) -> Result<Asks, Failure> {
+    let object = Object::read(body).ok_or_else(no_object)?;
+    let is = |name: &str, word: &str| object.get(name).is_some_and(|value| value.get() == word);
+    let previous = object
+        .get("previous_response_id")
+        .filter(|value| value.get() != "null");
+    let id = |value: &RawValue| match object::text(value) {
+        Some(id) => Ok(id.into_owned()),
+        None => Err(invalid("previous_response_id", "must be the id of a response")),
+    };
+    if is("background", "true") {
+        return Err(unsupported(
+            "background",
+            "responses in the background are not supported",
+        ));
+    }
+    // State of an upstream is state of everybody whom its credential serves: nobody may name it.
+    for param in ["conversation", "prompt"] {
+        if object.get(param).is_some_and(|value| value.get() != "null") {
+            return Err(unsupported(
+                param,
+                "what an upstream keeps by itself cannot be used",
+            ));
+        }
+    }
+    Ok(Asks {
+        previous: previous.map(id).transpose()?,
+        store: !is("store", "false"),
+    })
+}
+
+/// The request with what was said before it in front of its own input. Instructions are each request's own.
+pub(super) fn chained(body: &[u8], kept: &Kept) -> Result<Bytes, Failure> {
+    let object = Object::read(body).ok_or_else(no_object)?;
+    let own = own_items(&object)?;
+    let history = kept.items.iter().map(|item| item.get());
+    let items: Vec<&str> = history.chain(own.iter().map(|item| item.get())).collect();
+    let input = format!("[{}]", items.join(","));
+    let changed = object.with(&[("input", &input), ("previous_response_id", "")]);
+    Ok(changed.into())
+}
+
+/// What a request was given, as items.
+fn own_items(object: &Object<'_>) -> Result<Vec<Box<RawValue>>, Failure> {
+    let must = || invalid("input", "must be text or a list of items");
+    match object.get("input").map(RawValue::get) {
+        None | Some("null") => Ok(Vec::new()),
+        Some(text) if text.starts_with('"') => {
+            let item = format!(
+                r#"{{"type":"message","role":"user","content":[{{"type":"input_text","text":{text}}}]}}"#
+            );
+            let item = RawValue::from_string(item).map_err(|_| must())?;
+            Ok(vec![item])
+        }
+        Some(list) => serde_json::from_str(list).map_err(|_| must()),
+    }
+}
+
+/// What is to be kept of a response. `body` is the request as it was run, with the history in it; `None` for what is
+/// no response.
+pub(super) fn keep(body: &[u8], previous: Option<&Kept>, response: &[u8], now_seconds: i64) -> Option<Kept> {
+    let told = Object::read(response)?;
+    let output: Vec<Box<RawValue>> = serde_json::from_str(told.get("output")?.get()).ok()?;
+    let mut items = own_items(&Object::read(body)?).ok()?;
+    let own = previous.map_or(0, |previous| previous.items.len())..items.len();
+    items.extend(output);
+    Some(Kept {
+        id: told.text("id")?.into_owned(),
+        at_seconds: now_seconds,
+        items,
+        own,
+        response: RawValue::from_string(std::str::from_utf8(response).ok()?.to_owned()).ok()?,
+    })
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    object: &'static str,
+    data: Vec<Box<RawValue>>,
+    first_id: Option<&'a str>,
+    last_id: Option<&'a str>,
+    has_more: bool,
+}
+
+/// What the request of a response was given, as a list in pages: newest first, unless `order=asc`.
+pub(super) fn input_items(kept: &Kept, query: &str) -> Result<Vec<u8>, Failure> {
+    let (mut limit, mut after, mut ascending) = (LIMIT_DEFAULT, None, false);
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        match (name, value) {
+            ("limit", _) => {
+                let told = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+                limit = told.ok_or_else(|| invalid("limit", "must be an integer from 1 to 100"))?;
+            }
+            ("after", _) => after = Some(value),
+            ("order", "asc" | "desc") => ascending = value == "asc",
+            ("order", _) => return Err(invalid("order", "must be asc or desc")),
+            _ => {}
+        }
+    }
+    let own = kept.items.get(kept.own.clone()).unwrap_or_default();
+    let mut items: Vec<_> = own
+        .iter()
+        .enumerate()
+        .filter_map(|(number, item)| identified(&kept.id, number, item))
+        .collect();
+    if !ascending {
+        items.reverse();
+    }
+    if let Some(after) = after {
+        let place = items.iter().position(|(id, _)| id == after);
+        items.drain(..place.map_or(items.len(), |at| at + 1));
+    }
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let (ids, data): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+    let page = Page {
+        object: "list",
+        data,
+        first_id: ids.first().map(String::as_str),
+        last_id: ids.last().map(String::as_str),
+        has_more,
+    };
+    // Text and JSON always serialize.
+    Ok(serde_json::to_vec(&page).unwrap_or_default())
+}
+
+/// An item with an id and a type: callers may leave both out.
+fn identified(response: &str, number: usize, item: &RawValue) -> Option<(String, Box<RawValue>)> {
+    let object = Object::read(item.get().as_bytes())?;
+    let id = match object.text("id") {
+        Some(id) => id.into_owned(),
+        None => format!("item_{}_{number}", response.trim_start_matches("resp_")),
+    };
+    let kind = object.get("type").map_or("\"message\"", RawValue::get);
+    let item = object.with(&[("id", &object::quoted(&id)), ("type", kind)]);
+    let item = RawValue::from_string(String::from_utf8(item).ok()?).ok()?;
+    Some((id, item))
+}
+
+fn unsupported(param: &'static str, text: &'static str) -> Failure {
+    Failure::new(FailureCode::UnsupportedParameter, text).param(param)
+}
+
+fn no_object() -> Failure {
+    Failure::new(
+        FailureCode::InvalidRequest,
+        "the request body must be a JSON object",
+    )
+}
+
+fn invalid(param: &'static str, problem: &str) -> Failure {
+    Failure::new(
+        FailureCode::InvalidRequest,
+        format!("the parameter '{param}' {problem}"),
+    )
+    .param(param)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const RESPONSE: &str = r#"{"id":"resp_1","object":"response","output":[{"type":"message","id":"msg_1","role":"assistant","content":[]}]}"#;
+
+    fn kept(body: &str, previous: Option<&Kept>) -> Kept {
+        keep(body.as_bytes(), previous, RESPONSE.as_bytes(), 7).expect("a response")
+    }
+
+    fn input(body: &[u8]) -> Value {
+        serde_json::from_slice::<Value>(body).expect("JSON")["input"].clone()
+    }
+
+    #[test]
+    fn a_request_goes_on_with_all_that_was_said_and_its_own_input_last() {
+        let first = kept(r#"{"model":"m","instructions":"x","input":"one"}"#, None);
+
+        let body =
+            br#"{"model":"m","previous_response_id":"resp_1","input":[{"role":"user","content":"two"}]}"#;
+        let second = chained(body, &first).expect("a body");
+
+        let items = input(&second);
+        assert_eq!(items[0]["content"][0]["text"], "one");
+        assert_eq!(items[1]["id"], "msg_1");
+        assert_eq!(items[2]["content"], "two");
+        let whole: Value = serde_json::from_slice(&second).expect("JSON");
+        assert_eq!(whole.get("previous_response_id"), None);
+        assert_eq!(whole.get("instructions"), None);
+        let third = keep(&second, Some(&first), RESPONSE.as_bytes(), 8).expect("a response");
+        assert_eq!((third.items.len(), third.own), (4, 2..3));
+    }
+
+    #[test]
+    fn what_is_kept_survives_its_writing() {
+        let first = kept(r#"{"model":"m","input":"\u0022"}"#, None);
+        let written = serde_json::to_vec(&first).expect("JSON");
+
+        let read: Kept = serde_json::from_slice(&written).expect("what was kept");
+
+        assert_eq!(read.response.get(), RESPONSE);
+        assert_eq!((read.id.as_str(), read.own), ("resp_1", 0..1));
+    }
+
+    #[test]
+    fn responses_are_kept_unless_the_caller_says_no() {
+        let ask = |body: &str| asks(body.as_bytes());
+        let store = |body| ask(body).map(|asks| asks.store);
+
+        assert_eq!(store("{}"), Ok(true));
+        assert_eq!(store(r#"{"store":null}"#), Ok(true));
+        assert_eq!(store(r#"{"store":false}"#), Ok(false));
+        let previous = ask(r#"{"previous_response_id":"resp_1"}"#).map(|asks| asks.previous);
+        assert_eq!(previous, Ok(Some("resp_1".to_owned())));
+        let code = |body| ask(body).map_err(|failure| (failure.code, failure.param)).err();
+        let refused = |code, param: &'static str| Some((code, Some(param.into())));
+        assert_eq!(
+            code(r#"{"background":true}"#),
+            refused(FailureCode::UnsupportedParameter, "background")
+        );
+        assert_eq!(
+            code(r#"{"conversation":"conv_1"}"#),
+            refused(FailureCode::UnsupportedParameter, "conversation")
+        );
+        assert_eq!(
+            code(r#"{"previous_response_id":7}"#),
+            refused(FailureCode::InvalidRequest, "previous_response_id")
+        );
+    }
+
+    #[test]
+    fn input_items_come_in_pages_with_ids_of_their_own() {
+        let body = r#"{"input":[{"role":"user","content":"a"},{"role":"user","content":"b"},{"type":"function_call","id":"fc_1"}]}"#;
+        let kept = kept(body, None);
+        let page = |query: &str| -> Value {
+            serde_json::from_slice(&input_items(&kept, query).expect("a page")).expect("JSON")
+        };
+
+        let newest = page("limit=1");
+        assert_eq!(
+            (&newest["first_id"], &newest["has_more"]),
+            (&json!("fc_1"), &json!(true))
+        );
+        let oldest = page("order=asc&after=item_1_0&limit=5");
+        assert_eq!(oldest["data"][0]["type"], "message");
+        assert_eq!(
+            (&oldest["first_id"], &oldest["last_id"]),
+            (&json!("item_1_1"), &json!("fc_1"))
+        );
+        assert_eq!(page("after=nothing")["data"], json!([]));
+        assert!(input_items(&kept, "limit=0").is_err());
+        assert!(input_items(&kept, "order=up").is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! What is sent to one candidate: the caller's own body where the candidate speaks his dialect, else one that is
+//! written for it. Pure, and made before anything is claimed: what an endpoint cannot be told costs it nothing.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dialects::chat::mend::mend;
+use dialects::dialect::Dialect;
+use dialects::passage::request::{Suspicion, choices_asked, suspicion};
+use dialects::processor::Kind;
+use dialects::profile::{self, Profile};
+use dialects::splice::Spliced;
+use dialects::superset::event::Reply;
+use dialects::superset::request::{Conversation, Part, Refusal, Target, Unmappable};
+use dialects::translate::{Way, decode_request, encode_request};
+use http::{HeaderName, HeaderValue};
+use schemas::catalog::{Endpoint, ProviderKind};
+use schemas::command::Offer;
+use schemas::event::request::Surface;
+
+use crate::fault::Fault;
+use crate::plan::Candidate;
+use crate::provider::{self, header};
+
+/// Most tokens of an answer where an upstream demands a figure and neither the caller nor the catalogue gives one.
+const ANSWER_TOKENS: u64 = 4_096;
+/// Longest list of dropped parameters that a caller is told, in bytes.
+const DROPPED_BYTES_MAX: usize = 1_024;
+
+/// What is sent to one candidate, and how its answer is read.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// What it speaks.
+    pub(crate) dialect: Dialect,
+    /// The body.
+    pub(crate) body: Spliced,
+    /// Headers of this request alone.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// How its answer becomes one for the caller; `None` where it passes.
+    pub(crate) way: Option<Box<Way>>,
+    /// Names of parameters that were dropped, as a header's value.
+    pub(crate) dropped: Option<String>,
+}
+
+/// A request as its candidates need it; what is costly is made once, and only when it is asked for.
+#[derive(Debug, Default)]
+pub(super) struct Preparation {
+    suspicion: Option<Suspicion>,
+    conversation: Option<Result<Box<Conversation>, Refusal>>,
+    /// Thoughts were taken out of the conversation.
+    is_thoughtless: bool,
+}
+
+/// How a request goes to an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Passage {
+    caller: Dialect,
+    upstream: Dialect,
+}
+
+impl Passage {
+    fn of(endpoint: &Endpoint, surface: Surface) -> Self {
+        Self {
+            caller: Dialect::of_surface(surface),
+            upstream: provider::dialect(endpoint, surface),
+        }
+    }
+
+    /// The dialects are the same, and nothing in the answer has to be read another way.
+    fn is_free(self, endpoint: &Endpoint, offer: &Offer) -> bool {
+        let changed = offer.told.hides_thinking || Kind::named(&endpoint.processor).is_some();
+        self.caller == self.upstream && !(self.caller == Dialect::Chat && changed)
+    }
+}
+
+impl Preparation {
+    /// What `candidate` is sent. `answer_tokens` tells the most that the model answers, 0 where that is not known.
+    pub(super) fn prepare(
+        &mut self,
+        candidate: &Candidate,
+        offer: &Offer,
+        body: &Bytes,
+        answer_tokens: &dyn Fn() -> u64,
+    ) -> Result<Prepared, Fault> {
+        let endpoint = candidate.endpoint.as_ref();
+        let passage = Passage::of(endpoint, offer.surface);
+        if passage.is_free(endpoint, offer) {
+            return Ok(self.passed(candidate, offer, body, passage.upstream));
+        }
+        if passage.caller == Dialect::Embeddings {
+            return Err(unmappable(
+                "model",
+                "it is served by no provider that makes embeddings",
+            ));
+        }
+        if passage.caller == Dialect::Chat && choices_asked(Dialect::Chat, body) > 1 {
+            return Err(unmappable("n", "only one choice can be made there"));
+        }
+        self.translated(candidate, offer, body, (passage, answer_tokens()))
+    }
+
+    fn passed(&mut self, candidate: &Candidate, offer: &Offer, body: &Bytes, dialect: Dialect) -> Prepared {
+        let endpoint = candidate.endpoint.as_ref();
+        let mut sent = provider::body(candidate, dialect, body, &offer.splice);
+        if dialect == Dialect::Chat && endpoint.kind != ProviderKind::Echo {
+            let suspicion = *self.suspicion.get_or_insert_with(|| suspicion(body));
+            let one_system = suspicion.systems && profile(endpoint).one_system;
+            if one_system || suspicion.arguments {
+                let whole = sent.joined();
+                sent = mend(&whole, one_system, suspicion.arguments)
+                    .unwrap_or(whole)
+                    .into();
+            }
+        }
+        let extra = header::of_request(endpoint, dialect, Some(&offer.told), &[]);
+        Prepared {
+            dialect,
+            body: sent,
+            headers: extra.headers,
+            way: None,
+            dropped: header_value(&extra.dropped),
+        }
+    }
+
+    fn translated(
+        &mut self,
+        candidate: &Candidate,
+        offer: &Offer,
+        body: &Bytes,
+        (passage, answer_tokens): (Passage, u64),
+    ) -> Result<Prepared, Fault> {
+        let endpoint = candidate.endpoint.as_ref();
+        let decoded = self
+            .conversation
+            .get_or_insert_with(|| decode_request(passage.caller, body).map(Box::new));
+        let conversation = decoded.as_ref().map_err(|refusal| Fault::from(refusal.clone()))?;
+        let target = Target {
+            model: &candidate.upstream_model,
+            profile: profile(endpoint),
+            max_tokens_default: if answer_tokens == 0 {
+                ANSWER_TOKENS
+            } else {
+                answer_tokens
+            },
+            drop_params: endpoint.drop_params,
+        };
+        let encoded = encode_request(passage.upstream, conversation, &target)?;
+        let processor = Kind::named(&endpoint.processor);
+        let extra = header::of_request(endpoint, passage.upstream, None, &encoded.headers);
+        let mut dropped = encoded.dropped;
+        dropped.extend(extra.dropped);
+        let way = Way {
+            upstream: passage.upstream,
+            caller: passage.caller,
+            processor,
+            tools: processor.map_or_else(Arc::default, |_| conversation.tools.as_slice().into()),
+            names: encoded.names,
+            reply: Reply {
+                id: offer.request_id.0.as_simple().to_string(),
+                created: offer.started_at.millis().div_euclid(1_000),
+                model: offer.public_model.as_ref().to_owned(),
+                include_usage: conversation.include_usage,
+                hides_thinking: offer.told.hides_thinking,
+                prompt_tokens: offer.requirements.prompt_tokens,
+                request: body.clone(),
+            },
+        };
+        Ok(Prepared {
+            dialect: passage.upstream,
+            body: provider::complete(candidate, passage.upstream, Spliced::from(encoded.body)),
+            headers: extra.headers,
+            way: Some(Box::new(way)),
+            dropped: header_value(&dropped),
+        })
+    }
+
+    /// Takes the thoughts out of what was translated, because an upstream does not accept their proofs; false when
+    /// there are none, or they were taken out before.
+    pub(super) fn forget_thoughts(&mut self) -> bool {
+        let Some(Ok(conversation)) = &mut self.conversation else {
+            return false;
+        };
+        if std::mem::replace(&mut self.is_thoughtless, true) {
+            return false;
+        }
+        let mut found = false;
+        for turn in &mut conversation.turns {
+            let parts = turn.parts.len();
+            turn.parts.retain(|part| !matches!(part, Part::Thinking { .. }));
+            found |= turn.parts.len() < parts;
+        }
+        conversation.turns.retain(|turn| !turn.parts.is_empty());
+        found
+    }
+}
+
+/// What the endpoint's server tolerates.
+fn profile(endpoint: &Endpoint) -> &'static Profile {
+    let name = match endpoint.kind {
+        ProviderKind::Openrouter if endpoint.profile.is_empty() => "openrouter",
+        _ => endpoint.profile.as_str(),
+    };
+    profile::named(name).unwrap_or(&profile::DEFAULT)
+}
+
+fn unmappable(param: &'static str, problem: &'static str) -> Fault {
+    Unmappable {
+        param: param.into(),
+        problem: problem.into(),
+    }
+    .into()
+}
+
+/// Names for a header: each once, those that fit; `None` for none.
+fn header_value(names: &[Cow<'static, str>]) -> Option<String> {
+    let plain =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
+    let mut told: Vec<&str> = Vec::new();
+    let mut bytes = 0;
+    for name in names.iter().map(AsRef::as_ref).filter(|name| plain(name)) {
+        if !told.contains(&name) && bytes + name.len() <= DROPPED_BYTES_MAX {
+            bytes += name.len() + 2;
+            told.push(name);
+        }
+    }
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! Arguments of calls: whatever was written in their place, as the text of a JSON object.
+
+use std::borrow::Cow;
+
+use serde::de::IgnoredAny;
+
+/// Arguments as the text of a JSON object, and whether something was lost on the way: what is no object becomes one
+/// without members, an object that is no text becomes its text.
+pub(super) fn whole(raw: &str) -> (Cow<'_, str>, bool) {
+    if raw.starts_with('{') {
+        return (Cow::Borrowed(raw), false);
+    }
+    let text: Cow<'_, str> = match serde_json::from_str::<String>(raw) {
+        Ok(text) => text.into(),
+        Err(_) => raw.into(),
+    };
+    if is_object(&text) {
+        return (text, false);
+    }
+    let lost = !matches!(text.trim(), "" | "null");
+    (Cow::Borrowed("{}"), lost)
+}
+
+/// The arguments that an upstream meant by a text that is no object: none, or an object whose text was quoted once
+/// more. `None` when there is no telling.
+pub(super) fn repaired(text: &str) -> Option<String> {
+    match text.trim_ascii() {
+        "" | "null" => Some("{}".to_owned()),
+        quoted => serde_json::from_str(quoted)
+            .ok()
+            .filter(|inner: &String| is_object(inner)),
+    }
+}
+
+/// True for the text of a JSON object.
+pub(super) fn is_object(text: &str) -> bool {
+    text.trim_ascii_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_the_text_of_an_object_whatever_was_written() {
+        let read = |raw: &'static str| {
+            let (text, lost) = whole(raw);
+            (text.into_owned(), lost)
+        };
+        let empty = "{}".to_owned();
+
+        assert_eq!(read(r#""{\"a\": 1.0}""#), (r#"{"a": 1.0}"#.to_owned(), false));
+        assert_eq!(read(r#"{"a":1}"#), (r#"{"a":1}"#.to_owned(), false));
+        assert_eq!(read(r#""""#), (empty.clone(), false));
+        assert_eq!(read("null"), (empty.clone(), false));
+        assert_eq!(read(r#""{""#), (empty.clone(), true));
+        assert_eq!(read(r#""[\"x\"]""#), (empty.clone(), true));
+        assert_eq!(read(r#""{}\"\"""#), (empty, true));
+    }
+}

@@ -1,0 +1,147 @@
+//! Whole answers of OpenAI completions, from the superset: the answer's text. Thoughts have no place in this dialect
+//! and are left out; calls cannot be, since no tool can be asked for.
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::chat::usage::UsageFacts;
+use crate::superset::answer::{Answer, Finish};
+use crate::superset::event::Reply;
+use crate::superset::request::Part;
+
+#[derive(Serialize)]
+pub(super) struct Completion<'a> {
+    id: String,
+    object: &'static str,
+    created: i64,
+    model: &'a str,
+    choices: Vec<Choice<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Choice<'a> {
+    index: u32,
+    text: &'a str,
+    logprobs: Option<()>,
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: Cached,
+}
+
+#[derive(Serialize)]
+struct Cached {
+    cached_tokens: u64,
+}
+
+impl<'a> Completion<'a> {
+    /// An object with one choice.
+    pub(super) fn of(reply: &'a Reply, text: &'a str, finish: Option<Finish>) -> Self {
+        Self {
+            choices: vec![Choice {
+                index: 0,
+                text,
+                logprobs: None,
+                finish_reason: finish.map(word),
+            }],
+            ..Self::bare(reply, None)
+        }
+    }
+
+    /// An object without choices.
+    pub(super) fn bare(reply: &'a Reply, usage: Option<&UsageFacts>) -> Self {
+        Self {
+            id: format!("cmpl-{}", reply.id),
+            object: "text_completion",
+            created: reply.created,
+            model: &reply.model,
+            choices: Vec::new(),
+            usage: usage.map(Usage::of),
+        }
+    }
+
+    /// Its JSON.
+    pub(super) fn json(&self) -> Vec<u8> {
+        // Text and numbers always serialize.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl Usage {
+    fn of(facts: &UsageFacts) -> Self {
+        let (usage, _) = facts.normalize();
+        let prompt_tokens = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens;
+        Self {
+            prompt_tokens,
+            completion_tokens: usage.output_tokens,
+            total_tokens: prompt_tokens + usage.output_tokens,
+            prompt_tokens_details: Cached {
+                cached_tokens: usage.cached_tokens,
+            },
+        }
+    }
+}
+
+fn word(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Length | Finish::ContextFull => "length",
+        Finish::Refused => "content_filter",
+        Finish::Stop | Finish::StopSequence | Finish::ToolCalls | Finish::Paused => "stop",
+    }
+}
+
+/// Writes an answer for a caller.
+pub fn encode(answer: &Answer, reply: &Reply) -> Bytes {
+    let texts = answer.parts.iter().filter_map(|part| match part {
+        Part::Text { text, .. } | Part::Refusal(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let text: String = texts.collect();
+    let mut whole = Completion::of(reply, &text, Some(answer.finish));
+    whole.usage = answer.usage.as_ref().map(Usage::of);
+    whole.json().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::completions::stream::tests::reply;
+
+    #[test]
+    fn an_answer_is_a_text_completion() {
+        let answer = Answer {
+            parts: vec![
+                Part::Thinking {
+                    text: "hm".to_owned(),
+                    proof: None,
+                },
+                Part::Text {
+                    text: "upon a time".to_owned(),
+                    cache: None,
+                },
+            ],
+            finish: Finish::Length,
+            usage: UsageFacts::read(r#"{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}"#),
+            stop_sequence: None,
+        };
+
+        let body: serde_json::Value = serde_json::from_slice(&encode(&answer, &reply())).expect("json");
+
+        assert_eq!(
+            body,
+            serde_json::json!({
+                "id": "cmpl-07", "object": "text_completion", "created": 5, "model": "m",
+                "choices": [{"index": 0, "text": "upon a time", "logprobs": null, "finish_reason": "length"}],
+                "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
+                    "prompt_tokens_details": {"cached_tokens": 0}},
+            })
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! Streams as they come, cut anywhere.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::sse::{Framer, Kind};
+
+/// What a decoder tells of a stream, each event as text.
+fn read(stream: &str) -> Result<Vec<String>, Broken> {
+    read_in_pieces(stream.as_bytes(), stream.len().max(1))
+}
+
+fn read_in_pieces(stream: &[u8], bytes: usize) -> Result<Vec<String>, Broken> {
+    let mut framer = Framer::new(1 << 20);
+    let (mut decoder, mut told) = (Decoder::default(), Vec::new());
+    let mut sink = |event: Event<'_>| told.push(format!("{event:?}"));
+    let mut each = |framer: &mut Framer, decoder: &mut Decoder| -> Result<(), Broken> {
+        while let Some(event) = framer.next().expect("short events") {
+            if event.kind == Kind::Data {
+                decoder.event(&event, &mut sink)?;
+            }
+        }
+        Ok(())
+    };
+    for piece in stream.chunks(bytes) {
+        framer.push(Bytes::copy_from_slice(piece));
+        each(&mut framer, &mut decoder)?;
+    }
+    if let Some(event) = framer.finish().expect("short events")
+        && event.kind == Kind::Data
+    {
+        decoder.event(&event, &mut sink)?;
+    }
+    decoder.finish(&mut sink)?;
+    Ok(told)
+}
+
+fn stream(chunks: &[&str]) -> String {
+    let event = |chunk: &&str| format!("data: {chunk}\r\n\r\n");
+    chunks.iter().map(event).collect::<Vec<_>>().concat()
+}
+
+const THOUGHT: &str = r#"{"candidates":[{"content":{"parts":[{"text":"Hm é","thought":true}],"role":"model"},"index":0}],"usageMetadata":{"promptTokenCount":4,"totalTokenCount":4},"modelVersion":"gemini-2.5-flash","responseId":"r1"}"#;
+const TEXT: &str = r#"{"candidates":[{"content":{"parts":[{"text":"So "},{"text":"be it","thoughtSignature":"c2ln"}],"role":"model"},"index":0}],"responseId":"r1"}"#;
+const CALLS: &str = r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"w","args":{"city":"A"}},"thoughtSignature":"c2ln"},{"functionCall":{"id":"given","name":"w","args":{}}}],"role":"model"},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":6,"thoughtsTokenCount":3,"totalTokenCount":13},"responseId":"r1"}"#;
+
+#[test]
+fn thoughts_texts_signatures_and_calls_come_in_their_order() {
+    let told = read(&stream(&[THOUGHT, TEXT, CALLS])).expect("whole");
+
+    assert_eq!(told[0], "Begin");
+    assert_eq!(told[1], r#"Thinking("Hm é")"#);
+    assert!(told[2].contains("prompt_tokens: Some(4)"));
+    assert_eq!(told[3], r#"Text("So ")"#);
+    assert_eq!(
+        told[4],
+        r#"Proof { maker: Gemini, text: "c2ln", redacted: false }"#
+    );
+    assert_eq!(told[5], r#"Text("be it")"#);
+    assert!(
+        told[6].starts_with(r#"Call { call: 0, id: "call_"#),
+        "{}",
+        told[6]
+    );
+    assert_eq!(told[7], r#"Arguments { call: 0, piece: "{\"city\":\"A\"}" }"#);
+    assert_eq!(told[8], r#"CallProof { call: 0, maker: Gemini, text: "c2ln" }"#);
+    assert!(told[9].starts_with(r#"Call { call: 1, id: "given""#));
+    assert!(
+        told[11].contains("completion_tokens: Some(9)") && told[11].contains("reasoning_tokens: Some(3)")
+    );
+    assert_eq!(told[12], "Finish { finish: ToolCalls, stop_sequence: None }");
+    assert_eq!(told.len(), 13);
+}
+
+#[test]
+fn a_stream_tells_the_same_wherever_it_is_cut() {
+    let windows = stream(&[THOUGHT, TEXT, CALLS]);
+    let unix = windows.replace("\r\n", "\n");
+    let whole = read(&windows).expect("whole");
+    for bytes in 1..64 {
+        assert_eq!(
+            read_in_pieces(windows.as_bytes(), bytes),
+            Ok(whole.clone()),
+            "{bytes}"
+        );
+        assert_eq!(
+            read_in_pieces(unix.as_bytes(), bytes),
+            Ok(whole.clone()),
+            "{bytes}"
+        );
+    }
+}
+
+#[test]
+fn calls_of_two_answers_never_share_an_id() {
+    let id = |response: &str| {
+        let chunk = CALLS.replace("r1", response).replace(r#""id":"given","#, "");
+        let told = read(&stream(&[&chunk])).expect("whole");
+        let ids: Vec<String> = told
+            .iter()
+            .filter(|event| event.starts_with("Call {"))
+            .map(|event| event.split('"').nth(1).expect("an id").to_owned())
+            .collect();
+        assert_ne!(ids[0], ids[1]);
+        ids
+    };
+
+    assert_eq!(id("r1"), id("r1"));
+    assert!(id("r2").iter().all(|other| !id("r1").contains(other)));
+}
+
+#[test]
+fn a_stream_that_never_said_why_it_ended_is_cut_off() {
+    assert_eq!(read(&stream(&[THOUGHT, TEXT])), Err(Broken::Cut));
+    assert_eq!(read(""), Err(Broken::Cut));
+}
+
+#[test]
+fn a_reason_on_every_piece_ends_the_answer_once() {
+    let piece = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}"#;
+    let told = read(&stream(&[piece, piece])).expect("whole");
+
+    assert_eq!(
+        told[1..],
+        [
+            r#"Text("a")"#,
+            r#"Text("a")"#,
+            "Finish { finish: Stop, stop_sequence: None }"
+        ]
+    );
+}
+
+#[test]
+fn a_blocked_prompt_and_an_error_are_told_as_such() {
+    let blocked = read(&stream(&[r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#]));
+    let Err(Broken::Told(told)) = blocked else {
+        panic!("{blocked:?}");
+    };
+    assert_eq!(
+        (told.status, told.kind.as_deref()),
+        (Some(400), Some("content_filter"))
+    );
+
+    for error in [
+        r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#,
+        r#"[{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}]"#,
+    ] {
+        let failed = read(&stream(&[THOUGHT, error]));
+        let Err(Broken::Told(told)) = failed else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(
+            (told.status, told.kind.as_deref()),
+            (Some(503), Some("UNAVAILABLE"))
+        );
+    }
+}
+
+#[test]
+fn what_is_not_of_the_dialect_is_malformed() {
+    for chunk in [
+        "nothing",
+        "{",
+        r#"{"candidates":3}"#,
+        r#"{"candidates":[{"content":{"parts":[{"functionCall":{"args":{}}}]}}]}"#,
+        r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"w","args":"x"}}]}}]}"#,
+    ] {
+        assert_eq!(read(&stream(&[chunk])), Err(Broken::Malformed), "{chunk}");
+    }
+    let aborted = r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#;
+    assert_eq!(read(&stream(&[aborted])), Err(Broken::Aborted));
+}

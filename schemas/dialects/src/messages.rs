@@ -1,0 +1,17 @@
+//! Anthropic Messages. What passes from upstream to caller in this dialect is read where it stands (`passage`); what
+//! is translated goes through `request`, `response` and `stream`.
+
+pub mod count;
+pub mod error;
+pub mod passage;
+pub mod request;
+pub mod response;
+pub mod stream;
+
+mod call;
+mod frame;
+mod id;
+mod json;
+mod proof;
+mod reason;
+mod usage;

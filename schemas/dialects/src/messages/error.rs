@@ -1,0 +1,158 @@
+//! Failures as callers of Messages see them, and the event that keeps a silent stream alive.
+
+use bytes::Bytes;
+use schemas::failure::{Failure, FailureCode};
+use serde::Serialize;
+
+use super::json::MISSING;
+use crate::superset::request::Refusal;
+
+/// What a prompt that does not fit is called: clients look for it to shorten the conversation by themselves.
+const TOO_LONG: &str = "prompt is too long";
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: &'static str,
+    error: Inner<'a>,
+    request_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct Inner<'a> {
+    r#type: &'static str,
+    message: &'a str,
+}
+
+/// A failure as a JSON body: `{"type":"error","error":{"type","message"},"request_id"}`.
+pub fn body(failure: &Failure, request_id: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(failure, request_id, &mut out);
+    out
+}
+
+/// The same as an event of a stream. It ends the stream: no `message_stop` follows.
+pub fn event(failure: &Failure, request_id: &str) -> Bytes {
+    let mut out = b"event: error\ndata: ".to_vec();
+    write(failure, request_id, &mut out);
+    out.extend_from_slice(b"\n\n");
+    out.into()
+}
+
+/// An event without meaning, for while nothing is generated.
+pub const fn ping() -> Bytes {
+    Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n")
+}
+
+/// The words for a refused request: `Missing required field: X` for a member of the request that is not there.
+pub fn refusal_message(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Invalid { param, problem } if problem == MISSING => {
+            format!("Missing required field: {param}")
+        }
+        _ => refusal.to_string(),
+    }
+}
+
+fn write(failure: &Failure, request_id: &str, out: &mut Vec<u8>) {
+    let named;
+    let mut message = failure.message.as_ref();
+    if failure.code == FailureCode::ContextLengthExceeded && !message.contains(TOO_LONG) {
+        named = format!("{TOO_LONG}: {message}");
+        message = &named;
+    }
+    let body = Body {
+        r#type: "error",
+        error: Inner {
+            r#type: kind(failure.status),
+            message,
+        },
+        request_id,
+    };
+    let written = serde_json::to_writer(out, &body);
+    debug_assert!(written.is_ok(), "text always serializes");
+}
+
+/// The type that goes with a status.
+const fn kind(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 | 431 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        400..=499 => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_has_the_type_of_its_status() {
+        let types = [
+            (400, "invalid_request_error"),
+            (401, "authentication_error"),
+            (402, "billing_error"),
+            (403, "permission_error"),
+            (404, "not_found_error"),
+            (409, "invalid_request_error"),
+            (413, "request_too_large"),
+            (422, "invalid_request_error"),
+            (429, "rate_limit_error"),
+            (500, "api_error"),
+            (502, "api_error"),
+            (503, "overloaded_error"),
+            (504, "api_error"),
+            (529, "overloaded_error"),
+        ];
+        for (status, kind) in types {
+            let failure = Failure::new(FailureCode::Internal, "it failed").with_status(status);
+
+            let expected = format!(
+                r#"{{"type":"error","error":{{"type":"{kind}","message":"it failed"}},"request_id":"r1"}}"#
+            );
+            assert_eq!(String::from_utf8(body(&failure, "r1")), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_failure_within_a_stream_is_an_error_event() {
+        let failure = Failure::new(FailureCode::StreamInterrupted, "the upstream broke \"off\"\n");
+
+        assert_eq!(
+            event(&failure, "r1"),
+            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"the upstream \
+             broke \\\"off\\\"\\n\"},\"request_id\":\"r1\"}\n\n"
+        );
+    }
+
+    #[test]
+    fn a_prompt_that_does_not_fit_is_called_too_long() {
+        let failure = Failure::new(FailureCode::ContextLengthExceeded, "the model takes 8192 tokens");
+
+        let body = String::from_utf8(body(&failure, "r1")).expect("text");
+
+        assert!(
+            body.contains(r#""message":"prompt is too long: the model takes 8192 tokens""#),
+            "{body}"
+        );
+    }
+
+    #[test]
+    fn a_missing_member_is_named_in_the_words_that_clients_know() {
+        let missing = Refusal::Invalid {
+            param: "max_tokens".into(),
+            problem: MISSING.into(),
+        };
+
+        assert_eq!(refusal_message(&missing), "Missing required field: max_tokens");
+        assert_eq!(
+            refusal_message(&Refusal::InvalidJson),
+            "the request body is not valid JSON"
+        );
+    }
+}

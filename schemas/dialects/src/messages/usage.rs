@@ -1,0 +1,152 @@
+//! Usage in the words of Messages: its input excludes what was read from or written to a cache, and a stream tells
+//! it in two places, the later figure of a class replacing the earlier one.
+
+use schemas::usage::TOKENS_MAX;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::chat::usage::UsageFacts;
+use crate::estimate;
+use crate::superset::event::Reply;
+
+/// What an upstream told so far, class by class.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    input: Option<u64>,
+    cached: Option<u64>,
+    written: Option<u64>,
+    output: Option<u64>,
+    thinking: Option<u64>,
+    clamped: bool,
+    malformed: bool,
+}
+
+type Told<'a> = Option<&'a RawValue>;
+
+/// The members of a usage object that count.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Members<'a> {
+    #[serde(borrow)]
+    input_tokens: Told<'a>,
+    cache_read_input_tokens: Told<'a>,
+    cache_creation_input_tokens: Told<'a>,
+    output_tokens: Told<'a>,
+    output_tokens_details: Told<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Details<'a> {
+    #[serde(borrow)]
+    thinking_tokens: Told<'a>,
+}
+
+impl Tally {
+    /// Takes in a usage object; `None` when it tells nothing, else everything known so far.
+    pub(super) fn read(&mut self, usage: Told<'_>) -> Option<UsageFacts> {
+        let members: Members<'_> = serde_json::from_str(usage?.get()).ok()?;
+        let details: Details<'_> = members
+            .output_tokens_details
+            .and_then(|raw| serde_json::from_str(raw.get()).ok())
+            .unwrap_or_default();
+        self.input = self.count(members.input_tokens).or(self.input);
+        self.cached = self.count(members.cache_read_input_tokens).or(self.cached);
+        self.written = self.count(members.cache_creation_input_tokens).or(self.written);
+        self.output = self.count(members.output_tokens).or(self.output);
+        self.thinking = self.count(details.thinking_tokens).or(self.thinking);
+        (self.input.is_some() || self.output.is_some()).then(|| self.facts())
+    }
+
+    fn facts(&self) -> UsageFacts {
+        let cached = self.cached.unwrap_or(0).saturating_add(self.written.unwrap_or(0));
+        UsageFacts {
+            prompt_tokens: self.input.map(|input| input.saturating_add(cached)),
+            completion_tokens: self.output,
+            total_tokens: None,
+            cached_tokens: self.cached,
+            cache_write_tokens: self.written,
+            reasoning_tokens: self.thinking,
+            clamped: self.clamped,
+            malformed: self.malformed,
+            cost_nano_usd: None,
+        }
+    }
+
+    /// Reads a count, noting what is odd about it.
+    fn count(&mut self, raw: Told<'_>) -> Option<u64> {
+        let text = raw?.get();
+        let plain = text.trim_matches('"').trim();
+        let count = match (plain.parse::<u64>(), plain.parse::<f64>()) {
+            (Ok(count), _) => {
+                self.clamped |= plain.len() != text.len();
+                Some(count)
+            }
+            (_, Ok(number)) if number >= 0.0 => {
+                self.clamped |= number.fract() != 0.0;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "the cast saturates, and the sum is checked next"
+                )]
+                Some(number as u64)
+            }
+            _ => None,
+        };
+        let count = count.filter(|&count| count <= TOKENS_MAX);
+        self.malformed |= count.is_none();
+        count
+    }
+}
+
+/// Usage as callers see it: every figure a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Figures {
+    input_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+    output_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_tokens_details: Option<Thinking>,
+}
+
+/// Part of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Thinking {
+    thinking_tokens: u64,
+}
+
+impl Figures {
+    /// Before anything is known but the size of the prompt.
+    pub(super) const fn provisional(reply: &Reply) -> Self {
+        Self {
+            input_tokens: reply.prompt_tokens,
+            cache_creation_input_tokens: 0,
+            cache_read_input_tokens: 0,
+            output_tokens: 0,
+            output_tokens_details: None,
+        }
+    }
+
+    /// At the end. What was not told is estimated; `output_bytes` of text were generated.
+    pub(super) fn of(facts: Option<UsageFacts>, reply: &Reply, output_bytes: usize) -> Self {
+        let facts = facts.unwrap_or_default();
+        let (usage, _) = facts.normalize();
+        let estimated = || estimate::bytes_tokens(u64::try_from(output_bytes).unwrap_or(u64::MAX));
+        Self {
+            input_tokens: match facts.prompt_tokens {
+                Some(_) => usage.input_tokens,
+                None => reply.prompt_tokens,
+            },
+            cache_creation_input_tokens: usage.cache_write_tokens,
+            cache_read_input_tokens: usage.cached_tokens,
+            output_tokens: match facts.completion_tokens {
+                Some(_) => usage.output_tokens,
+                None => estimated(),
+            },
+            output_tokens_details: (usage.reasoning_tokens > 0).then_some(Thinking {
+                thinking_tokens: usage.reasoning_tokens,
+            }),
+        }
+    }
+}

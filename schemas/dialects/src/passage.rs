@@ -1,0 +1,116 @@
+//! Streams whose dialect is the same on both sides: each event is looked at once, where it stands, and passes as it
+//! came but for its model's name.
+
+use std::ops::Range;
+
+use crate::chat::answer::{self, Answer};
+use crate::chat::chunk::{self, Finish};
+use crate::chat::error::{UpstreamError, parse_upstream_error};
+use crate::chat::usage::UsageFacts;
+use crate::dialect::Dialect;
+use crate::{chat, sse};
+
+pub mod request;
+
+/// Name of the event by which some upstreams of chat tell that they failed.
+const ERROR_EVENT: &[u8] = b"error";
+
+/// What an event of a passing stream says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The JSON string value of the model's name, quotes included, in bytes of the event's data.
+    pub model_span: Option<Range<usize>>,
+    /// Something generated is in it.
+    pub content: bool,
+    /// Bytes of generated text in it.
+    pub output_bytes: usize,
+    /// Usage, the last figures of every class merged with those of earlier events.
+    pub usage: Option<UsageFacts>,
+    /// The upstream says that it failed.
+    pub error: Option<UpstreamError>,
+    /// The answer has ended: only its end mark may follow.
+    pub finished: bool,
+    /// It is the end mark: nothing follows.
+    pub end: bool,
+    /// Choices that ended in it, where there may be several (chat, completions); else 0.
+    pub choices_ended: usize,
+    /// The upstream says that generation was aborted, and no more.
+    pub aborted: bool,
+    /// It carries usage and nothing else: it is for callers who asked for that.
+    pub usage_alone: bool,
+}
+
+/// The event is not of the dialect, or breaks its order: it is not for callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the event is not of the dialect")]
+pub struct Foreign;
+
+/// Reads the events of one passing stream.
+#[derive(Debug)]
+pub enum Skimmer {
+    /// Of chat and completions.
+    Chat(chat::chunk::skimmer::Skimmer),
+}
+
+impl Skimmer {
+    /// For one stream of a dialect.
+    pub fn new(_dialect: Dialect) -> Self {
+        Self::Chat(chat::chunk::skimmer::Skimmer::default())
+    }
+
+    /// Reads one event that is no comment.
+    #[inline]
+    pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
+        match self {
+            Self::Chat(skimmer) => chat_event(skimmer, event),
+        }
+    }
+}
+
+/// Reads an event of chat or completions.
+fn chat_event(skimmer: &mut chat::chunk::skimmer::Skimmer, event: &sse::Event) -> Result<Seen, Foreign> {
+    if chunk::is_done(&event.data) {
+        return Ok(Seen {
+            end: true,
+            ..Seen::default()
+        });
+    }
+    if event.name.as_deref().is_some_and(|name| name == ERROR_EVENT) {
+        return Ok(Seen {
+            error: Some(parse_upstream_error(&event.data).unwrap_or_default()),
+            ..Seen::default()
+        });
+    }
+    let chunk = skimmer.skim(&event.data).map_err(|_| Foreign)?;
+    if !chunk.listed && chunk.usage.is_none() && chunk.error.is_none() {
+        // No chunk: whatever it says is not for callers.
+        return Err(Foreign);
+    }
+    Ok(Seen {
+        usage_alone: chunk::usage_only(&chunk),
+        aborted: chunk.finish.is_some_and(Finish::failed),
+        finished: chunk.finish.is_some(),
+        end: false,
+        choices_ended: chunk.finished_choices,
+        model_span: chunk.model_span,
+        content: chunk.content,
+        output_bytes: chunk.output_bytes,
+        usage: chunk.usage,
+        error: chunk.error,
+    })
+}
+
+/// Reads a passing answer that came whole.
+pub fn answer(_dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
+    answer::skim(body)
+}
+
+/// The event that ends a stream whose answer has ended, where the upstream left it out; `None` where an answer without
+/// it is not whole.
+pub const fn end_mark(dialect: Dialect) -> Option<&'static [u8]> {
+    match dialect {
+        Dialect::Chat | Dialect::Completions => Some(b"data: [DONE]\n\n"),
+        Dialect::Messages => Some(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"),
+        Dialect::Responses | Dialect::Embeddings | Dialect::Gemini => None,
+    }
+}

@@ -1,0 +1,136 @@
+//! Questions about a passing request that are asked before anything is parsed, or only when something went wrong.
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::dialect::Dialect;
+use crate::skim::{Limits, skim_chat};
+
+/// The name of the member that says who speaks.
+const ROLE: &[u8] = b"\"role\"";
+/// The name of the member with what a tool was called with.
+const ARGUMENTS: &[u8] = b"\"arguments\"";
+
+/// What of a chat request may need mending: a guess that costs one search through the body and is never too small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Suspicion {
+    /// Instructions may stand elsewhere than at the start, or under their newer name.
+    pub systems: bool,
+    /// There may be calls in the history.
+    pub arguments: bool,
+}
+
+/// Looks through the body of a chat request. Roles that are written with escapes are not found.
+pub fn suspicion(body: &[u8]) -> Suspicion {
+    let mut suspicion = Suspicion::default();
+    let mut answered = false;
+    for (place, at) in memmem::find_iter(body, ROLE).enumerate() {
+        match role(body.get(at + ROLE.len()..).unwrap_or_default()) {
+            Some(b"developer") => suspicion.systems = true,
+            Some(b"system") => suspicion.systems |= place > 0,
+            Some(b"assistant") => answered = true,
+            _ => {}
+        }
+    }
+    suspicion.arguments = answered && memmem::find(body, ARGUMENTS).is_some();
+    suspicion
+}
+
+/// The text of the string that follows a colon.
+fn role(rest: &[u8]) -> Option<&[u8]> {
+    let value = rest.trim_ascii_start().strip_prefix(b":")?;
+    let value = value.trim_ascii_start().strip_prefix(b"\"")?;
+    // No role that matters is longer.
+    let end = value.iter().take(16).position(|&byte| byte == b'"')?;
+    value.get(..end)
+}
+
+#[derive(Deserialize)]
+struct Completions<'a> {
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
+    n: Option<u64>,
+}
+
+/// Choices that a request asks for, at least 1. Read anew, because it is rarely needed.
+pub fn choices_asked(dialect: Dialect, body: &[u8]) -> usize {
+    let asked = match dialect {
+        Dialect::Chat => skim_chat(body, &Limits::default()).map_or(1, |skim| skim.n),
+        Dialect::Completions => {
+            serde_json::from_slice::<Completions<'_>>(body).map_or(1, |request| choices(&request))
+        }
+        _ => 1,
+    };
+    usize::try_from(asked).unwrap_or(usize::MAX).max(1)
+}
+
+/// One answer per prompt and choice. A list of numbers is one prompt.
+fn choices(request: &Completions<'_>) -> u64 {
+    let prompts = request.prompt.map_or(1, |prompt| {
+        let list = prompt.get();
+        let first = list.strip_prefix('[').map(str::trim_ascii_start);
+        if !first.is_some_and(|first| first.starts_with(['"', '['])) {
+            return 1;
+        }
+        serde_json::from_str::<Vec<IgnoredAny>>(list).map_or(1, |prompts| prompts.len())
+    });
+    u64::try_from(prompts)
+        .unwrap_or(1)
+        .saturating_mul(request.n.unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suspects(messages: &str) -> (bool, bool) {
+        let found = suspicion(format!(r#"{{"model":"m","messages":[{messages}]}}"#).as_bytes());
+        (found.systems, found.arguments)
+    }
+
+    #[test]
+    fn one_system_message_at_the_start_is_no_reason_to_look_closer() {
+        let plain = r#"{"role":"system","content":"s"},{"role": "user","content":"say \"role\":\"system\""}"#;
+
+        assert_eq!(suspects(plain), (false, false));
+        assert_eq!(suspects(r#"{"role":"user","content":"hi"}"#), (false, false));
+    }
+
+    #[test]
+    fn late_repeated_and_renamed_instructions_are() {
+        for messages in [
+            r#"{"role":"user","content":"hi"},{"role" : "system","content":"s"}"#,
+            r#"{"role":"system","content":"s"},{"role":"system","content":"s"}"#,
+            r#"{"role":"developer","content":"s"}"#,
+        ] {
+            assert_eq!(suspects(messages), (true, false), "{messages}");
+        }
+    }
+
+    #[test]
+    fn calls_in_the_history_are() {
+        let called = r#"{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}"#;
+
+        assert_eq!(suspects(called), (false, true));
+    }
+
+    #[test]
+    fn choices_are_counted_over_prompts() {
+        let asked = |body: &str| choices_asked(Dialect::Completions, body.as_bytes());
+
+        assert_eq!(asked(r#"{"prompt":"a"}"#), 1);
+        assert_eq!(asked(r#"{"prompt":["a","b"],"n":3}"#), 6);
+        assert_eq!(asked(r#"{"prompt":[1,2,3],"n":2}"#), 2);
+        assert_eq!(asked(r#"{"prompt":[[1],[2]]}"#), 2);
+        assert_eq!(asked("{"), 1);
+        assert_eq!(
+            choices_asked(
+                Dialect::Chat,
+                br#"{"model":"m","n":3,"messages":[{"role":"user","content":"x"}]}"#
+            ),
+            3
+        );
+    }
+}

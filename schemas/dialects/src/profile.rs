@@ -1,0 +1,273 @@
+//! What servers of the OpenAI chat API tolerate, by kind of server. A new kind is an entry of this table, not code.
+
+/// What a server of a kind takes, beside the chat API as OpenAI documents it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one server")]
+pub struct Profile {
+    /// Its name in `models.yaml`.
+    pub name: &'static str,
+    /// Takes `max_completion_tokens` rather than `max_tokens`.
+    pub max_completion_tokens: bool,
+    /// Refuses a system message that is not the first, or a second one.
+    pub one_system: bool,
+    /// Knows the role `developer`.
+    pub developer: bool,
+    /// Takes `top_k` and `min_p`.
+    pub top_k: bool,
+    /// Takes response formats with a schema.
+    pub json_schema: bool,
+    /// Takes `tool_choice: required`, and a choice of one tool by name.
+    pub tool_choice_required: bool,
+    /// Its word for `required`.
+    pub required: &'static str,
+    /// How it is told how much to think.
+    pub thinking: Thinking,
+    /// Knows the effort `xhigh`; the others are told `high` instead.
+    pub effort_xhigh: bool,
+    /// Wants earlier thoughts back as `reasoning_content`.
+    pub thoughts_back: bool,
+    /// Wants proofs of thoughts and calls back: `reasoning_details`, `extra_content`.
+    pub proofs_back: bool,
+    /// Refuses a tool without `parameters`.
+    pub parameters_required: bool,
+    /// Ids of calls are exactly nine letters or digits.
+    pub short_call_ids: bool,
+    /// Keeps `cache_control` on parts.
+    pub cache_control: bool,
+    /// Most texts that end an answer.
+    pub stops_max: usize,
+    /// Parameters it refuses although they are harmless to leave out: dropped, and reported. `name` stands for the
+    /// names of speakers.
+    pub drops: &'static [&'static str],
+    /// The name of `seed`.
+    pub seed: &'static str,
+}
+
+/// How a server is told how much to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thinking {
+    /// `reasoning_effort`.
+    Effort,
+    /// `chat_template_kwargs.enable_thinking`, and `reasoning_effort` beside it.
+    Template,
+    /// `thinking: {"type": "enabled"}`.
+    Switch,
+    /// `reasoning: {"effort"}` or `{"max_tokens"}`.
+    Object,
+    /// Not at all.
+    None,
+}
+
+/// What is assumed of a server that is not known.
+pub const DEFAULT: Profile = Profile {
+    name: "default",
+    max_completion_tokens: false,
+    one_system: true,
+    developer: false,
+    top_k: true,
+    json_schema: true,
+    tool_choice_required: true,
+    required: "required",
+    thinking: Thinking::Effort,
+    effort_xhigh: false,
+    thoughts_back: false,
+    proofs_back: false,
+    parameters_required: false,
+    short_call_ids: false,
+    cache_control: false,
+    stops_max: usize::MAX,
+    drops: &[],
+    seed: "seed",
+};
+
+/// Hints of OpenAI's own that strict servers answer with a refusal.
+macro_rules! openai_hints {
+    ($($more:literal),*) => {
+        &[
+            "store",
+            "metadata",
+            "verbosity",
+            "service_tier",
+            "safety_identifier",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+            "prompt_cache_options",
+            $($more),*
+        ]
+    };
+}
+
+/// Every profile that has a name of its own.
+const PROFILES: &[Profile] = &[
+    DEFAULT,
+    // The API itself: reasoning models refuse `max_tokens`, and nothing samples by `top_k`.
+    Profile {
+        name: "openai",
+        max_completion_tokens: true,
+        one_system: false,
+        developer: true,
+        top_k: false,
+        effort_xhigh: true,
+        stops_max: 4,
+        ..DEFAULT
+    },
+    // Formats without a schema only; a turn with calls is refused when its thoughts are missing.
+    Profile {
+        name: "deepseek",
+        one_system: false,
+        top_k: false,
+        json_schema: false,
+        thinking: Thinking::Switch,
+        thoughts_back: true,
+        stops_max: 16,
+        ..DEFAULT
+    },
+    // Fixed sampling; thoughts of a turn with calls are wanted back.
+    Profile {
+        name: "kimi",
+        one_system: false,
+        top_k: false,
+        tool_choice_required: false,
+        thinking: Thinking::Switch,
+        thoughts_back: true,
+        drops: &["top_p"],
+        ..DEFAULT
+    },
+    Profile {
+        name: "minimax",
+        top_k: false,
+        tool_choice_required: false,
+        thinking: Thinking::None,
+        parameters_required: true,
+        ..DEFAULT
+    },
+    // One text that ends an answer, and tools only as the model likes.
+    Profile {
+        name: "zai",
+        one_system: false,
+        top_k: false,
+        json_schema: false,
+        tool_choice_required: false,
+        thinking: Thinking::Switch,
+        thoughts_back: true,
+        stops_max: 1,
+        ..DEFAULT
+    },
+    // Engines that render chat templates: most templates refuse a second system message.
+    Profile {
+        name: "vllm",
+        thinking: Thinking::Template,
+        thoughts_back: true,
+        ..DEFAULT
+    },
+    Profile {
+        name: "sglang",
+        thinking: Thinking::Template,
+        thoughts_back: true,
+        ..DEFAULT
+    },
+    Profile {
+        name: "llama.cpp",
+        developer: true,
+        thinking: Thinking::Template,
+        thoughts_back: true,
+        ..DEFAULT
+    },
+    // Leaves out in silence what it does not know: `top_k`, `tool_choice`, customers.
+    Profile {
+        name: "ollama",
+        one_system: false,
+        top_k: false,
+        tool_choice_required: false,
+        drops: &["user", "parallel_tool_calls"],
+        ..DEFAULT
+    },
+    Profile {
+        name: "lmstudio",
+        ..DEFAULT
+    },
+    // Answers 400 to names of speakers, and to more than four texts that end an answer.
+    Profile {
+        name: "groq",
+        max_completion_tokens: true,
+        one_system: false,
+        top_k: false,
+        stops_max: 4,
+        drops: openai_hints!("name"),
+        ..DEFAULT
+    },
+    // Answers 422 to every member that it does not know, and always tells usage on streams.
+    Profile {
+        name: "mistral",
+        one_system: false,
+        top_k: false,
+        required: "any",
+        thinking: Thinking::None,
+        short_call_ids: true,
+        drops: openai_hints!("name", "user", "stream_options"),
+        seed: "random_seed",
+        ..DEFAULT
+    },
+    Profile {
+        name: "together",
+        ..DEFAULT
+    },
+    // Speaks for many: keeps what their caches and their thoughts need.
+    Profile {
+        name: "openrouter",
+        one_system: false,
+        developer: true,
+        thinking: Thinking::Object,
+        effort_xhigh: true,
+        thoughts_back: true,
+        proofs_back: true,
+        cache_control: true,
+        ..DEFAULT
+    },
+    // Gemini behind its chat API: refuses a call whose signature is missing.
+    Profile {
+        name: "google",
+        one_system: false,
+        top_k: false,
+        proofs_back: true,
+        ..DEFAULT
+    },
+];
+
+/// The profile of a name.
+pub fn named(name: &str) -> Option<&'static Profile> {
+    PROFILES.iter().find(|profile| profile.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_server_has_one_entry() {
+        let names: std::collections::BTreeSet<&str> = PROFILES.iter().map(|profile| profile.name).collect();
+        let known = [
+            "default",
+            "openai",
+            "deepseek",
+            "kimi",
+            "minimax",
+            "zai",
+            "vllm",
+            "sglang",
+            "llama.cpp",
+            "ollama",
+            "lmstudio",
+            "groq",
+            "mistral",
+            "together",
+            "openrouter",
+            "google",
+        ];
+
+        assert_eq!(names.len(), PROFILES.len());
+        assert_eq!(names, known.into());
+        assert_eq!(named("mistral").map(|profile| profile.seed), Some("random_seed"));
+        assert_eq!(named(""), None);
+    }
+}

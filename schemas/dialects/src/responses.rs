@@ -1,0 +1,13 @@
+//! OpenAI Responses.
+
+pub mod error;
+mod item;
+mod object;
+pub mod passage;
+mod proof;
+mod read;
+pub mod request;
+pub mod response;
+pub mod stream;
+mod told;
+mod usage;

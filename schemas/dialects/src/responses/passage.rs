@@ -1,0 +1,200 @@
+//! Streams and answers of Responses that pass: looked at where they stand. Their last event is the end mark: nothing
+//! follows it.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::told::{Details, Item, Kind, Told, text};
+use super::usage;
+use crate::chat::answer::{Answer, Error};
+use crate::chat::chunk::Finish;
+use crate::chat::error::{UpstreamError, parse_upstream_error};
+use crate::passage::{Foreign, Seen};
+use crate::sse;
+
+/// What some servers send at the end although it is no event of the dialect.
+const DONE: &[u8] = b"[DONE]";
+
+/// Reads the events of one passing stream.
+#[derive(Debug, Default)]
+pub struct Skimmer {
+    /// Bytes that came in pieces of items that are not done.
+    in_pieces: usize,
+}
+
+/// An event, as far as it is looked at.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Frame<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Told<'a>,
+    response: Told<'a>,
+    item: Told<'a>,
+    delta: Told<'a>,
+    error: Told<'a>,
+}
+
+/// A response, as far as it is looked at.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Response<'a> {
+    #[serde(borrow)]
+    model: Told<'a>,
+    status: Told<'a>,
+    incomplete_details: Option<Details<'a>>,
+    usage: Told<'a>,
+    error: Told<'a>,
+    output: Option<Vec<Item<'a>>>,
+}
+
+impl Skimmer {
+    /// Reads one event that is no comment.
+    pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
+        let data = std::str::from_utf8(&event.data).map_err(|_| Foreign)?;
+        if data.trim_ascii().as_bytes() == DONE {
+            return Ok(Seen::default());
+        }
+        let frame: Frame<'_> = serde_json::from_str(data).map_err(|_| Foreign)?;
+        let named = event
+            .name
+            .as_deref()
+            .and_then(|name| std::str::from_utf8(name).ok());
+        let told = text(frame.kind);
+        let kind = told.as_deref().or(named).unwrap_or_default();
+        let Some(kind) = kind.strip_prefix("response.") else {
+            if kind == "error" || frame.error.is_some() {
+                return Ok(Seen {
+                    error: Some(parse_upstream_error(&event.data).unwrap_or_default()),
+                    ..Seen::default()
+                });
+            }
+            // Events of a later version of the dialect pass; what is no event of it does not.
+            return if kind.is_empty() {
+                Err(Foreign)
+            } else {
+                Ok(Seen::default())
+            };
+        };
+        let mut seen = Seen::default();
+        if let Some(raw) = frame.response {
+            whole(kind, raw, data, &mut seen)?;
+        }
+        match kind {
+            "completed" | "incomplete" => {
+                seen.finished = seen.error.is_none();
+                seen.end = seen.finished;
+            }
+            "failed" => seen.error = Some(seen.error.unwrap_or_default()),
+            "cancelled" => seen.aborted = true,
+            "output_item.added" | "output_item.done" => {
+                if let Some(raw) = frame.item {
+                    self.item(kind, raw, &mut seen)?;
+                }
+            }
+            _ if kind.strip_suffix(".delta").is_some() => {
+                let bytes = text(frame.delta).map_or(0, |delta| delta.len());
+                self.in_pieces = self.in_pieces.saturating_add(bytes);
+                seen.output_bytes = bytes;
+                seen.content = bytes > 0;
+            }
+            _ => {}
+        }
+        Ok(seen)
+    }
+
+    /// An item that opens or is done. Of what it says whole, what came in pieces before does not count again.
+    fn item(&mut self, kind: &str, raw: &RawValue, seen: &mut Seen) -> Result<(), Foreign> {
+        let item: Item<'_> = serde_json::from_str(raw.get()).map_err(|_| Foreign)?;
+        if kind == "output_item.added" {
+            seen.output_bytes = text(item.name).map_or(0, |name| name.len());
+            seen.content = matches!(item.kind(), Kind::Call { .. });
+            return Ok(());
+        }
+        let bytes = generated(&item);
+        seen.content = bytes > 0 || matches!(item.kind(), Kind::Call { .. });
+        seen.output_bytes = bytes.saturating_sub(self.in_pieces);
+        self.in_pieces = self.in_pieces.saturating_sub(bytes);
+        Ok(())
+    }
+}
+
+/// What an event about the response as a whole says.
+fn whole(kind: &str, raw: &RawValue, data: &str, seen: &mut Seen) -> Result<(), Foreign> {
+    let response: Response<'_> = serde_json::from_str(raw.get()).map_err(|_| Foreign)?;
+    seen.model_span = response.model.and_then(|model| span(model, data));
+    seen.usage = response.usage.and_then(|usage| usage::read(usage.get()));
+    if kind == "failed" || text(response.status).as_deref() == Some("failed") {
+        seen.error = Some(error(&response, raw.get()));
+    }
+    Ok(())
+}
+
+fn error(response: &Response<'_>, raw: &str) -> UpstreamError {
+    let told = response.error.and_then(|_| parse_upstream_error(raw.as_bytes()));
+    told.unwrap_or_default()
+}
+
+/// Where a string stands in the text that it was read from.
+fn span(value: &RawValue, text: &str) -> Option<Range<usize>> {
+    let value = Some(value.get()).filter(|value| value.starts_with('"'))?;
+    let start = value.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+    Some(start..start + value.len())
+}
+
+/// Bytes of generated text in an item.
+fn generated(item: &Item<'_>) -> usize {
+    match item.kind() {
+        Kind::Message => {
+            let (said, refused) = item.said();
+            said.len() + refused.len()
+        }
+        Kind::Reasoning => item.thought().len() + item.summary().len(),
+        Kind::Call { custom } => item.arguments(custom).len(),
+        Kind::Other => 0,
+    }
+}
+
+/// Reads a passing answer that came whole. It has one choice: the response, unless there is no output in it.
+pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
+    let body = std::str::from_utf8(body).map_err(|_| Error::NotUtf8)?;
+    let response: Response<'_> = serde_json::from_str(body).map_err(Error::Malformed)?;
+    let items = response.output.as_deref().unwrap_or_default();
+    let is_call = |item: &Item<'_>| matches!(item.kind(), Kind::Call { .. });
+    let has_calls = items.iter().any(is_call);
+    let names = items
+        .iter()
+        .filter(|item| is_call(item))
+        .filter_map(|item| text(item.name));
+    let output_bytes =
+        items.iter().map(generated).sum::<usize>() + names.map(|name| name.len()).sum::<usize>();
+    let status = text(response.status);
+    let failed = status.as_deref() == Some("failed");
+    let reason = response
+        .incomplete_details
+        .as_ref()
+        .and_then(|details| text(details.reason));
+    let finish = match status.as_deref() {
+        Some("failed" | "cancelled") => Some(Finish::Failed),
+        Some("incomplete") if reason.as_deref() == Some("content_filter") => Some(Finish::ContentFilter),
+        Some("incomplete") => Some(Finish::Length),
+        Some("in_progress" | "queued") => None,
+        _ if response.output.is_none() => None,
+        _ if has_calls => Some(Finish::ToolCalls),
+        _ => Some(Finish::Stop),
+    };
+    Ok(Answer {
+        model_span: response.model.and_then(|model| span(model, body)),
+        choices: usize::from(response.output.is_some()),
+        content: has_calls || output_bytes > 0,
+        output_bytes,
+        finish,
+        finished_choices: usize::from(finish.is_some()),
+        usage: response.usage.and_then(|usage| usage::read(usage.get())),
+        error: (failed || response.error.is_some()).then(|| error(&response, body)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! What was said, read: items become turns. What the model said, thought and called up to a result is one turn.
+
+use std::collections::HashSet;
+
+use serde_json::value::RawValue;
+
+use super::input::{hint, kind};
+use super::parts::{self, Speaker};
+use crate::responses::proof;
+use crate::responses::read::{Object, Path, shown};
+use crate::responses::told;
+use crate::superset::request::{Call, Conversation, Part, Proof, Refusal, Role, Turn};
+
+/// Items of work that a provider did and that is only told of: nothing is lost without them.
+const TOLD_OF: [&str; 3] = ["web_search_call", "tool_search_call", "tool_search_output"];
+
+/// Reads a request's input.
+pub(super) fn read(raw: &RawValue, conversation: &mut Conversation) -> Result<(), Refusal> {
+    let path = Path::Root.member("input");
+    if raw.get().starts_with('"') {
+        let text = path.value(raw, "must be a text or an array of items")?;
+        push(conversation, Role::User, Part::Text { text, cache: None });
+        return Ok(());
+    }
+    let list = path
+        .list(raw)
+        .map_err(|_| path.invalid("must be a text or an array of items"))?;
+    let mut reader = Reader {
+        conversation,
+        calls: HashSet::new(),
+        proofs: Vec::new(),
+    };
+    for (number, raw) in list.into_iter().enumerate() {
+        reader.item(raw, &path.element(number))?;
+    }
+    reader.prove();
+    if conversation.turns.is_empty() {
+        return Err(path.invalid("must have at least one item"));
+    }
+    Ok(())
+}
+
+struct Reader<'c> {
+    conversation: &'c mut Conversation,
+    /// Ids of calls so far.
+    calls: HashSet<String>,
+    /// What proves calls, by their ids.
+    proofs: Vec<(String, Proof)>,
+}
+
+/// A turn of its own for a part.
+fn push(conversation: &mut Conversation, role: Role, part: Part) {
+    conversation.turns.push(Turn {
+        role,
+        name: None,
+        parts: vec![part],
+    });
+}
+
+impl Reader<'_> {
+    fn item(&mut self, raw: &RawValue, path: &Path<'_>) -> Result<(), Refusal> {
+        let mut object = Object::at(raw, path)?;
+        match kind(&mut object, path)?.as_deref() {
+            None | Some("message") => self.message(object, path),
+            Some("function_call") => self.call(object, false, path),
+            Some("custom_tool_call") => self.call(object, true, path),
+            Some("function_call_output" | "custom_tool_call_output") => self.result(object, path),
+            Some("reasoning") => self.thought(object, path),
+            Some(told_of) if TOLD_OF.contains(&told_of) => {
+                hint(self.conversation, format!("input.{told_of}"), raw);
+                Ok(())
+            }
+            Some(other) => Err(path.member("type").unsupported(format!(
+                "items of the type '{}' are known to one provider only",
+                shown(other)
+            ))),
+        }
+    }
+
+    fn message(&mut self, mut object: Object<'_>, path: &Path<'_>) -> Result<(), Refusal> {
+        let role = match &*object.filled("role", path)? {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
+            "developer" => Role::Developer,
+            _ => {
+                let problem = "must be one of user, assistant, system, developer";
+                return Err(path.member("role").invalid(problem));
+            }
+        };
+        if let Some(phase) = object.take("phase") {
+            hint(self.conversation, "input.phase", phase);
+        }
+        let speaker = match role {
+            Role::User => Speaker::Person,
+            Role::Assistant => Speaker::Model,
+            Role::System | Role::Developer | Role::Tool => Speaker::Instructions,
+        };
+        let path = path.member("content");
+        let parts = match object.take("content") {
+            None if role == Role::Assistant => Vec::new(),
+            None => return Err(path.invalid("is required")),
+            Some(raw) => parts::read(raw, speaker, &path, self.conversation)?,
+        };
+        if role == Role::Assistant {
+            self.model_says(parts);
+        } else {
+            self.conversation.turns.push(Turn {
+                role,
+                name: object.text("name", &path)?,
+                parts,
+            });
+        }
+        Ok(())
+    }
+
+    /// A message of the model's: a turn of its own when it follows another one, else part of what it does.
+    fn model_says(&mut self, parts: Vec<Part>) {
+        let parts = parts.into_iter().filter(|part| match part {
+            Part::Text { text, .. } => !text.is_empty(),
+            _ => true,
+        });
+        let parts: Vec<Part> = parts.collect();
+        if parts.is_empty() {
+            return;
+        }
+        let last = self.conversation.turns.last();
+        let follows = last.is_some_and(|turn| {
+            turn.role == Role::Assistant
+                && matches!(turn.parts.last(), Some(Part::Text { .. } | Part::Refusal(_)))
+        });
+        if follows {
+            self.conversation.turns.push(Turn {
+                role: Role::Assistant,
+                name: None,
+                parts,
+            });
+        } else {
+            for part in parts {
+                self.model_does(part);
+            }
+        }
+    }
+
+    fn model_does(&mut self, part: Part) {
+        self.add(Role::Assistant, part);
+    }
+
+    /// A part of the last turn, if that is one of this role, else of a new one.
+    fn add(&mut self, role: Role, part: Part) {
+        match self.conversation.turns.last_mut() {
+            Some(turn) if turn.role == role => turn.parts.push(part),
+            _ => push(self.conversation, role, part),
+        }
+    }
+
+    fn call(&mut self, mut object: Object<'_>, custom: bool, path: &Path<'_>) -> Result<(), Refusal> {
+        let id = object.filled("call_id", path)?;
+        if !self.calls.insert(id.clone()) {
+            return Err(path.member("call_id").invalid("must be the id of one call only"));
+        }
+        let member = if custom { "input" } else { "arguments" };
+        let arguments = match object.take(member) {
+            None => String::new(),
+            // Some clients send the object itself.
+            Some(raw) if !custom && raw.get().starts_with('{') => raw.get().to_owned(),
+            Some(raw) => path.member(member).value(raw, "must be a string")?,
+        };
+        let call = Call {
+            id,
+            name: object.filled("name", path)?,
+            namespace: object.text("namespace", path)?.filter(|name| !name.is_empty()),
+            arguments,
+            custom,
+            proof: None,
+        };
+        self.model_does(Part::ToolCall(call));
+        Ok(())
+    }
+
+    fn result(&mut self, mut object: Object<'_>, path: &Path<'_>) -> Result<(), Refusal> {
+        let id = object.filled("call_id", path)?;
+        if !self.calls.contains(&id) {
+            return Err(path
+                .member("call_id")
+                .invalid("must be the id of a call before it"));
+        }
+        let path = path.member("output");
+        let raw = object.take("output").ok_or_else(|| path.invalid("is required"))?;
+        let parts = parts::read(raw, Speaker::Tool, &path, self.conversation)?;
+        self.add(
+            Role::Tool,
+            Part::ToolResult {
+                id,
+                parts,
+                failed: false,
+            },
+        );
+        Ok(())
+    }
+
+    fn thought(&mut self, mut object: Object<'_>, path: &Path<'_>) -> Result<(), Refusal> {
+        let encrypted = object.text("encrypted_content", path)?.unwrap_or_default();
+        let item = told::Item {
+            content: object.take("content"),
+            summary: object.take("summary"),
+            ..told::Item::default()
+        };
+        let words = Some(item.thought())
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| item.summary());
+        let proof = match proof::told(&encrypted) {
+            proof::Told::Thought(maker, text) => Some(Proof {
+                maker,
+                text: text.to_owned(),
+                redacted: words.is_empty(),
+            }),
+            proof::Told::Call(id, proof) => {
+                self.proofs.push((id.to_owned(), proof));
+                None
+            }
+            proof::Told::Nothing => None,
+        };
+        if proof.is_some() || !words.is_empty() {
+            self.model_does(Part::Thinking { text: words, proof });
+        }
+        Ok(())
+    }
+
+    /// Gives calls what proves them.
+    fn prove(&mut self) {
+        if self.proofs.is_empty() {
+            return;
+        }
+        let parts = self
+            .conversation
+            .turns
+            .iter_mut()
+            .flat_map(|turn| &mut turn.parts);
+        for part in parts {
+            if let Part::ToolCall(call) = part
+                && let Some(at) = self.proofs.iter().position(|(id, _)| *id == call.id)
+            {
+                call.proof = Some(self.proofs.swap_remove(at).1);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The members of a request for embeddings.
+
+use std::borrow::Cow;
+
+use serde::de::{Error as _, IgnoredAny, MapAccess};
+
+use super::Error;
+use super::body::{Count, Draft, Members, members};
+use super::prompt::Inputs;
+
+members! {
+    Model = "model",
+    Input = "input",
+    EncodingFormat = "encoding_format",
+    Dimensions = "dimensions",
+    User = "user",
+}
+
+impl<'a> Members<'a> for Field {
+    fn name(self) -> &'static str {
+        self.text()
+    }
+
+    fn place(self) -> Option<u32> {
+        self.bit()
+    }
+
+    fn read<M: MapAccess<'a>>(self, draft: &mut Draft<'a>, map: &mut M) -> Result<(), M::Error> {
+        match self {
+            Self::Model => draft.model = Some(map.next_value()?),
+            Self::Input => map.next_value_seed(Inputs(&mut draft.prompt))?,
+            Self::EncodingFormat => {
+                let form: Option<Cow<'a, str>> = map.next_value()?;
+                if form.is_some_and(|form| form != "float" && form != "base64") {
+                    return Err(M::Error::custom("not an encoding"));
+                }
+            }
+            Self::Dimensions => {
+                map.next_value::<Option<Count>>()?;
+            }
+            Self::User => draft.user = Some(map.next_value()?),
+            Self::Other => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+
+    fn check(draft: &Draft<'a>) -> Result<(), Error> {
+        draft.check_prompt("input", Self::missing("input"))
+    }
+}

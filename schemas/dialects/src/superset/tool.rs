@@ -1,0 +1,84 @@
+//! What a model may call, and the names by which both sides know it.
+
+use serde_json::value::RawValue;
+
+/// A tool that a model may call.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// Its name, as the caller knows it.
+    pub name: String,
+    /// The group it belongs to, where there are groups.
+    pub namespace: Option<String>,
+    /// For the model to read.
+    pub description: Option<String>,
+    /// What it takes.
+    pub input: Input,
+    /// Calls follow the schema to the letter.
+    pub strict: Option<bool>,
+    /// A mark that a cache may keep everything up to here: a hint, as Anthropic writes it.
+    pub cache: Option<Box<RawValue>>,
+}
+
+/// What a tool takes.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// An object of this JSON schema, key order kept; `None` for one without members.
+    Schema(Option<Box<RawValue>>),
+    /// Free text; a grammar for it, where there is one, as the caller wrote it.
+    Text(Option<Box<RawValue>>),
+}
+
+/// Whether tools are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// As the model likes.
+    Auto,
+    /// At least one.
+    Required,
+    /// None.
+    Never,
+    /// This one.
+    Named(String),
+    /// Only some of them, as the model likes or at least one.
+    Allowed {
+        /// Their names.
+        names: Vec<String>,
+        /// At least one.
+        required: bool,
+    },
+}
+
+/// A tool as the caller knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// The group it belongs to.
+    pub namespace: Option<String>,
+    /// It takes free text, which upstreams without such tools are given as `{"input": text}`.
+    pub custom: bool,
+}
+
+/// Tools that an upstream knows by other names than the caller, or in another form.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names(Vec<(String, Known)>);
+
+impl Names {
+    /// Notes that the upstream knows a tool as `sent`.
+    pub fn note(&mut self, sent: String, known: Known) {
+        self.0.push((sent, known));
+    }
+
+    /// The tool that the upstream knows as `sent`; `None` when it bears the same name on both sides.
+    pub fn known(&self, sent: &str) -> Option<&Known> {
+        self.0
+            .iter()
+            .find(|(name, _)| name == sent)
+            .map(|(_, known)| known)
+    }
+
+    /// True when every tool bears the same name on both sides.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,148 @@
+//! One stream on its way from an upstream's dialect to a caller's: decoder, processor, names, encoder. What passes is
+//! noted on the way, as the caller sees it.
+
+use bytes::{Bytes, BytesMut};
+
+use super::names::Renamer;
+use super::{Decoder, Encoder, Way};
+use crate::chat::usage::UsageFacts;
+use crate::processor::Processor;
+use crate::sse;
+use crate::superset::answer::Broken;
+use crate::superset::event::{Event, Sink};
+
+/// What was heard of an answer so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Heard {
+    /// Something generated.
+    pub content: bool,
+    /// That it has ended.
+    pub finished: bool,
+    /// Bytes of generated text.
+    pub output_bytes: u64,
+    /// The usage that was told last.
+    pub usage: Option<UsageFacts>,
+}
+
+impl Heard {
+    fn note(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Usage(usage) => self.usage = Some(*usage),
+            Event::Finish { .. } => self.finished = true,
+            _ => {}
+        }
+        self.content |= event.is_content();
+        let bytes = u64::try_from(event.output_bytes()).unwrap_or(u64::MAX);
+        self.output_bytes = self.output_bytes.saturating_add(bytes);
+    }
+}
+
+/// A stream that is being translated.
+#[derive(Debug)]
+pub struct Translation {
+    decoder: Decoder,
+    processor: Option<Processor>,
+    renamer: Renamer,
+    encoder: Encoder,
+    heard: Heard,
+    over: Option<Result<(), Broken>>,
+}
+
+impl Translation {
+    /// Of an answer on this way.
+    pub fn new(way: Way) -> Self {
+        let processor = way.processor();
+        Self {
+            decoder: Decoder::new(way.upstream),
+            processor,
+            renamer: Renamer::new(way.names),
+            encoder: Encoder::new(way.caller, way.reply),
+            heard: Heard::default(),
+            over: None,
+        }
+    }
+
+    /// Reads one event of the upstream that is no comment, and appends whole events for the caller to `out`. After an
+    /// error nothing more is read.
+    pub fn event(&mut self, event: &sse::Event, out: &mut BytesMut) -> Result<(), Broken> {
+        let mut line = Line {
+            processor: self.processor.as_mut(),
+            renamer: &mut self.renamer,
+            writer: Writer {
+                encoder: &mut self.encoder,
+                heard: &mut self.heard,
+                out,
+            },
+        };
+        self.decoder.event(event, &mut line)
+    }
+
+    /// The upstream's stream is over: whether the answer is whole. May be asked again.
+    pub fn finish(&mut self, out: &mut BytesMut) -> Result<(), Broken> {
+        if let Some(over) = &self.over {
+            return over.clone();
+        }
+        let mut line = Line {
+            processor: self.processor.as_mut(),
+            renamer: &mut self.renamer,
+            writer: Writer {
+                encoder: &mut self.encoder,
+                heard: &mut self.heard,
+                out,
+            },
+        };
+        let over = match self.decoder.finish(&mut line) {
+            // What ends a stream for the caller must not stand behind an answer that has none.
+            Ok(()) if !self.heard.finished => Err(Broken::Cut),
+            over => over,
+        };
+        self.over = Some(over.clone());
+        over
+    }
+
+    /// True once the upstream's end mark was read.
+    pub fn ended(&self) -> bool {
+        self.decoder.ended()
+    }
+
+    /// What ends the stream for the caller. Called once, after [`Self::finish`] gave `Ok`.
+    pub fn end(&mut self) -> Bytes {
+        self.encoder.end()
+    }
+
+    /// What was heard so far.
+    pub const fn heard(&self) -> &Heard {
+        &self.heard
+    }
+}
+
+/// Where the decoder's events go.
+struct Line<'l> {
+    processor: Option<&'l mut Processor>,
+    renamer: &'l mut Renamer,
+    writer: Writer<'l>,
+}
+
+impl Sink for Line<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        let (renamer, writer) = (&mut *self.renamer, &mut self.writer);
+        match &mut self.processor {
+            Some(processor) => processor.event(event, &mut |event: Event<'_>| renamer.event(event, writer)),
+            None => renamer.event(event, writer),
+        }
+    }
+}
+
+/// Notes an event and writes it.
+struct Writer<'w> {
+    encoder: &'w mut Encoder,
+    heard: &'w mut Heard,
+    out: &'w mut BytesMut,
+}
+
+impl Sink for Writer<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        self.heard.note(&event);
+        self.encoder.event(event, self.out);
+    }
+}
