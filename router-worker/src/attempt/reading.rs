@@ -55,6 +55,10 @@ pub(super) struct Reading<'a> {
 }
 
 /// What is done with events.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one, and there is one per stream"
+)]
 enum Course {
     /// They pass.
     Passing {
@@ -242,13 +246,13 @@ impl<'a> Reading<'a> {
             return Ok(());
         }
         match &mut self.course {
-            Course::Passing { skimmer, .. } => match skimmer.skim(event) {
-                Ok(seen) => self.passes(event, seen),
-                Err(_) => {
-                    self.dropped += 1;
-                    Ok(())
+            Course::Passing { skimmer, .. } => {
+                if let Ok(seen) = skimmer.skim(event) {
+                    return self.passes(event, seen);
                 }
-            },
+                self.dropped += 1;
+                Ok(())
+            }
             Course::Translated(translation) => {
                 self.progressed = true;
                 let read = translation.event(event, self.output.buffer());

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bus::follow::CatalogView;
-use bus::watched::{Told, Watched};
-use bus::{BusError, Expected, Kv};
+use bus::{BusError, Change, Expected, Kv};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -137,26 +136,38 @@ impl Member<'_> {
         }
     }
 
-    /// Watches what is written. Never returns.
+    /// Watches what is written, and begins anew when a watch ends.
     async fn follow(&self) {
-        let mut watched = Watched::new(Arc::clone(&self.kv), CIRCUIT_BUCKET);
-        // The backends of which there are records, until all that there are were told.
-        let mut first = None;
+        let mut pause = RETRY_MIN;
         loop {
-            match watched.next().await {
-                Told::Begun => first = Some(HashSet::new()),
-                Told::Entry(entry) => {
+            match self.kv.watch(CIRCUIT_BUCKET).await {
+                Ok(changes) => {
+                    pause = RETRY_MIN;
+                    self.take(changes).await;
+                    warn!("the watch of circuits ended");
+                }
+                Err(problem) => self.note(true, Some(&problem)),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    async fn take(&self, mut changes: mpsc::Receiver<Change>) {
+        // The backends of which there are records, until all that there are were told.
+        let mut first = Some(HashSet::new());
+        while let Some(change) = changes.recv().await {
+            match change {
+                Change::Entry(entry) => {
                     let backend = self.learn(&entry, first.is_some());
                     if let (Some(told), Some(backend)) = (&mut first, backend) {
                         told.insert(backend);
                     }
                 }
-                Told::Current => {
+                Change::Current => {
                     self.forget_untold(&first.take().unwrap_or_default());
                     self.note(false, None);
                 }
-                Told::Ended => warn!("the watch of circuits ended"),
-                Told::Away(problem) => self.note(true, Some(&problem)),
             }
         }
     }

@@ -122,7 +122,7 @@ impl Pools {
         act: impl FnOnce(&mut Entry) -> T,
     ) -> T {
         if let Some(entry) = self.entries.get(&endpoint.id) {
-            return act(&mut current(&mut entry.lock(), endpoint, credentials));
+            return act(current(&mut entry.lock(), endpoint, credentials));
         }
         if self.entries.len() >= POOLS_MAX {
             self.entries.clear();
@@ -136,7 +136,7 @@ impl Pools {
             entry.declare(credentials);
             Mutex::new(entry)
         });
-        act(&mut current(&mut entry.lock(), endpoint, credentials))
+        act(current(&mut entry.lock(), endpoint, credentials))
     }
 }
 

@@ -15,17 +15,18 @@ use schemas::catalog::Catalog;
 use schemas::id::SpoolId;
 use schemas::node::BEAT_SECONDS;
 use schemas::subject::{self, CATALOG_BUCKET};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
-use crate::watched::{Told, Watched};
-use crate::{BusError, Entry, Expected, Kv};
+use crate::{BusError, Change, Entry, Expected, Kv};
 
-/// How long a shutdown waits for the bucket to take this run's beat away.
-const FAREWELL_WITHIN: Duration = Duration::from_secs(1);
+/// The first and the longest pause before the bucket is watched again.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Beats that may be under way; older ones are forgotten.
 const BEATS_MAX: usize = 64;
 
@@ -111,28 +112,6 @@ pub async fn run(
     Ok(())
 }
 
-/// What one watch has told so far.
-struct Fold {
-    catalog: Catalog,
-    /// All that there was is told.
-    current: bool,
-    /// Something was told that the view does not show.
-    untold: bool,
-    /// Keys are gone that the view has: the view stays as it is.
-    held: bool,
-}
-
-impl Default for Fold {
-    fn default() -> Self {
-        Self {
-            catalog: Catalog::default(),
-            current: false,
-            untold: true,
-            held: false,
-        }
-    }
-}
-
 struct Follower {
     kv: Arc<dyn Kv>,
     view: CatalogView,
@@ -143,68 +122,77 @@ struct Follower {
 impl Follower {
     /// Never returns.
     async fn follow(&mut self) {
-        let mut watched = Watched::new(Arc::clone(&self.kv), CATALOG_BUCKET);
-        let mut fold = Fold::default();
+        let mut pause = PAUSE_MIN;
         let mut away = false;
         let mut ticks = interval(Duration::from_secs(BEAT_SECONDS));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let beats = self.beats.is_some() && watched.is_watching();
-            let told = tokio::select! {
-                told = watched.next() => told,
-                _ = ticks.tick(), if beats => {
+            match self.kv.watch(CATALOG_BUCKET).await {
+                Ok(changes) => {
+                    if std::mem::take(&mut away) {
+                        info!("the catalogue is watched again");
+                    }
+                    pause = PAUSE_MIN;
+                    self.listen(changes, &mut ticks).await;
+                    warn!("the catalogue's watch ended and is made anew");
+                }
+                Err(problem) => {
+                    if !std::mem::replace(&mut away, true) {
+                        warn!(
+                            error = &problem as &dyn std::error::Error,
+                            "the catalogue cannot be watched; the last known one is served from"
+                        );
+                    }
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Folds what one watch tells, until it ends.
+    async fn listen(&mut self, mut changes: mpsc::Receiver<Change>, ticks: &mut Interval) {
+        let mut catalog = Catalog::default();
+        let mut current = false;
+        let mut untold = true;
+        // Keys are gone that the view has: the view stays as it is.
+        let mut held = false;
+        loop {
+            let change = tokio::select! {
+                change = changes.recv() => change,
+                _ = ticks.tick(), if self.beats.is_some() => {
                     self.beat();
                     continue;
                 }
             };
-            match told {
-                Told::Begun => {
-                    fold = Fold::default();
-                    if std::mem::take(&mut away) {
-                        info!("the catalogue is watched again");
+            match change {
+                Some(Change::Entry(entry)) if entry.key.starts_with(subject::catalog::BEAT) => {
+                    let returned = self.beats.as_mut().and_then(|beats| beats.returned(&entry));
+                    if returned.is_some() && held && !catalog.keys().is_empty() {
+                        // All that is gone was told before, and not all keys were.
+                        held = false;
+                        untold = true;
+                    }
+                    if let Some(at_ms) = returned.filter(|_| !held) {
+                        self.view.fresh_at(at_ms);
                     }
                 }
-                Told::Entry(entry) => self.hear(&mut fold, &entry),
-                Told::Current => {
-                    fold.current = true;
-                    fold.held = self.hold(fold.held, fold.catalog.keys().is_empty());
+                Some(Change::Entry(entry)) => {
+                    let goes = entry.value.is_none() && entry.key.starts_with(subject::catalog::KEY);
+                    held = self.hold(held, goes);
+                    apply(&mut catalog, &entry);
+                    untold = true;
                 }
-                Told::Ended => {
-                    fold.current = false;
-                    warn!("the catalogue's watch ended and is made anew");
+                Some(Change::Current) => {
+                    current = true;
+                    held = self.hold(held, catalog.keys().is_empty());
                 }
-                Told::Away(problem) => {
-                    away = true;
-                    warn!(
-                        error = &problem as &dyn std::error::Error,
-                        "the catalogue cannot be watched; the last known one is served from"
-                    );
-                }
+                None => return,
             }
-            if fold.current && fold.untold && !fold.held && !watched.has_more() {
-                fold.untold = false;
-                self.show(&fold.catalog);
+            if current && untold && !held && changes.is_empty() {
+                untold = false;
+                self.show(&catalog);
             }
-        }
-    }
-
-    /// Folds an entry, or takes a beat that came back.
-    fn hear(&mut self, fold: &mut Fold, entry: &Entry) {
-        if !entry.key.starts_with(subject::catalog::BEAT) {
-            let goes = entry.value.is_none() && entry.key.starts_with(subject::catalog::KEY);
-            fold.held = self.hold(fold.held, goes);
-            apply(&mut fold.catalog, entry);
-            fold.untold = true;
-            return;
-        }
-        let returned = self.beats.as_mut().and_then(|beats| beats.returned(entry));
-        if returned.is_some() && fold.held && !fold.catalog.keys().is_empty() {
-            // All that is gone was told before, and not all keys were.
-            fold.held = false;
-            fold.untold = true;
-        }
-        if let Some(at_ms) = returned.filter(|_| !fold.held) {
-            self.view.fresh_at(at_ms);
         }
     }
 
@@ -246,7 +234,7 @@ impl Follower {
         if let Some(beats) = &mut self.beats {
             beats.sending.shutdown().await;
             let gone = self.kv.delete(CATALOG_BUCKET, &beats.key, Expected::Any);
-            let _ = tokio::time::timeout(FAREWELL_WITHIN, gone).await;
+            let _ = tokio::time::timeout(PAUSE_MAX, gone).await;
         }
     }
 }

@@ -26,7 +26,6 @@ pub mod remote;
 pub mod segment;
 pub mod spool;
 mod sync;
-pub mod watched;
 pub mod wire;
 
 #[cfg(any(test, feature = "conformance"))]

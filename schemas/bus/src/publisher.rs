@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use schemas::subject::{MARK_BUCKET, mark as keys};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::spool::Spool;
-use crate::watched::{Told, Watched};
-use crate::{Bus, BusError, Entry, Kv, Message};
+use crate::{Bus, BusError, Change, Entry, Kv, Message};
 use unmarked::Unmarked;
 
 /// Most events in one publish.
@@ -89,11 +89,12 @@ pub async fn run_at(
         log: Log::default(),
         told: Told::default(),
         troubled: false,
+        unwatched: false,
         spool,
         bus,
+        kv,
     };
-    let marks = Watched::new(kv, MARK_BUCKET);
-    let served = shutdown.run_until_cancelled(publisher.serve(marks)).await;
+    let served = shutdown.run_until_cancelled(publisher.serve()).await;
     if served.is_none() {
         publisher.farewell().await;
     }
@@ -104,6 +105,7 @@ struct Publisher {
     pace: Pace,
     spool: Spool,
     bus: Arc<dyn Bus>,
+    kv: Arc<dyn Kv>,
     /// The next sequence to publish.
     next: u64,
     /// Most events in the next publish: fewer once the log had no room for so many.
@@ -116,6 +118,8 @@ struct Publisher {
     told: Told,
     /// The log does not take events, and that was said.
     troubled: bool,
+    /// The marks cannot be watched, and that was said.
+    unwatched: bool,
 }
 
 /// The log as the publisher knows it.
@@ -167,20 +171,19 @@ struct Told {
 
 impl Publisher {
     /// Never returns; may be dropped at any point: an event that is published twice is stored once.
-    async fn serve(&mut self, mut marks: Watched) {
-        self.catch_up(&mut marks).await;
+    async fn serve(&mut self) {
+        let mut marks = self.watch().await;
         self.next = self.spool.marked() + 1;
         self.unmarked.marked(self.spool.marked());
         let mut look_at = Instant::now();
         loop {
             tokio::select! {
-                told = marks.next() => match told {
-                    Told::Entry(entry) => self.hear(&entry),
-                    Told::Ended => {
-                        warn!("the watch of the ledger's marks ended");
-                        self.catch_up(&mut marks).await;
-                    }
-                    Told::Begun | Told::Current | Told::Away(_) => {}
+                change = marks.recv() => if let Some(change) = change {
+                    self.hear(change);
+                } else {
+                    warn!("the watch of the ledger's marks ended");
+                    self.pause().await;
+                    marks = self.watch().await;
                 },
                 () = sleep_until(look_at) => {
                     self.look().await;
@@ -196,27 +199,44 @@ impl Publisher {
         self.spool.readable() >= self.next
     }
 
-    /// Follows the marks until those that there are were heard.
-    async fn catch_up(&mut self, marks: &mut Watched) {
+    /// Follows the marks; what is marked already is applied when this returns.
+    async fn watch(&mut self) -> mpsc::Receiver<Change> {
         loop {
-            match marks.next().await {
-                Told::Current => return,
-                Told::Entry(entry) => self.hear(&entry),
-                Told::Away(problem) => warn!(
-                    error = &problem as &dyn std::error::Error,
-                    "the ledger's marks cannot be watched; the spool is not trimmed"
-                ),
-                Told::Begun | Told::Ended => {}
+            match self.kv.watch(MARK_BUCKET).await {
+                Ok(mut marks) => {
+                    while let Some(change) = marks.recv().await {
+                        if change == Change::Current {
+                            self.unwatched = false;
+                            return marks;
+                        }
+                        self.hear(change);
+                    }
+                    self.unwatchable(&BusError::Closed);
+                }
+                Err(problem) => self.unwatchable(&problem),
             }
+            self.pause().await;
         }
     }
 
-    fn hear(&mut self, entry: &Entry) {
+    fn unwatchable(&mut self, problem: &BusError) {
+        if !std::mem::replace(&mut self.unwatched, true) {
+            warn!(
+                error = problem as &dyn std::error::Error,
+                "the ledger's marks cannot be watched; the spool is not trimmed"
+            );
+        }
+    }
+
+    fn hear(&mut self, change: Change) {
+        let Change::Entry(entry) = change else {
+            return;
+        };
         let id = self.spool.id().as_str();
         if entry.key == id {
             // A bucket that was made anew has no marks until the ledger tells them again.
             if entry.value.is_some() {
-                self.hear_mark(entry);
+                self.hear_mark(&entry);
             }
         } else if entry.key == keys::CURSOR {
             let value = entry.value.as_deref();

@@ -11,13 +11,13 @@ use parking_lot::RwLock;
 use schemas::id::SpoolId;
 use schemas::node::{BEAT_SECONDS, NodeRecord, NodeRole, SILENCE_SECONDS_MAX};
 use schemas::subject::{NODE_BUCKET, node};
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::clock::Clock;
-use crate::watched::{Told, Watched};
-use crate::{BusError, Entry, Expected, Kv};
+use crate::{BusError, Change, Entry, Expected, Kv};
 
 /// The longest silence that is told apart from none, in milliseconds.
 const SILENCE_MS_MAX: u64 = SILENCE_SECONDS_MAX * 1_000;
@@ -25,6 +25,8 @@ const SILENCE_MS_MAX: u64 = SILENCE_SECONDS_MAX * 1_000;
 const FORGET_MS: u64 = 24 * 3_600 * 1_000;
 /// How long one write may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
+/// Pause before the bucket is watched again.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What is known of the nodes; pure, fed with entries and the observer's time.
 #[derive(Debug, Default)]
@@ -223,29 +225,32 @@ impl Registry {
 
     /// Follows the bucket. Never returns.
     async fn follow(&self) {
-        let mut watched = Watched::new(Arc::clone(&self.kv), NODE_BUCKET);
-        // What a watch has told, until that is all there is.
-        let mut told_now = None;
         loop {
-            let told = watched.next().await;
+            if let Ok(changes) = self.kv.watch(NODE_BUCKET).await {
+                self.listen(changes).await;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn listen(&self, mut changes: mpsc::Receiver<Change>) {
+        let mut told = Some(BTreeSet::new());
+        while let Some(change) = changes.recv().await {
             let now_ms = self.nodes.clock.monotonic_ms();
             let mut roster = self.nodes.roster.write();
-            match told {
-                Told::Begun => told_now = Some(BTreeSet::new()),
-                Told::Entry(entry) => {
+            match change {
+                Change::Entry(entry) => {
                     roster.apply(&entry, now_ms);
-                    if let Some(told_now) = &mut told_now {
-                        told_now.insert(entry.key);
+                    if let Some(told) = &mut told {
+                        told.insert(entry.key);
                     }
                 }
-                Told::Current => {
+                Change::Current => {
                     // What was taken away while nobody watched is not told.
-                    if let Some(told) = told_now.take() {
+                    if let Some(told) = told.take() {
                         roster.nodes.retain(|key, _| told.contains(key));
                     }
                 }
-                // Silence is what nodes are judged by.
-                Told::Ended | Told::Away(_) => {}
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::chat::chunk::{self, Finish};
 use crate::chat::error::{UpstreamError, parse_upstream_error};
 use crate::chat::usage::UsageFacts;
 use crate::dialect::Dialect;
-use crate::{chat, sse};
+use crate::{chat, messages, responses, sse};
 
 pub mod request;
 
@@ -17,6 +17,10 @@ const ERROR_EVENT: &[u8] = b"error";
 
 /// What an event of a passing stream says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts of one event, and any of them may hold together"
+)]
 pub struct Seen {
     /// The JSON string value of the model's name, quotes included, in bytes of the event's data.
     pub model_span: Option<Range<usize>>,
@@ -47,15 +51,29 @@ pub struct Foreign;
 
 /// Reads the events of one passing stream.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one, and there is one per stream"
+)]
 pub enum Skimmer {
     /// Of chat and completions.
     Chat(chat::chunk::skimmer::Skimmer),
+    /// Of Messages.
+    Messages(messages::passage::Skimmer),
+    /// Of Responses.
+    Responses(responses::passage::Skimmer),
 }
 
 impl Skimmer {
     /// For one stream of a dialect.
-    pub fn new(_dialect: Dialect) -> Self {
-        Self::Chat(chat::chunk::skimmer::Skimmer::default())
+    pub fn new(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Messages => Self::Messages(messages::passage::Skimmer::default()),
+            Dialect::Responses => Self::Responses(responses::passage::Skimmer::default()),
+            Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => {
+                Self::Chat(chat::chunk::skimmer::Skimmer::default())
+            }
+        }
     }
 
     /// Reads one event that is no comment.
@@ -63,6 +81,8 @@ impl Skimmer {
     pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
         match self {
             Self::Chat(skimmer) => chat_event(skimmer, event),
+            Self::Messages(skimmer) => skimmer.skim(event),
+            Self::Responses(skimmer) => skimmer.skim(event),
         }
     }
 }
@@ -101,8 +121,12 @@ fn chat_event(skimmer: &mut chat::chunk::skimmer::Skimmer, event: &sse::Event) -
 }
 
 /// Reads a passing answer that came whole.
-pub fn answer(_dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
-    answer::skim(body)
+pub fn answer(dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
+    match dialect {
+        Dialect::Messages => messages::passage::skim_answer(body),
+        Dialect::Responses => responses::passage::skim_answer(body),
+        Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => answer::skim(body),
+    }
 }
 
 /// The event that ends a stream whose answer has ended, where the upstream left it out; `None` where an answer without

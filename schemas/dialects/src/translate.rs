@@ -2,12 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::chat::usage::UsageFacts;
 use crate::dialect::Dialect;
+use crate::processor::{Kind, Processor};
 use crate::superset::answer::{Answer, Broken};
 use crate::superset::event::{Event, Reply, Sink};
 use crate::superset::request::{Conversation, Encoded, Refusal, Target, Unmappable};
-use crate::chat::usage::UsageFacts;
-use crate::processor::{Kind, Processor};
 use crate::superset::tool::{Names, Tool};
 use crate::{chat, completions, gemini, messages, responses, sse};
 

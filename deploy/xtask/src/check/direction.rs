@@ -113,7 +113,15 @@ const PURE: &[Pure] = &[
     },
     Pure {
         name: "dialects",
-        may_use: &["schemas", "bytes", "memchr", "serde", "serde_json", "thiserror"],
+        may_use: &[
+            "schemas",
+            "base64",
+            "bytes",
+            "memchr",
+            "serde",
+            "serde_json",
+            "thiserror",
+        ],
     },
 ];
 

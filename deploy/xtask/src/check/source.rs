@@ -87,10 +87,10 @@ fn vague_part(path: &str) -> Option<&str> {
         .find(|part| VAGUE_NAMES.contains(part))
 }
 
-/// Folders between `src` and the file; 0 for files that lie elsewhere.
+/// Folders between `src` and the file; 0 for files that lie elsewhere. A module's `tests` beside it are at its depth.
 fn depth(path: &str) -> usize {
     let mut below = path.split('/').skip_while(|part| *part != "src").skip(1);
-    let parts = below.by_ref().count();
+    let parts = below.by_ref().filter(|part| *part != "tests").count();
     parts.saturating_sub(1)
 }
 

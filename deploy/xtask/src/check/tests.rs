@@ -121,6 +121,7 @@ fn a_mod_rs_and_vague_names_are_reported() {
 #[test]
 fn a_file_three_folders_below_src_is_reported() {
     assert_eq!(source::check(&file("a/src/b/c/d.rs", "//! Doc.\n")), []);
+    assert_eq!(source::check(&file("a/src/b/c/tests/d.rs", "//! Doc.\n")), []);
     assert_eq!(
         rules(&source::check(&file("a/src/b/c/d/e.rs", "//! Doc.\n"))),
         ["lies deeper than 2 folders below src"]
@@ -188,7 +189,10 @@ fn a_manifest_without_the_shared_lints_or_with_its_own_versions_is_reported() {
     let sound = "[package]\n[lints]\nworkspace = true\n[dependencies]\nserde.workspace = true\n";
     let faulty = "[package]\n[dependencies]\nserde = \"1\"\n";
 
+    let alone = "[package]\n[workspace]\n[dependencies]\nserde = \"1\"\n";
+
     assert_eq!(manifest::check(&file("bus/Cargo.toml", sound)), []);
+    assert_eq!(manifest::check(&file("bus/fuzz/Cargo.toml", alone)), []);
     assert_eq!(
         rules(&manifest::check(&file("bus/Cargo.toml", faulty))),
         [

@@ -89,8 +89,10 @@ mod tests {
             let maker = MAKERS[maker];
             let proof = Proof { maker, text: text.clone(), redacted: false };
 
-            prop_assert_eq!(told(&written(maker, &text)), Told::Thought(maker, &text));
-            prop_assert_eq!(told(&written_for_call(maker, &id, &text)), Told::Call(&id, proof));
+            let thought = written(maker, &text);
+            prop_assert_eq!(told(&thought), Told::Thought(maker, &text));
+            let call = written_for_call(maker, &id, &text);
+            prop_assert_eq!(told(&call), Told::Call(&id, proof));
         }
 
         #[test]

@@ -4,6 +4,7 @@ use super::*;
 use crate::superset::request::{Call, Effort, Format, Media, Part, Proof, ProofMaker, Role, Sampling, Turn};
 use crate::superset::tool::{Input, ToolChoice};
 
+mod effort;
 mod encoding;
 
 fn read(body: &str) -> Conversation {

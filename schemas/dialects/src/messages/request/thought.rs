@@ -89,20 +89,16 @@ fn by_effort(thought: &mut Thought, effort: Effort, finer: bool) {
     thought.thinking = Some(Thinking::Adaptive { display: None });
     thought.effort = match effort {
         Effort::Off | Effort::Adaptive => None,
-        Effort::Minimal | Effort::Low => Some("low"),
-        Effort::Medium => Some("medium"),
-        Effort::High => Some("high"),
         Effort::ExtraHigh if finer => Some("xhigh"),
-        Effort::ExtraHigh => Some("high"),
         Effort::Max => Some("max"),
         Effort::Budget(tokens) if !finer => {
             let budget_tokens = tokens.max(BUDGET_MIN).min(thought.max_tokens.saturating_sub(1));
             thought.thinking = (budget_tokens >= BUDGET_MIN).then_some(Thinking::Enabled { budget_tokens });
             None
         }
-        Effort::Budget(..=4096) => Some("low"),
-        Effort::Budget(..=16384) => Some("medium"),
-        Effort::Budget(_) => Some("high"),
+        Effort::Minimal | Effort::Low | Effort::Budget(..=4096) => Some("low"),
+        Effort::Medium | Effort::Budget(..=16384) => Some("medium"),
+        Effort::High | Effort::ExtraHigh | Effort::Budget(_) => Some("high"),
     };
 }
 

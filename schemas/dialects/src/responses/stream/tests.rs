@@ -127,11 +127,14 @@ fn parsed(stream: &str) -> Vec<Value> {
     events.collect()
 }
 
+/// An item, the names and texts of its pieces, and whether it is done.
+type Opened = (Value, Vec<(String, String)>, bool);
+
 /// The grammar: numbers without gaps; a beginning; items that open in order, whose pieces are what they close with; an
 /// end that repeats them. Gives the response of the end.
 fn accepted(stream: &str) -> Value {
     let events = parsed(stream);
-    let mut open: Vec<(Value, Vec<(String, String)>, bool)> = Vec::new();
+    let mut open: Vec<Opened> = Vec::new();
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number, "{event}");
         let kind = event["type"].as_str().expect("a type");

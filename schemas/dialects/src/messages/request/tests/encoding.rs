@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::profile;
-use crate::superset::request::{Member, Reasoning};
+use crate::superset::request::Member;
 use crate::superset::tool::Tool;
 
-fn target(model: &str, drop_params: bool) -> Target<'_> {
+pub(super) fn target(model: &str, drop_params: bool) -> Target<'_> {
     Target {
         model,
         profile: &profile::DEFAULT,
@@ -16,7 +16,7 @@ fn target(model: &str, drop_params: bool) -> Target<'_> {
     }
 }
 
-fn said(role: Role, parts: Vec<Part>) -> Turn {
+pub(super) fn said(role: Role, parts: Vec<Part>) -> Turn {
     Turn {
         role,
         name: None,
@@ -24,14 +24,14 @@ fn said(role: Role, parts: Vec<Part>) -> Turn {
     }
 }
 
-fn plain(text: &str) -> Part {
+pub(super) fn plain(text: &str) -> Part {
     Part::Text {
         text: text.to_owned(),
         cache: None,
     }
 }
 
-fn hello() -> Conversation {
+pub(super) fn hello() -> Conversation {
     Conversation {
         model: "m".to_owned(),
         turns: vec![said(Role::User, vec![plain("hello")])],
@@ -39,7 +39,7 @@ fn hello() -> Conversation {
     }
 }
 
-fn call(id: &str, arguments: &str) -> Part {
+pub(super) fn call(id: &str, arguments: &str) -> Part {
     Part::ToolCall(Call {
         id: id.to_owned(),
         name: "look".to_owned(),
@@ -50,7 +50,7 @@ fn call(id: &str, arguments: &str) -> Part {
     })
 }
 
-fn result(id: &str, text: &str) -> Part {
+pub(super) fn result(id: &str, text: &str) -> Part {
     Part::ToolResult {
         id: id.to_owned(),
         parts: vec![plain(text)],
@@ -58,7 +58,7 @@ fn result(id: &str, text: &str) -> Part {
     }
 }
 
-fn thought(text: &str, maker: ProofMaker) -> Part {
+pub(super) fn thought(text: &str, maker: ProofMaker) -> Part {
     Part::Thinking {
         text: text.to_owned(),
         proof: Some(Proof {
@@ -69,11 +69,11 @@ fn thought(text: &str, maker: ProofMaker) -> Part {
     }
 }
 
-fn raw(text: &str) -> Box<serde_json::value::RawValue> {
+pub(super) fn raw(text: &str) -> Box<serde_json::value::RawValue> {
     serde_json::from_str(text).expect("JSON")
 }
 
-fn tool(name: &str, input: Input) -> Tool {
+pub(super) fn tool(name: &str, input: Input) -> Tool {
     Tool {
         name: name.to_owned(),
         namespace: None,
@@ -84,23 +84,23 @@ fn tool(name: &str, input: Input) -> Tool {
     }
 }
 
-fn sent(conversation: &Conversation) -> (Value, Encoded) {
+pub(super) fn sent(conversation: &Conversation) -> (Value, Encoded) {
     sent_to("claude-haiku-4-5", conversation)
 }
 
-fn sent_to(model: &str, conversation: &Conversation) -> (Value, Encoded) {
+pub(super) fn sent_to(model: &str, conversation: &Conversation) -> (Value, Encoded) {
     let encoded = encode(conversation, &target(model, false)).unwrap_or_else(|refused| panic!("{refused}"));
     (serde_json::from_slice(&encoded.body).expect("JSON"), encoded)
 }
 
-fn refused(conversation: &Conversation) -> String {
+pub(super) fn refused(conversation: &Conversation) -> String {
     match encode(conversation, &target("claude-haiku-4-5", false)) {
         Ok(_) => panic!("not refused"),
         Err(refused) => refused.param.into_owned(),
     }
 }
 
-fn header<'e>(encoded: &'e Encoded, name: &str) -> Option<&'e str> {
+pub(super) fn header<'e>(encoded: &'e Encoded, name: &str) -> Option<&'e str> {
     let mut found = encoded.headers.iter().filter(|(key, _)| *key == name);
     found.next().map(|(_, value)| value.as_str())
 }
@@ -386,64 +386,45 @@ fn choices_find_their_words() {
 
 #[test]
 fn what_cannot_be_said_is_refused_by_name_or_dropped_where_the_route_says_so() {
-    let demand = |name: &'static str| Member {
-        name: name.into(),
-        value: raw("2"),
+    let demand = |name: &'static str| Conversation {
+        demands: vec![Member {
+            name: name.into(),
+            value: raw("2"),
+        }],
+        ..hello()
     };
-    let cases: Vec<(&str, Conversation)> = vec![
-        (
-            "n",
-            Conversation {
-                demands: vec![demand("n")],
-                ..hello()
-            },
-        ),
-        (
-            "logprobs",
-            Conversation {
-                demands: vec![demand("logprobs")],
-                ..hello()
-            },
-        ),
+    let sampled = |sampling: Sampling| Conversation { sampling, ..hello() };
+    let plain = Sampling::default;
+    let cases = [
+        ("n", demand("n")),
+        ("logprobs", demand("logprobs")),
         (
             "seed",
-            Conversation {
-                sampling: Sampling {
-                    seed: Some(1),
-                    ..Sampling::default()
-                },
-                ..hello()
-            },
+            sampled(Sampling {
+                seed: Some(1),
+                ..plain()
+            }),
         ),
         (
             "min_p",
-            Conversation {
-                sampling: Sampling {
-                    min_p: Some(raw("0.1")),
-                    ..Sampling::default()
-                },
-                ..hello()
-            },
+            sampled(Sampling {
+                min_p: Some(raw("0.1")),
+                ..plain()
+            }),
         ),
         (
             "presence_penalty",
-            Conversation {
-                sampling: Sampling {
-                    presence_penalty: Some(raw("1")),
-                    ..Sampling::default()
-                },
-                ..hello()
-            },
+            sampled(Sampling {
+                presence_penalty: Some(raw("1")),
+                ..plain()
+            }),
         ),
         (
             "temperature",
-            Conversation {
-                sampling: Sampling {
-                    temperature: Some(raw("1.5")),
-                    ..Sampling::default()
-                },
-                ..hello()
-            },
+            sampled(Sampling {
+                temperature: Some(raw("1.5")),
+                ..plain()
+            }),
         ),
         (
             "stop",
@@ -540,120 +521,6 @@ fn only_four_marks_of_a_cache_are_kept() {
     let text = String::from_utf8(encoded.body.to_vec()).expect("text");
     assert_eq!(text.matches("cache_control").count(), 4);
     assert_eq!(encoded.dropped, ["cache_control"]);
-}
-
-#[test]
-fn effort_takes_the_form_that_the_model_knows() {
-    let thinking = |model: &str, effort, max_tokens| {
-        let (body, _) = sent_to(
-            model,
-            &Conversation {
-                reasoning: Reasoning {
-                    effort: Some(effort),
-                    shown: None,
-                },
-                max_tokens,
-                ..hello()
-            },
-        );
-        (
-            body["thinking"].clone(),
-            body["output_config"]["effort"].clone(),
-            body["max_tokens"].clone(),
-        )
-    };
-    let budget = |tokens: u64| json!({"type":"enabled","budget_tokens":tokens});
-    let adaptive = json!({"type":"adaptive"});
-    let old = "claude-haiku-4-5";
-
-    assert_eq!(
-        thinking(old, Effort::Low, None),
-        (budget(1024), Value::Null, json!(4096))
-    );
-    assert_eq!(
-        thinking(old, Effort::High, None),
-        (budget(16_384), Value::Null, json!(17_408))
-    );
-    assert_eq!(
-        thinking(old, Effort::High, Some(4096)),
-        (budget(3072), Value::Null, json!(4096))
-    );
-    assert_eq!(
-        thinking(old, Effort::Budget(31_999), Some(32_000)),
-        (budget(31_999), Value::Null, json!(32_000))
-    );
-    assert_eq!(
-        thinking(old, Effort::High, Some(100)),
-        (Value::Null, Value::Null, json!(100))
-    );
-    assert_eq!(thinking(old, Effort::Off, None).0, json!({"type":"disabled"}));
-    assert_eq!(thinking(old, Effort::Adaptive, None).0, Value::Null);
-    let new = "claude-opus-4-8";
-    assert_eq!(
-        thinking(new, Effort::Minimal, None),
-        (adaptive.clone(), json!("low"), json!(4096))
-    );
-    assert_eq!(thinking(new, Effort::ExtraHigh, None).1, "xhigh");
-    assert_eq!(thinking("claude-opus-4-6", Effort::ExtraHigh, None).1, "high");
-    assert_eq!(
-        thinking(new, Effort::Budget(8000), None),
-        (adaptive.clone(), json!("medium"), json!(4096))
-    );
-    assert_eq!(
-        thinking(new, Effort::Adaptive, None),
-        (adaptive, Value::Null, json!(4096))
-    );
-}
-
-#[test]
-fn a_model_does_not_think_where_the_provider_would_refuse_it() {
-    let asked = Conversation {
-        reasoning: Reasoning {
-            effort: Some(Effort::Low),
-            shown: None,
-        },
-        tools: vec![tool("look", Input::Schema(None))],
-        ..hello()
-    };
-    let forced = Conversation {
-        tool_choice: Some(ToolChoice::Required),
-        ..asked.clone()
-    };
-    let after = |parts: Vec<Part>| Conversation {
-        turns: vec![
-            said(Role::User, vec![plain("a")]),
-            said(Role::Assistant, parts),
-            said(Role::Tool, vec![result("t1", "x")]),
-        ],
-        ..asked.clone()
-    };
-    let proved = after(vec![thought("hm", ProofMaker::Anthropic), call("t1", "{}")]);
-    let foreign = after(vec![thought("hm", ProofMaker::Gemini), call("t1", "{}")]);
-
-    for (conversation, thinks) in [
-        (&asked, true),
-        (&proved, true),
-        (&forced, false),
-        (&foreign, false),
-    ] {
-        let (body, encoded) = sent(conversation);
-        let expected = if thinks { "enabled" } else { "disabled" };
-        assert_eq!(body["thinking"]["type"], expected);
-        assert_eq!(encoded.dropped.contains(&"reasoning_effort".into()), !thinks);
-    }
-    assert_eq!(
-        sent(&proved).0["messages"][1]["content"][0],
-        json!({"type":"thinking","thinking":"hm","signature":"c2ln"})
-    );
-    assert_eq!(sent(&foreign).0["messages"][1]["content"][0]["type"], "tool_use");
-    let cool = Conversation {
-        sampling: Sampling {
-            temperature: Some(raw("0.2")),
-            ..Sampling::default()
-        },
-        ..asked
-    };
-    assert_eq!(refused(&cool), "temperature");
 }
 
 proptest::proptest! {
