@@ -212,12 +212,14 @@ impl Fault {
         refusal.status == 400 && !refusal.inside && named
     }
 
-    /// What it says about the credential.
+    /// What it says about the credential. An error inside an answer of status 200 says nothing: the credential was
+    /// accepted.
     pub(crate) const fn flaw(&self) -> Option<Flaw> {
         let Self::Refused(refusal) = self else {
             return None;
         };
         match refusal.status {
+            _ if refusal.inside => None,
             401..=403 => Some(Flaw::Refused),
             425 | 429 => Some(Flaw::Limited {
                 seconds: refusal.retry_after_seconds,
