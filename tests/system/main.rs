@@ -13,6 +13,7 @@ mod compression;
 mod config;
 mod connections;
 mod crash;
+mod dialects;
 mod drain;
 mod engine;
 mod failover;

@@ -1,0 +1,7 @@
+//! Every dialect in, every provider out: what callers of each surface get, whatever their model's upstream speaks.
+
+mod bugs;
+mod cases;
+mod pools;
+mod responses;
+mod surfaces;

@@ -1,0 +1,1 @@
+//! What gateways of this kind promise their callers, case by case.

@@ -1,0 +1,1 @@
+//! Every path of the surfaces: what it takes, what it answers, and in whose words it refuses.
