@@ -17,19 +17,21 @@ pub mod log;
 pub mod raw;
 pub mod sse;
 pub mod stream;
+pub mod surface;
 mod targets;
+pub mod told;
 
 use connect::Connection;
 use log::{ClientLog, End, Entry};
 use stream::Stream;
+use surface::Surface;
 use targets::Targets;
+use told::Told;
 
 /// A word that stands in each prompt of the harness and must not be found in any log, event or table.
 pub const PROMPT_CANARY: &str = "prompt-canary-7f3a9";
 /// How long a client waits for the next byte before it gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The path of chat.
-const CHAT_PATH: &str = "/v1/chat/completions";
 
 /// Why a call had no answer, or only a part of one.
 #[derive(Debug)]
@@ -48,6 +50,7 @@ pub struct Client {
     targets: Targets,
     headers: Vec<(String, String)>,
     http2: bool,
+    lenient: bool,
     receive_bytes: Option<usize>,
     patience: Duration,
     log: ClientLog,
@@ -96,6 +99,12 @@ impl Answer {
             .to_owned()
     }
 
+    /// What it says, put together as a client of its dialect does; panics where the dialect is broken.
+    pub fn told(&self, surface: Surface) -> Told {
+        assert_eq!(self.status, 200, "{}", self.text());
+        Told::whole(surface, &self.json())
+    }
+
     /// The `code` of an error body; empty when there is none.
     pub fn error_code(&self) -> String {
         error_code(&self.body).unwrap_or_default()
@@ -109,6 +118,7 @@ impl Client {
             targets: Targets::new(&[addr]),
             headers: Vec::new(),
             http2: false,
+            lenient: false,
             receive_bytes: None,
             patience: PATIENCE,
             log: ClientLog::default(),
@@ -174,6 +184,15 @@ impl Client {
         }
     }
 
+    /// The same client, for streams that pass in the spelling of their upstream, whichever that is.
+    #[must_use]
+    pub fn lenient(&self) -> Self {
+        Self {
+            lenient: true,
+            ..self.clone()
+        }
+    }
+
     /// The same client with another time to wait for the next byte.
     #[must_use]
     pub fn patience(&self, patience: Duration) -> Self {
@@ -200,7 +219,7 @@ impl Client {
 
     /// A chat call, whole.
     pub async fn try_post_chat(&self, body: &Value) -> Result<Answer, Error> {
-        self.post_inference(CHAT_PATH, body.to_string()).await
+        self.post_inference(Surface::Chat.path(), body.to_string()).await
     }
 
     /// Posts any bytes to an inference path; the call is logged.
@@ -242,9 +261,27 @@ impl Client {
 
     /// A streamed chat call; `body` is sent as it is and should ask for a stream.
     pub async fn try_stream_chat(&self, body: &Value) -> Result<Stream, Error> {
+        self.try_stream(Surface::Chat, body).await
+    }
+
+    /// A call on any surface, whole; panics when no whole answer comes.
+    pub async fn post(&self, surface: Surface, body: &Value) -> Answer {
+        let answer = self.post_inference(surface.path(), body.to_string()).await;
+        answer.expect("a whole answer")
+    }
+
+    /// A streamed call on any surface; panics when no head of an answer comes.
+    pub async fn stream(&self, surface: Surface, body: &Value) -> Stream {
+        self.try_stream(surface, body)
+            .await
+            .expect("the head of an answer")
+    }
+
+    /// A streamed call on any surface; `body` is sent as it is and should ask for a stream.
+    pub async fn try_stream(&self, surface: Surface, body: &Value) -> Result<Stream, Error> {
         let started = Instant::now();
         match self
-            .exchange("POST", CHAT_PATH, Bytes::from(body.to_string()))
+            .exchange("POST", surface.path(), Bytes::from(body.to_string()))
             .await
         {
             Ok((connection, response)) => {
@@ -254,6 +291,8 @@ impl Client {
                     connection,
                     entry,
                     stream::Clock {
+                        surface,
+                        lenient: self.lenient,
                         started,
                         patience: self.patience,
                     },
@@ -268,9 +307,14 @@ impl Client {
 
     /// Begins a chat call and leaves after `wait`, whatever came until then.
     pub async fn leave_chat_after(&self, body: &Value, wait: Duration) {
+        self.leave_after(Surface::Chat, body, wait).await;
+    }
+
+    /// Begins a call on any surface and leaves after `wait`, whatever came until then.
+    pub async fn leave_after(&self, surface: Surface, body: &Value, wait: Duration) {
         let call = timeout(
             wait,
-            self.exchange("POST", CHAT_PATH, Bytes::from(body.to_string())),
+            self.exchange("POST", surface.path(), Bytes::from(body.to_string())),
         );
         if let Ok(Ok((_, response))) = call.await {
             drop(Entry::new(&self.log, &response));

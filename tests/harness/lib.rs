@@ -22,6 +22,8 @@ pub use client::log::{Answered, ClientLog, End};
 pub use client::raw::{RawAnswer, RawSocket, raw};
 pub use client::sse::{Reader, Said};
 pub use client::stream::{Event, Stream, Transcript};
+pub use client::surface::Surface;
+pub use client::told::{Counts, Told, ToldCall};
 pub use client::{Answer, Client, PROMPT_CANARY, chat, chat_streamed, chat_streamed_with_usage};
 pub use cluster::{Cluster, Plan, Services, embedded_only};
 pub use load::{Load, Outcome};

@@ -14,6 +14,8 @@ use tokio::time::{Instant, timeout};
 use super::connect::Connection;
 use super::log::{End, Entry};
 use super::sse::{Reader, Said};
+use super::surface::Surface;
+use super::told::Told;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +38,7 @@ pub struct Stream {
     connection: Connection,
     entry: Entry,
     clock: Clock,
+    surface: Surface,
     reader: Reader,
     ready: VecDeque<Event>,
     raw: Vec<u8>,
@@ -45,8 +48,10 @@ pub struct Stream {
     rate_bytes: Option<u32>,
 }
 
-/// When a call began and how long silence is borne.
+/// When a call began, how long silence is borne, and what is read.
 pub(super) struct Clock {
+    pub(super) surface: Surface,
+    pub(super) lenient: bool,
     pub(super) started: Instant,
     pub(super) patience: Duration,
 }
@@ -54,6 +59,8 @@ pub(super) struct Clock {
 /// A streamed answer that has ended.
 #[derive(Debug, Clone)]
 pub struct Transcript {
+    /// The API that was called.
+    pub surface: Surface,
     /// The HTTP status.
     pub status: u16,
     /// The headers.
@@ -81,8 +88,13 @@ impl Stream {
             body,
             connection,
             entry,
+            surface: clock.surface,
+            reader: if clock.lenient {
+                Reader::of(clock.surface).lenient()
+            } else {
+                Reader::of(clock.surface)
+            },
             clock,
-            reader: Reader::default(),
             ready: VecDeque::new(),
             raw: Vec::new(),
             error: None,
@@ -151,6 +163,7 @@ impl Stream {
         let end = self.end.take().unwrap_or(End::Left);
         let raw = Bytes::from(std::mem::take(&mut self.raw));
         Transcript {
+            surface: self.surface,
             status: self.status,
             headers: std::mem::take(&mut self.headers),
             events,
@@ -220,7 +233,7 @@ impl Stream {
             (None, end) => end,
         };
         let code = match &end {
-            End::ErrorEvent(error) => error["error"]["code"].as_str().map(str::to_owned),
+            End::ErrorEvent(error) => Surface::error_of(error)["code"].as_str().map(str::to_owned),
             _ => super::error_code(&self.raw),
         };
         self.entry.end(end.clone(), code);
@@ -242,6 +255,11 @@ impl Transcript {
             Said::Comment(_) | Said::Error(_) | Said::Done => None,
         };
         self.events.iter().filter_map(chunk).collect()
+    }
+
+    /// What it says, put together as a client of its dialect does; panics where the dialect is broken.
+    pub fn told(&self) -> Told {
+        Told::streamed(self.surface, &self.chunks(), self.end == End::Done)
     }
 
     /// The texts of the first choice, put together.
@@ -301,7 +319,7 @@ impl Transcript {
     /// The error event or error body; `Null` when there is none.
     pub fn error(&self) -> Value {
         match &self.end {
-            End::ErrorEvent(error) => error["error"].clone(),
+            End::ErrorEvent(error) => Surface::error_of(error).clone(),
             End::Whole => {
                 let body: Value = serde_json::from_slice(&self.raw).unwrap_or(Value::Null);
                 body["error"].clone()
@@ -324,6 +342,14 @@ impl Transcript {
 }
 
 fn content(chunk: &Value) -> Option<String> {
-    let text = chunk["choices"][0]["delta"]["content"].as_str()?;
-    (!text.is_empty()).then(|| text.to_owned())
+    let choice = &chunk["choices"][0];
+    let text = match chunk["type"].as_str() {
+        Some("content_block_delta") => chunk["delta"]["text"].as_str(),
+        Some("response.output_text.delta") => chunk["delta"].as_str(),
+        Some(_) => None,
+        None => choice["delta"]["content"]
+            .as_str()
+            .or_else(|| choice["text"].as_str()),
+    };
+    text.filter(|text| !text.is_empty()).map(str::to_owned)
 }

@@ -104,6 +104,8 @@ pub(crate) enum Interrupt {
     Then(Then),
     /// This object is the next event and the last.
     Error(String),
+    /// An error in the shape of the dialect that is spoken is the next event and the last.
+    Failure { code: u16, message: String },
     /// One event is broken JSON, then the rest follows.
     BrokenJson,
 }
@@ -251,6 +253,13 @@ impl Behaviour {
         behaviour
     }
 
+    /// A 200 whose first event (streamed) or whole body (plain) is an error in the shape of the dialect that is spoken.
+    pub fn failure_in_200(code: u16, message: &str) -> Self {
+        let mut behaviour = Self::chat("").failure_after(0, code, message);
+        behaviour.chat.role = false;
+        behaviour
+    }
+
     /// A 200 stream of a role-only chunk, then this object.
     pub fn role_then_error(error: impl Into<Value>) -> Self {
         Self::chat("").error_after(0, error)
@@ -341,7 +350,7 @@ impl Behaviour {
         self
     }
 
-    /// Tool calls, in chat instead of text; there streamed in fragments that take turns.
+    /// Tool calls after the text; in chat they are streamed in fragments that take turns.
     pub fn tool_calls(mut self, calls: &[(&str, &str, &str)]) -> Self {
         let call = |&(id, name, arguments): &(&str, &str, &str)| ToolCall {
             id: id.to_owned(),
@@ -372,6 +381,14 @@ impl Behaviour {
     /// After `count` content chunks this object is the last event.
     pub fn error_after(mut self, count: usize, error: impl Into<Value>) -> Self {
         self.chat.interrupt = Some((count, Interrupt::Error(error.into().to_string())));
+        self
+    }
+
+    /// After `count` content chunks an error in the shape of the dialect that is spoken is the last event; before the
+    /// first of them it follows the opening, where the dialect has one.
+    pub fn failure_after(mut self, count: usize, code: u16, message: &str) -> Self {
+        let message = message.to_owned();
+        self.chat.interrupt = Some((count, Interrupt::Failure { code, message }));
         self
     }
 

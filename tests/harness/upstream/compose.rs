@@ -58,8 +58,12 @@ pub(crate) fn compose(behaviour: &Behaviour, request: &Received, word: &str) -> 
         }
         Answer::LongLine(length) => long_line(*length),
         Answer::Chat => {
+            let mut chat = behaviour.chat.clone();
+            if let Some((_, interrupt @ Interrupt::Failure { .. })) = &mut chat.interrupt {
+                *interrupt = interrupt.spoken(speech);
+            }
             let writer = Writer {
-                chat: &behaviour.chat,
+                chat: &chat,
                 text: fill(&behaviour.chat.text),
                 word,
                 model: request.model(),
@@ -68,6 +72,16 @@ pub(crate) fn compose(behaviour: &Behaviour, request: &Received, word: &str) -> 
             writer.answer(speech, request, &behaviour.shape)
         }
         Answer::Raw(_) | Answer::Hang | Answer::Drop { .. } | Answer::Bomb => plain(200, String::new()),
+    }
+}
+
+impl Interrupt {
+    /// The same with a failure in the words of a dialect.
+    fn spoken(&self, speech: Speech) -> Self {
+        match self {
+            Self::Failure { code, message } => Self::Error(speech.error_inside(*code, message)),
+            other => other.clone(),
+        }
     }
 }
 
@@ -140,6 +154,10 @@ fn write_line(shape: &Shape, line: &Line) -> String {
     let end = shape.line_ending;
     let field = if shape.space { "data: " } else { "data:" };
     match line {
+        Line::Named(name, data) if shape.two_data_lines && data.starts_with("{\"") => {
+            let (front, back) = data.split_at(1);
+            format!("event: {name}{end}{field}{front}{end}{field}{back}{end}{end}")
+        }
         Line::Named(name, data) => format!("event: {name}{end}{field}{data}{end}{end}"),
         Line::Comment => format!(": still here{end}{end}"),
         Line::Data(data) if shape.two_data_lines && data.starts_with("{\"") => {
@@ -194,17 +212,15 @@ impl Writer<'_> {
         format!("chatcmpl-{}", self.word)
     }
 
-    /// The deltas that are content: reasoning, then text or tool calls.
+    /// The deltas that are content: reasoning, then text, then tool calls.
     fn deltas(&self) -> Vec<Value> {
         let words = |text: &str| text.split_inclusive(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut deltas: Vec<Value> = words(&self.chat.reasoning)
             .iter()
             .map(|word| json!({"reasoning_content": word}))
             .collect();
+        deltas.extend(words(&self.text).iter().map(|word| json!({"content": word})));
         deltas.extend(tool_deltas(self.chat));
-        if self.chat.tool_calls.is_empty() {
-            deltas.extend(words(&self.text).iter().map(|word| json!({"content": word})));
-        }
         deltas
     }
 
@@ -288,6 +304,7 @@ impl Writer<'_> {
                 lines.push((Duration::ZERO, Line::Data(error.clone())));
                 Some(Then::End)
             }
+            Interrupt::Failure { .. } => None,
             Interrupt::BrokenJson => {
                 let broken = format!(
                     "{{\"id\":\"{}\",\"choices\":[{{\"delta\":{{\"content\":\"brok",
@@ -310,7 +327,9 @@ impl Writer<'_> {
                 json!({"id": call.id, "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments}})
             };
-            message["content"] = Value::Null;
+            if self.text.is_empty() {
+                message["content"] = Value::Null;
+            }
             message["tool_calls"] = self.chat.tool_calls.iter().map(call).collect();
         }
         let choices = json!([{"index": 0, "message": message, "finish_reason": self.chat.finish}]);
@@ -332,6 +351,7 @@ impl Writer<'_> {
         let half = body.chars().take(body.chars().count() / 2).collect::<String>();
         match interrupt {
             Interrupt::Error(error) => plain(200, error.clone()),
+            Interrupt::Failure { .. } => plain(200, body),
             Interrupt::BrokenJson | Interrupt::Then(Then::End) => plain(200, half),
             Interrupt::Then(then) => {
                 let mut composed = plain(200, body);
@@ -342,7 +362,7 @@ impl Writer<'_> {
     }
 }
 
-/// Streamed tool calls: first each call's id and name, then fragments of arguments in turns.
+/// Streamed tool calls: first each call's id and name, then fragments of arguments in turns, forth and back.
 fn tool_deltas(chat: &Chat) -> Vec<Value> {
     const FRAGMENT_CHARS: usize = 7;
     let mut deltas = Vec::new();
@@ -358,12 +378,17 @@ fn tool_deltas(chat: &Chat) -> Vec<Value> {
                 .collect(),
         );
     }
+    let mut turns: Vec<usize> = (0..fragments.len()).collect();
     while fragments.iter().any(|queue| !queue.is_empty()) {
-        for (index, queue) in fragments.iter_mut().enumerate() {
-            if let Some(fragment) = queue.pop_front() {
+        for index in &turns {
+            if let Some(fragment) = fragments
+                .get_mut(*index)
+                .and_then(std::collections::VecDeque::pop_front)
+            {
                 deltas.push(json!({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]}));
             }
         }
+        turns.reverse();
     }
     deltas
 }

@@ -52,6 +52,24 @@ impl Speech {
         }
     }
 
+    /// An error inside an answer of status 200, whose status only the error itself can tell.
+    pub(crate) fn error_inside(self, status: u16, message: &str) -> String {
+        match self {
+            Self::Chat | Self::Completions | Self::Embeddings => {
+                serde_json::json!({"error": {"message": message, "type": "server_error", "param": null, "code": status}})
+                    .to_string()
+            }
+            Self::Responses => {
+                let error = serde_json::json!({"code": "server_error", "message": message});
+                serde_json::json!({"type": "response.failed", "sequence_number": 2, "response": {"id": "resp_1",
+                    "object": "response", "created_at": 1, "status": "failed", "model": "m", "output": [],
+                    "error": error}})
+                .to_string()
+            }
+            Self::Messages | Self::CountTokens | Self::Gemini => self.error(status, message),
+        }
+    }
+
     /// An error's body in the shape of the dialect.
     pub(crate) fn error(self, status: u16, message: &str) -> String {
         match self {

@@ -27,12 +27,12 @@ impl Writer<'_> {
         parts
     }
 
-    fn gemini_usage(&self, parts: usize) -> Value {
+    /// What was used when so many tokens were put out.
+    fn gemini_usage(&self, output: u64) -> Value {
         if let Some(usage) = &self.chat.usage {
             return usage.clone();
         }
         let prompt = self.chat.prompt_tokens;
-        let output = self.output_tokens(parts);
         json!({"promptTokenCount": prompt, "candidatesTokenCount": output, "totalTokenCount": prompt + output})
     }
 
@@ -67,10 +67,11 @@ impl Writer<'_> {
     pub(super) fn gemini_told(&self, shape: &Shape) -> Told {
         let tells = self.chat.usage_when != UsageWhen::Never;
         let parts = self.gemini_parts();
+        let output = self.output_tokens(parts.len());
         let line = |chunk: &Value| Line::Data(chunk.to_string());
         let mut told = Told::default();
         for (index, part) in parts.iter().enumerate() {
-            let usage = tells.then(|| self.gemini_usage(index + 1));
+            let usage = tells.then(|| self.gemini_usage((index as u64 + 1).min(output)));
             told.content.push(vec![line(&self.gemini_chunk(
                 std::slice::from_ref(part),
                 None,
@@ -78,7 +79,7 @@ impl Writer<'_> {
             ))]);
         }
         if let Some(finish) = self.gemini_finish() {
-            let usage = tells.then(|| self.gemini_usage(parts.len()));
+            let usage = tells.then(|| self.gemini_usage(output));
             let last = self.gemini_chunk(&[json!({"text": ""})], Some(finish), usage);
             told.ending.push((shape.finish_delay, line(&last)));
         }
@@ -91,7 +92,7 @@ impl Writer<'_> {
         self.gemini_chunk(
             &parts,
             self.gemini_finish(),
-            tells.then(|| self.gemini_usage(parts.len())),
+            tells.then(|| self.gemini_usage(self.output_tokens(parts.len()))),
         )
     }
 }

@@ -63,6 +63,7 @@ fn interrupt(chat: &Chat, count: usize, lines: &mut Vec<(Duration, Line)>) -> Op
             };
             (Some(line), Some(Then::End))
         }
+        Interrupt::Failure { .. } => (None, None),
         Interrupt::BrokenJson => (Some(Line::Data("{\"type\":\"brok".to_owned())), None),
     };
     lines.extend(line.map(|line| (Duration::ZERO, line)));
