@@ -24,6 +24,7 @@ pub mod publisher;
 pub mod registry;
 pub mod remote;
 pub mod segment;
+mod share;
 pub mod spool;
 mod sync;
 pub mod wire;

@@ -16,6 +16,7 @@ mod pull;
 mod questions;
 mod room;
 pub mod setup;
+mod share;
 mod watch;
 mod wire;
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use schemas::subject::RESPONSE_BUCKET;
 use tokio::sync::{mpsc, watch as state};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -35,6 +37,7 @@ use self::kv::Buckets;
 use self::link::Link;
 use self::log::Log;
 use self::setup::SetupError;
+use self::share::Room;
 use self::watch::Watch;
 use self::wire::NatsWire;
 use crate::counter::{Counters, Slice};
@@ -98,6 +101,7 @@ pub struct Nats {
     log: Log,
     buckets: Buckets,
     wire: Arc<NatsWire>,
+    room: Arc<Room>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
     _end: DropGuard,
@@ -123,6 +127,7 @@ impl Nats {
             log: Log::new(api.clone()),
             buckets: Buckets::new(api.clone()),
             wire: NatsWire::new(wire, deadline),
+            room: Arc::default(),
             api,
             tasks,
             shutdown,
@@ -197,7 +202,15 @@ impl Kv for Nats {
         value: Bytes,
         expected: Expected,
     ) -> Result<Revision, BusError> {
-        self.buckets.write(bucket, key, Some(value), expected).await
+        let bytes = u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX);
+        let written = self.buckets.write(bucket, key, Some(value), expected).await?;
+        if bucket == RESPONSE_BUCKET
+            && let Some(look) = self.room.look(bytes)
+        {
+            self.tasks
+                .spawn(look.run(self.api.clone(), self.shutdown.child_token()));
+        }
+        Ok(written)
     }
 
     async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {

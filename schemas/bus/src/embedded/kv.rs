@@ -1,6 +1,6 @@
 //! KV buckets in one process: a map in memory, and on disk one file that begins with a snapshot and goes on
 //! as a journal. When the journal has outgrown what it holds, the file is written anew. The bucket of responses has a
-//! bound: when it is full, the oldest go.
+//! bound: when it is full, the oldest of whoever holds most go.
 //!
 //! ```text
 //! entry   revision u64 · bucket length u16 · bucket · key length u16 · key · 1 · value, or 0 for a deletion
@@ -22,6 +22,7 @@ use tracing::{error, warn};
 
 use self::journal::{Journal, Record};
 use crate::segment::files::Unsynced;
+use crate::share::{self, Held};
 use crate::sync::{Flusher, Target};
 use crate::{BusError, Change, Entry, Expected, Revision};
 
@@ -77,18 +78,18 @@ impl Slot {
 }
 
 impl Bucket {
-    /// The oldest keys, without which no more than `bytes_max` are left.
-    fn oldest_beyond(&self, bytes_max: u64) -> Vec<String> {
+    /// The keys to let go, without which no more than `bytes_max` are left.
+    fn beyond(&self, bytes_max: u64) -> Vec<String> {
         let held = self.entries.iter().filter(|(_, slot)| slot.value.is_some());
-        let mut held: Vec<_> = held.collect();
-        held.sort_unstable_by_key(|(_, slot)| slot.revision);
-        let mut left = self.bytes;
-        let beyond = held.into_iter().take_while(|(key, slot)| {
-            let is_beyond = left > bytes_max;
-            left = left.saturating_sub(slot.bytes(key));
-            is_beyond
+        let held = held.map(|(key, slot)| Held {
+            key,
+            revision: slot.revision,
+            bytes: slot.bytes(key),
         });
-        beyond.map(|(key, _)| key.clone()).collect()
+        share::beyond(held, bytes_max)
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
     }
 
     fn entry(&self, key: &str) -> Option<Entry> {
@@ -272,14 +273,14 @@ impl State {
         Ok((revision, self.writes))
     }
 
-    /// Lets the oldest responses go while there are too many.
+    /// Lets responses go while there are too many.
     fn make_room(&mut self) -> Result<(), BusError> {
         let bytes_max = self.responses_bytes_max;
         let full = |bucket: &&Bucket| bucket.bytes > bytes_max;
         let Some(bucket) = self.buckets.get(RESPONSE_BUCKET).filter(full) else {
             return Ok(());
         };
-        for key in bucket.oldest_beyond(bytes_max / 8 * EIGHTHS_KEPT) {
+        for key in bucket.beyond(bytes_max / 8 * EIGHTHS_KEPT) {
             self.write(RESPONSE_BUCKET, &key, None, Expected::Any)?;
         }
         Ok(())

@@ -320,3 +320,32 @@ async fn a_full_bucket_of_responses_lets_the_oldest_go_and_no_other_bucket_does(
     assert_eq!(held.last(), Some(&19));
     assert!(held.windows(2).all(|pair| pair[1] == pair[0] + 1), "{held:?}");
 }
+
+#[tokio::test]
+async fn an_owner_who_fills_the_bucket_of_responses_pushes_out_nothing_of_anybody_else() {
+    use schemas::subject::RESPONSE_BUCKET;
+
+    let dir = tempfile::tempdir().expect("dir");
+    let bus = open_with(dir.path(), small());
+    let put = async |key: &str| {
+        let value = Bytes::from(vec![b'x'; 8 << 10]);
+        bus.put(RESPONSE_BUCKET, key, value, Expected::Any)
+            .await
+            .expect("put");
+    };
+    put("small.first").await;
+    for number in 0..40 {
+        put(&format!("large.{number:02}")).await;
+    }
+    put("small.second").await;
+
+    for (key, is_there) in [
+        ("small.first", true),
+        ("small.second", true),
+        ("large.00", false),
+        ("large.39", true),
+    ] {
+        let found = bus.get(RESPONSE_BUCKET, key).await.expect("get");
+        assert_eq!(found.is_some(), is_there, "{key}");
+    }
+}

@@ -33,6 +33,8 @@ pub(super) enum Start {
     At(u64),
     /// With the newest message of each subject.
     Newest,
+    /// The same without payloads, whose sizes are told instead.
+    Sizes,
 }
 
 /// What came.
@@ -226,7 +228,7 @@ fn config(name: &str, filter: &str, start: Start) -> consumer::Config {
         Start::At(sequence) => DeliverPolicy::ByStartSequence {
             start_sequence: sequence.max(1),
         },
-        Start::Newest => DeliverPolicy::LastPerSubject,
+        Start::Newest | Start::Sizes => DeliverPolicy::LastPerSubject,
     };
     pull::Config {
         name: Some(name.to_owned()),
@@ -236,6 +238,7 @@ fn config(name: &str, filter: &str, start: Start) -> consumer::Config {
         inactive_threshold: IDLE_MAX,
         num_replicas: 1,
         memory_storage: true,
+        headers_only: start == Start::Sizes,
         ..pull::Config::default()
     }
     .into_consumer_config()

@@ -1,9 +1,14 @@
-//! A log that is short of room lets go of what is in the books.
+//! Room: a log that is short of it lets go of what is in the books, and of the responses that are kept whoever keeps
+//! most loses his oldest.
+
+use std::time::Duration;
 
 use bus::layout::{Sizes, cluster};
 use bus::nats::{Nats, Options};
 use bus::publisher::LedgerCursor;
-use bus::{Bus as _, BusError};
+use bus::{Bus as _, BusError, Expected, Kv as _};
+use bytes::Bytes;
+use schemas::subject::RESPONSE_BUCKET;
 
 use super::server::{Server, message, sizes};
 
@@ -49,4 +54,38 @@ async fn a_full_log_takes_events_again_once_the_oldest_are_in_the_books() {
     assert_eq!(nats.make_room(at(taken)).await.expect("enough"), 0);
     let next = nats.publish(&[message("one more")]).await.expect("room");
     assert_eq!(next, [taken + 1]);
+}
+
+#[tokio::test]
+async fn an_owner_who_fills_the_bucket_of_responses_pushes_out_nothing_of_anybody_else() {
+    let server = Server::start();
+    let small = Sizes {
+        responses_bytes_max: 1 << 20,
+        ..sizes()
+    };
+    let options = Options {
+        layout: cluster(&small),
+        ..server.options()
+    };
+    let nats = Nats::connect(options).await.expect("connect");
+    let put = async |key: String| {
+        let value = Bytes::from(vec![b'x'; 4 << 10]);
+        nats.put(RESPONSE_BUCKET, &key, value, Expected::Any)
+            .await
+            .expect("put");
+    };
+    put("small.first".to_owned()).await;
+
+    for number in 0..600 {
+        put(format!("large.{number:03}")).await;
+        if number % 8 == 7 {
+            // Slower than the node looks.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    for (key, is_there) in [("small.first", true), ("large.000", false), ("large.599", true)] {
+        let found = nats.get(RESPONSE_BUCKET, key).await.expect("get");
+        assert_eq!(found.is_some(), is_there, "{key}");
+    }
 }
