@@ -22,6 +22,8 @@ pub enum Event {
     LimitRefused(limit::LimitRefused),
     /// A circuit changed.
     HealthCircuit(health::CircuitChanged),
+    /// An upstream stopped or began again to accept a credential.
+    HealthCredential(health::CredentialChanged),
     /// A hole in a spool.
     SpoolLost(spool::SpoolLost),
     /// A fact of a later version: kept, not understood.
@@ -37,6 +39,7 @@ impl Event {
             subject::REQUEST_LOST => Self::RequestLost(serde_json::from_str(data)?),
             subject::LIMIT_REFUSED => Self::LimitRefused(serde_json::from_str(data)?),
             subject::HEALTH_CIRCUIT => Self::HealthCircuit(serde_json::from_str(data)?),
+            subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
             _ => Self::Unknown,
         })
@@ -63,6 +66,9 @@ impl Fact for limit::LimitRefused {
 }
 impl Fact for health::CircuitChanged {
     const KIND: &'static str = subject::HEALTH_CIRCUIT;
+}
+impl Fact for health::CredentialChanged {
+    const KIND: &'static str = subject::HEALTH_CREDENTIAL;
 }
 impl Fact for spool::SpoolLost {
     const KIND: &'static str = subject::SPOOL_LOST;

@@ -10,6 +10,8 @@ pub const REQUEST_LOST: &str = "waybill.request.lost.v1";
 pub const LIMIT_REFUSED: &str = "waybill.limit.refused.v1";
 /// Type of the event that tells a change of a circuit.
 pub const HEALTH_CIRCUIT: &str = "waybill.health.circuit.v1";
+/// Type of the event that tells whether an upstream accepts a credential.
+pub const HEALTH_CREDENTIAL: &str = "waybill.health.credential.v1";
 /// Type of the event that declares a hole in a spool.
 pub const SPOOL_LOST: &str = "waybill.spool.lost.v1";
 /// Type of the event that records a change made by an administrator.

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use schemas::envelope::Envelope;
-use schemas::event::health::CircuitChanged;
+use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use schemas::event::spool::SpoolLost;
@@ -62,6 +62,14 @@ fn a_changed_circuit_keeps_its_form() {
 }
 
 #[test]
+fn a_changed_credential_keeps_its_form() {
+    assert_eq!(
+        keeps::<CredentialChanged>("health.credential.json").status,
+        Some(401)
+    );
+}
+
+#[test]
 fn a_hole_in_a_spool_keeps_its_form() {
     let lost = keeps::<SpoolLost>("spool.lost.json");
     assert_eq!((lost.from, lost.to), (31, 33));
@@ -83,6 +91,7 @@ fn every_golden_file_is_understood_by_its_type_name() {
     kinds.sort();
     let known = [
         subject::HEALTH_CIRCUIT,
+        subject::HEALTH_CREDENTIAL,
         subject::LIMIT_REFUSED,
         subject::REQUEST_ACCEPTED,
         subject::REQUEST_LOST,

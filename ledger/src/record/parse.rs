@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use schemas::envelope::{ContentType, Envelope, SpecVersion};
-use schemas::event::health::CircuitChanged;
+use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestLost, RequestSettled};
 use schemas::event::spool::SpoolLost;
@@ -82,6 +82,10 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
             }
             subject::HEALTH_CIRCUIT => {
                 CircuitChanged::deserialize(data)?;
+                Said::Nothing
+            }
+            subject::HEALTH_CREDENTIAL => {
+                CredentialChanged::deserialize(data)?;
                 Said::Nothing
             }
             _ => {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::CredentialRef;
 use crate::circuit::CircuitState;
 use crate::id::{BackendId, EndpointId, NodeId};
 use crate::time::Timestamp;
@@ -21,6 +22,23 @@ pub struct CircuitChanged {
     pub consecutive_failures: u32,
     /// The last status seen, `None` for failures without one.
     pub last_error_status: Option<u16>,
+    /// When.
+    pub at: Timestamp,
+    /// The node that saw it.
+    pub node: NodeId,
+}
+
+/// `health.credential`: an upstream no longer accepts a credential of ours, or accepts it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialChanged {
+    /// The endpoint.
+    pub endpoint_id: EndpointId,
+    /// The credential by its name in the routers' books.
+    pub credential: CredentialRef,
+    /// Whether it is accepted now.
+    pub accepted: bool,
+    /// The status that it was refused with, `None` once it is accepted again.
+    pub status: Option<u16>,
     /// When.
     pub at: Timestamp,
     /// The node that saw it.
