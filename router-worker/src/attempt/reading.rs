@@ -1,11 +1,13 @@
 //! Reads an upstream's stream on its way to the caller: pure, fed with pieces of any size. What comes before
 //! the first content is held. Where both sides speak the same dialect, bytes then pass as they came, but for the
-//! model's name, the usage the caller did not ask for, comments, broken events and the end mark; else events are
-//! written anew.
+//! model's name, the reason of a choice that called tools and says that it just stopped, thoughts and usage that the
+//! caller did not ask for, comments, broken events and the end mark; else events are written anew.
 //!
 //! Guarantees: the same stream gives the same events to the caller wherever it is cut; pieces that are taken
 //! together are one buffer; no more is held than one event and [`HELD_BYTES_MAX`]; what ends the stream for the caller
 //! is never among what is taken, but in [`Reading::tail`].
+
+use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
@@ -30,6 +32,8 @@ pub(super) struct Manner<'a> {
     pub(super) model_json: &'a [u8],
     /// The caller asked for usage.
     pub(super) include_usage: bool,
+    /// The caller does not want to see thoughts.
+    pub(super) hides_thinking: bool,
     /// Longest event, in bytes.
     pub(super) event_bytes_max: usize,
 }
@@ -121,7 +125,11 @@ impl<'a> Reading<'a> {
         let course = match manner.way {
             Some(way) => Course::Translated(Box::new(Translation::new(way.clone()))),
             None => Course::Passing {
-                skimmer: Skimmer::new(manner.caller),
+                skimmer: if manner.hides_thinking {
+                    Skimmer::new(manner.caller).without_thoughts()
+                } else {
+                    Skimmer::new(manner.caller)
+                },
                 end: None,
             },
         };
@@ -301,7 +309,7 @@ impl<'a> Reading<'a> {
         if seen.end {
             self.done = true;
             self.end(event, &seen);
-        } else if self.manner.include_usage || !seen.usage_alone {
+        } else if !seen.hidden && (self.manner.include_usage || !seen.usage_alone) {
             self.pass(event, &seen);
         }
         Ok(())
@@ -333,7 +341,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Appends an event with the model's public name, in the one form that every client reads.
+/// Appends an event with the model's public name and its edits, in the one form that every client reads.
 fn write(output: &mut Output, event: &Event, seen: &Seen, manner: &Manner<'_>) {
     let name = match manner.caller {
         Dialect::Chat | Dialect::Completions => None,
@@ -344,7 +352,7 @@ fn write(output: &mut Output, event: &Event, seen: &Seen, manner: &Manner<'_>) {
         .model_span
         .clone()
         .filter(|span| event.data.get(span.clone()) != Some(manner.model_json));
-    if other_model.is_none() && plain {
+    if other_model.is_none() && seen.edits.is_empty() && plain {
         output.pass(event.raw.clone());
         return;
     }
@@ -357,16 +365,9 @@ fn write(output: &mut Output, event: &Event, seen: &Seen, manner: &Manner<'_>) {
     }
     out.put_slice(b"data: ");
     let start = out.len();
-    let parts =
-        other_model.and_then(|span| Some((event.data.get(..span.start)?, event.data.get(span.end..)?)));
-    match parts {
-        Some((before, after)) => {
-            out.put_slice(before);
-            out.put_slice(manner.model_json);
-            out.put_slice(after);
-        }
-        None => out.put_slice(&event.data),
-    }
+    let model = other_model.map(|span| (span, manner.model_json));
+    let edits = seen.edits.iter().map(|edit| (edit.range.clone(), &*edit.with));
+    put_edited(out, &event.data, (model, edits));
     if !plain {
         // A line end in valid JSON is only ever space between its parts.
         for byte in out
@@ -378,6 +379,33 @@ fn write(output: &mut Output, event: &Event, seen: &Seen, manner: &Manner<'_>) {
         }
     }
     out.put_slice(b"\n\n");
+}
+
+/// A range of some data, and what stands there instead.
+type Replaced<'w> = (Range<usize>, &'w [u8]);
+
+/// Appends data with some ranges replaced: one anywhere, and others in rising order.
+fn put_edited<'w>(
+    out: &mut BytesMut,
+    data: &[u8],
+    (mut one, others): (Option<Replaced<'w>>, impl Iterator<Item = Replaced<'w>>),
+) {
+    let mut taken = 0;
+    let mut replace = |(range, with): Replaced<'_>| {
+        if let Some(kept) = data.get(taken..range.start) {
+            out.put_slice(kept);
+            out.put_slice(with);
+            taken = range.end;
+        }
+    };
+    for other in others {
+        if let Some(one) = one.take_if(|one| one.0.start < other.0.start) {
+            replace(one);
+        }
+        replace(other);
+    }
+    one.into_iter().for_each(&mut replace);
+    out.put_slice(data.get(taken..).unwrap_or_default());
 }
 
 /// True when the event is its name's line if it has one, `data: `, one line of JSON and a blank line, and nothing else.

@@ -50,6 +50,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         way: call.prepared.way.as_deref(),
         model_json: call.model_json,
         include_usage: call.offer.splice.include_usage,
+        hides_thinking: call.offer.told.hides_thinking,
         event_bytes_max: config.event_bytes_max,
     });
     let ending = loop {

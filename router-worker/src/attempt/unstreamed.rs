@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use dialects::chat::answer::Answer as Skim;
 use dialects::chat::chunk::Finish;
+use dialects::chat::ends::Called;
 use dialects::dialect::Dialect;
 use dialects::splice::{Edit, splice};
 use dialects::translate::{Way, whole};
@@ -61,7 +62,9 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
         return Err(fault);
     }
     call.deliver(meter, skim.content, count(skim.output_bytes));
-    Ok(named(body, &skim, call.model_json))
+    let hides = call.offer.told.hides_thinking;
+    let thoughts = hides.then(|| passage::thoughts(dialect, body)).flatten();
+    Ok(named(body, &skim, (call.model_json, thoughts)))
 }
 
 /// The same of an answer in another dialect.
@@ -107,19 +110,16 @@ pub(super) fn fault(skim: &Skim) -> Option<Fault> {
         .then_some(Fault::Unusable(Unusable::Aborted))
 }
 
-/// The body with the model's public name.
-fn named(body: &Bytes, skim: &Skim, model_json: &[u8]) -> Bytes {
-    let Some(span) = skim.model_span.clone() else {
-        return body.clone();
-    };
-    if body.get(span.clone()) == Some(model_json) {
-        return body.clone();
-    }
-    splice(
-        body,
-        &[Edit {
-            range: span,
-            with: Bytes::copy_from_slice(model_json),
-        }],
-    )
+/// The body with the model's public name, with true reasons, and without thoughts where the caller wants none.
+fn named(body: &Bytes, skim: &Skim, (model_json, thoughts): (&[u8], Option<Edit>)) -> Bytes {
+    let model = skim.model_span.clone();
+    let model = model.filter(|span| body.get(span.clone()) != Some(model_json));
+    let model = model.map(|range| Edit {
+        range,
+        with: Bytes::copy_from_slice(model_json),
+    });
+    let mut edits = skim.ends.edits(&mut Called::default());
+    edits.extend(thoughts.into_iter().chain(model));
+    edits.sort_by_key(|edit| edit.range.start);
+    splice(body, &edits)
 }

@@ -3,6 +3,7 @@
 
 pub mod answer;
 pub mod chunk;
+pub mod ends;
 pub mod error;
 pub mod mend;
 pub mod request;
@@ -14,6 +15,8 @@ mod arguments;
 mod choices;
 mod frame;
 pub(crate) mod mint;
+mod schema;
+mod signed;
 
 #[cfg(test)]
 mod tests;

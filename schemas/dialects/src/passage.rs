@@ -5,11 +5,14 @@ use std::ops::Range;
 
 use crate::chat::answer::{self, Answer};
 use crate::chat::chunk::{self, Finish};
+use crate::chat::ends::Called;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
 use crate::chat::usage::UsageFacts;
 use crate::dialect::Dialect;
+use crate::splice::Edit;
 use crate::{chat, messages, responses, sse};
 
+pub(crate) mod hidden;
 pub mod request;
 
 /// Name of the event by which some upstreams of chat tell that they failed.
@@ -42,6 +45,10 @@ pub struct Seen {
     pub aborted: bool,
     /// It carries usage and nothing else: it is for callers who asked for that.
     pub usage_alone: bool,
+    /// It is not for this caller.
+    pub hidden: bool,
+    /// What else has to be changed in it, in bytes of the event's data and in rising order.
+    pub edits: Vec<Edit>,
 }
 
 /// The event is not of the dialect, or breaks its order: it is not for callers.
@@ -57,7 +64,12 @@ pub struct Foreign;
 )]
 pub enum Skimmer {
     /// Of chat and completions.
-    Chat(chat::chunk::skimmer::Skimmer),
+    Chat {
+        /// Reads chunks.
+        chunks: chat::chunk::skimmer::Skimmer,
+        /// Choices that have called tools.
+        called: Called,
+    },
     /// Of Messages.
     Messages(messages::passage::Skimmer),
     /// Of Responses.
@@ -70,9 +82,21 @@ impl Skimmer {
         match dialect {
             Dialect::Messages => Self::Messages(messages::passage::Skimmer::default()),
             Dialect::Responses => Self::Responses(responses::passage::Skimmer::default()),
-            Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => {
-                Self::Chat(chat::chunk::skimmer::Skimmer::default())
-            }
+            Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => Self::Chat {
+                chunks: chat::chunk::skimmer::Skimmer::default(),
+                called: Called::default(),
+            },
+        }
+    }
+
+    /// The same for a caller who does not want to see thoughts, where the dialect can leave them out. The others'
+    /// answers are translated for that.
+    #[must_use]
+    pub fn without_thoughts(self) -> Self {
+        match self {
+            Self::Chat { .. } => self,
+            Self::Messages(skimmer) => Self::Messages(skimmer.without_thoughts()),
+            Self::Responses(skimmer) => Self::Responses(skimmer.without_thoughts()),
         }
     }
 
@@ -80,7 +104,7 @@ impl Skimmer {
     #[inline]
     pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
         match self {
-            Self::Chat(skimmer) => chat_event(skimmer, event),
+            Self::Chat { chunks, called } => chat_event((chunks, called), event),
             Self::Messages(skimmer) => skimmer.skim(event),
             Self::Responses(skimmer) => skimmer.skim(event),
         }
@@ -88,7 +112,10 @@ impl Skimmer {
 }
 
 /// Reads an event of chat or completions.
-fn chat_event(skimmer: &mut chat::chunk::skimmer::Skimmer, event: &sse::Event) -> Result<Seen, Foreign> {
+fn chat_event(
+    (skimmer, called): (&mut chat::chunk::skimmer::Skimmer, &mut Called),
+    event: &sse::Event,
+) -> Result<Seen, Foreign> {
     if chunk::is_done(&event.data) {
         return Ok(Seen {
             end: true,
@@ -107,6 +134,8 @@ fn chat_event(skimmer: &mut chat::chunk::skimmer::Skimmer, event: &sse::Event) -
         return Err(Foreign);
     }
     Ok(Seen {
+        hidden: false,
+        edits: chunk.ends.edits(called),
         usage_alone: chunk::usage_only(&chunk),
         aborted: chunk.finish.is_some_and(Finish::failed),
         finished: chunk.finish.is_some(),
@@ -126,6 +155,15 @@ pub fn answer(dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
         Dialect::Messages => messages::passage::skim_answer(body),
         Dialect::Responses => responses::passage::skim_answer(body),
         Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => answer::skim(body),
+    }
+}
+
+/// What takes the thoughts out of a passing answer that came whole.
+pub fn thoughts(dialect: Dialect, body: &[u8]) -> Option<Edit> {
+    match dialect {
+        Dialect::Messages => messages::passage::thoughts(body),
+        Dialect::Responses => responses::passage::thoughts(body),
+        Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => None,
     }
 }
 

@@ -12,6 +12,7 @@ fn reading() -> Reading<'static> {
         way: None,
         model_json: MODEL_JSON,
         include_usage: false,
+        hides_thinking: false,
         event_bytes_max: 64 * 1024,
     })
 }
@@ -201,5 +202,72 @@ fn an_event_named_error_ends_the_reading_whatever_its_data() {
             "{data}"
         );
         assert!(reading.take().is_none());
+    }
+}
+
+/// A chunk of a choice: its delta and its reason, as JSON.
+fn part(index: u32, delta: &str, reason: &str) -> String {
+    let choice = format!(r#"{{"index":{index},"delta":{delta},"finish_reason":{reason}}}"#);
+    format!("data: {{\"id\":\"1\",\"model\":\"m\",\"choices\":[{choice}]}}\n\n")
+}
+
+#[test]
+fn a_choice_that_called_tools_is_not_said_to_have_just_stopped() {
+    let call = r#"{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}"#;
+    let (text, nothing) = (r#"{"content":"a"}"#, "{}");
+    let cases = [
+        (
+            vec![part(0, call, "null"), part(0, nothing, "\"stop\"")],
+            vec!["tool_calls"],
+        ),
+        (vec![part(0, call, "\"stop\"")], vec!["tool_calls"]),
+        (
+            vec![part(0, call, "null"), part(0, nothing, "\"length\"")],
+            vec!["length"],
+        ),
+        (
+            vec![part(0, text, "null"), part(0, nothing, "\"stop\"")],
+            vec!["stop"],
+        ),
+        (
+            vec![
+                part(0, text, "null"),
+                part(1, call, "null"),
+                part(0, nothing, "\"stop\""),
+                part(1, nothing, "\"stop\""),
+            ],
+            vec!["stop", "tool_calls"],
+        ),
+    ];
+    for (parts, reasons) in cases {
+        let came = parts.concat();
+        for cut in 0..came.len() {
+            let (head, tail) = came.as_bytes().split_at(cut);
+            let (sent, ..) = read(&[head, tail]);
+
+            let found: Vec<&str> = sent
+                .split(r#""finish_reason":""#)
+                .skip(1)
+                .filter_map(|rest| rest.split('"').next())
+                .collect();
+            assert_eq!(found, reasons, "{came}");
+            assert_eq!(sent.replace("\"tool_calls\"}", "\"stop\"}"), came);
+        }
+    }
+}
+
+#[test]
+fn name_and_reasons_are_replaced_in_one_event() {
+    let call = r#""delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}"#;
+    let event = |model: &str, reason: &str| {
+        let choice = |index: u32| format!(r#"{{"index":{index},{call},"finish_reason":"{reason}"}}"#);
+        let (first, second) = (choice(0), choice(1));
+        [
+            format!("data: {{\"model\":\"{model}\",\"choices\":[{first},{second}]}}\n\n"),
+            format!("data: {{\"choices\":[{first},{second}],\"model\":\"{model}\"}}\n\n"),
+        ]
+    };
+    for (came, expected) in event("org/m", "stop").iter().zip(event("m", "tool_calls")) {
+        assert_eq!(read(&[came.as_bytes()]).0, expected);
     }
 }

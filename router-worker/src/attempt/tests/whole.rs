@@ -230,3 +230,21 @@ fn coded(coding: &str, body: &[u8]) -> Vec<u8> {
     answer.extend_from_slice(body);
     answer
 }
+
+#[tokio::test]
+async fn choices_that_called_tools_are_not_said_to_have_just_stopped() {
+    let call = r#"[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]"#;
+    let answer = |model: &str, reasons: [&str; 3]| {
+        let [first, second, third] = reasons;
+        format!(
+            r#"{{"id":"a","object":"chat.completion","choices":[{{"index":0,"finish_reason":"{first}","message":{{"role":"assistant","tool_calls":{call}}}}},{{"index":1,"message":{{"content":"x"}},"finish_reason":"{second}"}},{{"index":2,"message":{{"tool_calls":{call}}},"finish_reason":"{third}"}}],"model":"{model}"}}"#
+        )
+    };
+    let came = answer(UPSTREAM_MODEL, ["stop", "stop", "length"]);
+    let server = Server::always(vec![Act::Send(ok("application/json", came.as_bytes()))]).await;
+    let scene = Scene::over(&[&server]).await;
+
+    let played = scene.call(PLAIN).await;
+
+    assert_eq!(played.text(), answer(MODEL, ["tool_calls", "stop", "length"]));
+}

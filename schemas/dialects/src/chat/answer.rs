@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::chunk::Finish;
+use super::ends::Ends;
 use super::error::UpstreamError;
 use super::frame;
 use super::usage::UsageFacts;
@@ -38,6 +39,8 @@ pub struct Answer {
     pub usage: Option<UsageFacts>,
     /// An error, which a status of 200 may carry.
     pub error: Option<UpstreamError>,
+    /// The ends of its choices.
+    pub ends: Ends,
 }
 
 /// Reads a body.
@@ -53,5 +56,6 @@ pub fn skim(body: &[u8]) -> Result<Answer, Error> {
         finished_choices: frame.found.finished_choices,
         usage: frame.usage,
         error: frame.error,
+        ends: frame.ends,
     })
 }

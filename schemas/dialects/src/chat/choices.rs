@@ -5,12 +5,14 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 mod any;
 
 use any::{Presence, Text, Weight};
 
 use super::chunk::{Fault, Finish};
+use super::ends::Called;
 
 /// What was found in the choices.
 #[derive(Debug, Default)]
@@ -25,6 +27,12 @@ pub(super) struct Found {
     pub(super) fault: Option<Fault>,
     /// Address and length of the last content that is a string without escapes.
     pub(super) text_at: Option<(usize, usize)>,
+    /// Choices that call tools.
+    pub(super) called: Called,
+    /// Choices that ended at a natural end, and address and length of the reason, quotes included.
+    pub(super) stopped: Vec<(u64, (usize, usize))>,
+    /// The choice that is being read calls tools.
+    calls: bool,
 }
 
 impl Found {
@@ -106,15 +114,21 @@ impl<'de> Visitor<'de> for Choice<'_> {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         let found = self.0;
-        let mut indexed = false;
+        found.calls = false;
+        let (mut index, mut indexed, mut stopped) = (0, false, None);
         while let Some(field) = map.next_key::<ChoiceField>()? {
             match field {
-                ChoiceField::Index => indexed = map.next_value_seed(Presence)?,
+                ChoiceField::Index => {
+                    let raw = map.next_value::<&RawValue>()?.get();
+                    indexed = !matches!(raw, "null" | "\"\"");
+                    index = raw.parse().unwrap_or(0);
+                }
                 ChoiceField::Delta => map.next_value_seed(Delta(&mut *found))?,
                 ChoiceField::Text => found.text(map.next_value_seed(Weight)?),
                 ChoiceField::FinishReason => {
-                    if let Some(finish) = map.next_value_seed(Reason)? {
+                    if let Some((finish, at)) = map.next_value_seed(Reason)? {
                         found.end(finish);
+                        stopped = at.filter(|_| finish == Finish::Stop);
                     }
                 }
                 ChoiceField::Logprobs => found.content |= map.next_value_seed(Logprobs)?,
@@ -124,6 +138,10 @@ impl<'de> Visitor<'de> for Choice<'_> {
         if !indexed {
             found.fault = found.fault.or(Some(Fault::ChoiceWithoutIndex));
         }
+        if found.calls {
+            found.called.add(index);
+        }
+        found.stopped.extend(stopped.map(|at| (index, at)));
         Ok(())
     }
 }
@@ -206,6 +224,7 @@ impl<'de> Visitor<'de> for ToolCalls<'_> {
     fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
         while list.next_element_seed(ToolCall(&mut *self.0))?.is_some() {
             self.0.content = true;
+            self.0.calls = true;
         }
         Ok(())
     }
@@ -321,22 +340,32 @@ impl<'de> Visitor<'de> for Logprobs {
     }
 }
 
-/// Why a choice ended; nothing while it goes on.
+/// Why a choice ended, and address and length of the word with its quotes where it has no escapes; nothing while the
+/// choice goes on.
 struct Reason;
-reads_any!(Reason => Option<Finish>);
 
-impl Visitor<'_> for Reason {
-    type Value = Option<Finish>;
+/// A reason, and where it stands.
+type Placed = Option<(Finish, Option<(usize, usize)>)>;
+
+reads_any!(Reason => Placed);
+
+impl<'de> Visitor<'de> for Reason {
+    type Value = Placed;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a finish reason")
     }
 
-    fn visit_unit<E>(self) -> Result<Option<Finish>, E> {
+    fn visit_unit<E>(self) -> Result<Placed, E> {
         Ok(None)
     }
 
-    fn visit_str<E>(self, word: &str) -> Result<Option<Finish>, E> {
-        Ok(Finish::of_word(word))
+    fn visit_borrowed_str<E>(self, word: &'de str) -> Result<Placed, E> {
+        let at = (word.as_ptr().addr().saturating_sub(1), word.len() + 2);
+        Ok(Finish::of_word(word).map(|finish| (finish, Some(at))))
+    }
+
+    fn visit_str<E>(self, word: &str) -> Result<Placed, E> {
+        Ok(Finish::of_word(word).map(|finish| (finish, None)))
     }
 }

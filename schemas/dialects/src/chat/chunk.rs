@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::{BufMut, BytesMut};
 
+use super::ends::Ends;
 use super::error::UpstreamError;
 use super::frame;
 use super::usage::UsageFacts;
@@ -97,6 +98,8 @@ pub struct Chunk {
     pub error: Option<UpstreamError>,
     /// The first breach of the dialect, if any.
     pub grammar: Option<Fault>,
+    /// The ends of its choices.
+    pub ends: Ends,
 }
 
 /// Reads the data of one event. `data` is not [`DONE`]: ask [`is_done`] first.
@@ -119,6 +122,7 @@ fn read(data: &[u8]) -> Result<(Chunk, Option<Range<usize>>), Error> {
         usage: frame.usage,
         error: frame.error,
         grammar: frame.found.fault,
+        ends: frame.ends,
     };
     Ok((chunk, frame.content_span))
 }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::choices::{Choices, Found};
 use super::chunk::Fault;
+use super::ends::Ends;
 use super::error::{self, UpstreamError};
 use super::usage::UsageFacts;
 
@@ -21,6 +22,7 @@ pub(super) struct Frame {
     pub(super) content_span: Option<Range<usize>>,
     pub(super) usage: Option<UsageFacts>,
     pub(super) error: Option<UpstreamError>,
+    pub(super) ends: Ends,
 }
 
 /// Members as they are read.
@@ -55,7 +57,13 @@ pub(super) fn read(text: &str) -> Result<Frame, serde_json::Error> {
     let model = draft
         .model
         .map(|raw| (raw.get().as_ptr().addr(), raw.get().len()));
+    let stopped = std::mem::take(&mut draft.found.stopped);
+    let ends = Ends {
+        called: draft.found.called,
+        stopped: stopped.into_iter().map(|(index, at)| (index, span(at))).collect(),
+    };
     Ok(Frame {
+        ends,
         model_span: model.map(span),
         content_span: draft.found.text_at.map(span),
         found: draft.found,

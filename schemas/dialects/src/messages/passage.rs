@@ -3,19 +3,25 @@
 
 use std::ops::Range;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::frame::{Block, Delta, Frame, Message, Told, text, word};
 use super::usage::Tally;
 use crate::chat::answer::{Answer, Error};
 use crate::chat::chunk::Finish;
+use crate::chat::ends::Ends;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
+use crate::passage::hidden::{Hidden, list_edit, number_edit};
 use crate::passage::{Foreign, Seen};
+use crate::splice::Edit;
 use crate::sse;
 
 /// Looks at the events of one stream.
 #[derive(Debug, Default)]
 pub struct Skimmer {
+    /// Thoughts that were left out, for a caller who does not want to see them.
+    hidden: Option<Hidden>,
     progress: Progress,
     /// Indexes of the blocks that are open.
     open: Vec<u64>,
@@ -32,10 +38,32 @@ enum Progress {
 }
 
 impl Skimmer {
+    /// Leaves thoughts out.
+    #[must_use]
+    pub fn without_thoughts(mut self) -> Self {
+        self.hidden = Some(Hidden::default());
+        self
+    }
+
     /// Looks at the next event that is no comment.
     pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
         let data: &[u8] = &event.data;
         let frame = Frame::read(data).ok_or(Foreign)?;
+        let (index, thinks) = (frame.index, frame.content_block.as_ref().is_some_and(thinks));
+        let mut seen = self.look(data, frame)?;
+        if let (Some(hidden), Some(index)) = (&mut self.hidden, index) {
+            if thinks {
+                hidden.hide(index);
+            }
+            seen.hidden = hidden.hides(index);
+            if !seen.hidden {
+                seen.edits.extend(renumbered(hidden, data));
+            }
+        }
+        Ok(seen)
+    }
+
+    fn look(&mut self, data: &[u8], frame: Frame<'_>) -> Result<Seen, Foreign> {
         match (word(frame.kind), self.progress) {
             ("error", _) => Ok(failed(data)),
             ("", _) if frame.error.is_some() => Ok(failed(data)),
@@ -115,6 +143,37 @@ impl Skimmer {
     }
 }
 
+/// True for a block of thoughts, readable or not.
+fn thinks(block: &Block<'_>) -> bool {
+    matches!(word(block.kind), "thinking" | "redacted_thinking")
+}
+
+#[derive(Deserialize)]
+struct Indexed<'a> {
+    #[serde(borrow, default)]
+    index: Told<'a>,
+}
+
+/// What gives the block of an event the number it has without the thoughts before it.
+fn renumbered(hidden: &Hidden, data: &[u8]) -> Option<Edit> {
+    let event: Indexed<'_> = serde_json::from_slice(data).ok()?;
+    number_edit(data, event.index, |index| hidden.renumbered(index))
+}
+
+#[derive(Deserialize)]
+struct Whole<'a> {
+    #[serde(borrow, default)]
+    content: Told<'a>,
+}
+
+/// What takes the thoughts out of a whole answer.
+pub fn thoughts(body: &[u8]) -> Option<Edit> {
+    let message: Whole<'_> = serde_json::from_slice(body).ok()?;
+    list_edit(body, message.content, |block| {
+        serde_json::from_str(block.get()).is_ok_and(|block: Block<'_>| thinks(&block))
+    })
+}
+
 fn block_delta(delta: &Delta<'_>) -> Seen {
     let output_bytes = bytes(delta.text) + bytes(delta.thinking) + bytes(delta.partial_json);
     let plain = matches!(
@@ -154,6 +213,7 @@ pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
         finished_choices: usize::from(finish.is_some()),
         usage: Tally::default().read(message.usage),
         error,
+        ends: Ends::default(),
     })
 }
 

@@ -10,8 +10,11 @@ use super::told::{Details, Item, Kind, Told, text};
 use super::usage;
 use crate::chat::answer::{Answer, Error};
 use crate::chat::chunk::Finish;
+use crate::chat::ends::Ends;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
+use crate::passage::hidden::{Hidden, list_edit, number_edit};
 use crate::passage::{Foreign, Seen};
+use crate::splice::Edit;
 use crate::sse;
 
 /// What some servers send at the end although it is no event of the dialect.
@@ -20,6 +23,8 @@ const DONE: &[u8] = b"[DONE]";
 /// Reads the events of one passing stream.
 #[derive(Debug, Default)]
 pub struct Skimmer {
+    /// Thoughts that were left out, for a caller who does not want to see them.
+    hidden: Option<Hidden>,
     /// Bytes that came in pieces of items that are not done.
     in_pieces: usize,
 }
@@ -50,8 +55,23 @@ struct Response<'a> {
 }
 
 impl Skimmer {
+    /// Leaves thoughts out.
+    #[must_use]
+    pub fn without_thoughts(mut self) -> Self {
+        self.hidden = Some(Hidden::default());
+        self
+    }
+
     /// Reads one event that is no comment.
     pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
+        let mut seen = self.look(event)?;
+        if let Some(hidden) = &mut self.hidden {
+            conceal(hidden, event, &mut seen);
+        }
+        Ok(seen)
+    }
+
+    fn look(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
         let data = std::str::from_utf8(&event.data).map_err(|_| Foreign)?;
         if data.trim_ascii().as_bytes() == DONE {
             return Ok(Seen::default());
@@ -118,6 +138,65 @@ impl Skimmer {
         self.in_pieces = self.in_pieces.saturating_sub(bytes);
         Ok(())
     }
+}
+
+/// What numbers or lists items in an event.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Places<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Told<'a>,
+    item: Option<Item<'a>>,
+    output_index: Told<'a>,
+    sequence_number: Told<'a>,
+    response: Option<Listing<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Listing<'a> {
+    #[serde(borrow)]
+    output: Told<'a>,
+}
+
+/// Leaves thoughts out of an event, or the event out.
+fn conceal(hidden: &mut Hidden, event: &sse::Event, seen: &mut Seen) {
+    let data: &[u8] = &event.data;
+    let Ok(places) = serde_json::from_slice::<Places<'_>>(data) else {
+        return;
+    };
+    let index = places.output_index.and_then(|raw| raw.get().parse::<u64>().ok());
+    if let (Some(Kind::Reasoning), Some(index)) = (places.item.as_ref().map(Item::kind), index) {
+        hidden.hide(index);
+    }
+    let kind = text(places.kind);
+    let is_thought = kind.is_some_and(|kind| kind.starts_with("response.reasoning_"));
+    if is_thought || index.is_some_and(|index| hidden.hides(index)) {
+        hidden.drop_event();
+        seen.hidden = true;
+        return;
+    }
+    let edits = [
+        number_edit(data, places.output_index, |index| hidden.renumbered(index)),
+        number_edit(data, places.sequence_number, |number| hidden.event_number(number)),
+        list_edit(
+            data,
+            places.response.and_then(|response| response.output),
+            is_reasoning,
+        ),
+    ];
+    seen.edits.extend(edits.into_iter().flatten());
+    seen.edits.sort_by_key(|edit| edit.range.start);
+}
+
+fn is_reasoning(item: &RawValue) -> bool {
+    serde_json::from_str(item.get()).is_ok_and(|item: Item<'_>| item.kind() == Kind::Reasoning)
+}
+
+/// What takes the thoughts out of a whole answer.
+pub fn thoughts(body: &[u8]) -> Option<Edit> {
+    let response: Listing<'_> = serde_json::from_slice(body).ok()?;
+    list_edit(body, response.output, is_reasoning)
 }
 
 /// What an event about the response as a whole says.
@@ -193,6 +272,7 @@ pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
         finished_choices: usize::from(finish.is_some()),
         usage: response.usage.and_then(|usage| usage::read(usage.get())),
         error: (failed || response.error.is_some()).then(|| error(&response, body)),
+        ends: Ends::default(),
     })
 }
 

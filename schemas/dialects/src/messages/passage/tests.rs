@@ -141,3 +141,78 @@ fn a_whole_answer_is_skimmed() {
     assert!(skim_answer(b"x").is_err());
     assert!(skim_answer(b"\xff").is_err());
 }
+
+/// What a caller gets of a stream who does not want to see thoughts: each event's data after its edits.
+fn without_thoughts(lines: &[&str]) -> Vec<String> {
+    let mut skimmer = Skimmer::default().without_thoughts();
+    let seen = |line: &&str| {
+        (
+            skimmer.skim(&event(line)).expect("of the dialect"),
+            Bytes::from((*line).to_owned()),
+        )
+    };
+    let shown = lines.iter().map(seen).filter(|(seen, _)| !seen.hidden);
+    shown
+        .map(|(seen, data)| {
+            let edited = crate::splice::splice(&data, &seen.edits);
+            String::from_utf8(edited.to_vec()).expect("text")
+        })
+        .collect()
+}
+
+#[test]
+fn thoughts_are_left_out_and_blocks_are_numbered_without_them() {
+    let thought = |index: u32| {
+        [
+            format!(
+                r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"thinking","thinking":"","signature":""}}}}"#
+            ),
+            format!(
+                r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"thinking_delta","thinking":"hm"}}}}"#
+            ),
+            format!(
+                r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"signature_delta","signature":"s"}}}}"#
+            ),
+            format!(r#"{{"type":"content_block_stop","index":{index}}}"#),
+        ]
+    };
+    let text = |index: u32| {
+        [
+            format!(
+                r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"text","text":""}}}}"#
+            ),
+            format!(
+                r#"{{"type": "content_block_delta", "index" : {index} ,"delta":{{"type":"text_delta","text":"a"}}}}"#
+            ),
+            format!(r#"{{"type":"content_block_stop","index":{index}}}"#),
+        ]
+    };
+    let secret =
+        r#"{"type":"content_block_start","index":2,"content_block":{"type":"redacted_thinking","data":"A"}}"#;
+    let secret = [
+        secret.to_owned(),
+        r#"{"type":"content_block_stop","index":2}"#.to_owned(),
+    ];
+    let (opening, closing) = ([START.to_owned()], [TOLD.to_owned(), END.to_owned()]);
+    let came = [&opening[..], &thought(0), &text(1), &secret, &text(3), &closing].concat();
+
+    let got = without_thoughts(&came.iter().map(String::as_str).collect::<Vec<_>>());
+
+    let expected = [&opening[..], &text(0), &text(1), &closing].concat();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn a_whole_answer_loses_its_thoughts_and_nothing_else() {
+    let body = r#"{"type":"message","content" : [ {"type":"thinking","thinking":"hm","signature":"s"}, {"type":"text","text":"a, [b]"},{"type":"redacted_thinking","data":"A"}],"model":"up"}"#;
+
+    let edit = thoughts(body.as_bytes()).expect("an edit");
+
+    let edited = crate::splice::splice(&Bytes::from(body), &[edit]);
+    assert_eq!(
+        edited,
+        r#"{"type":"message","content" : [{"type":"text","text":"a, [b]"}],"model":"up"}"#
+    );
+    assert_eq!(thoughts(br#"{"content":[{"type":"text","text":"a"}]}"#), None);
+    assert_eq!(thoughts(b"{}"), None);
+}
