@@ -1,7 +1,7 @@
 //! One upstream call with one credential: send, hold until content, relay, measure. An attempt either fails
 //! before anything was handed over, and then another may follow, or it is the request's last.
 
-mod clocks;
+pub(crate) mod clocks;
 mod reading;
 mod streamed;
 mod unstreamed;

@@ -22,6 +22,8 @@ pub struct Config {
     pub retry_floor_per_second: u32,
     /// What opens and closes circuits.
     pub circuit: Parameters,
+    /// How many calls run at once with one credential; `None` for any number.
+    pub concurrency: Option<Concurrency>,
     /// Longest time to a connection, name resolution and TLS included.
     pub connect_timeout: Duration,
     /// Idle connections are closed after this: below the keep-alive of common servers (5 s).
@@ -47,6 +49,7 @@ impl Config {
             retry_ratio: 0.2,
             retry_floor_per_second: 10,
             circuit: Parameters::default(),
+            concurrency: Some(Concurrency::default()),
             connect_timeout: Duration::from_secs(5),
             pool_idle_timeout: Duration::from_secs(3),
             pool_idle_max: 1_024,
@@ -81,6 +84,33 @@ impl Default for Clocks {
             first_byte: None,
             stream_idle: Some(Duration::from_mins(3)),
             stream_request: Some(Duration::from_hours(1)),
+        }
+    }
+}
+
+/// How many calls run at once with one credential of a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Concurrency {
+    /// At first.
+    pub initial: u32,
+    /// At most, however well it goes. The least is one.
+    pub max: u32,
+    /// Calls that go well until one more may run; at least one.
+    pub raise_after: u32,
+    /// How long a request waits for its turn.
+    pub wait: Duration,
+    /// Whether engines in one's own network have the limit too, which have a queue of their own.
+    pub local: bool,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self {
+            initial: 8,
+            max: 64,
+            raise_after: 100,
+            wait: Duration::from_secs(30),
+            local: false,
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Why an attempt failed, and what follows from it: what it says about the backend, what to try next, and
 //! what the caller is told. Upstream text reaches callers only if it passes the allow-list here.
 
-use dialects::chat::error::{UpstreamError, is_context_overflow, parse_upstream_error};
+use chrono::DateTime;
+use dialects::chat::error::{ErrorCode, UpstreamError, is_context_overflow, parse_upstream_error};
+use dialects::gemini;
 use dialects::superset::answer::Broken;
 use dialects::superset::request::{Refusal as Rejection, Unmappable};
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{DATE, RETRY_AFTER};
 use schemas::circuit::{Verdict, classify};
+use schemas::event::request::Surface;
 use schemas::failure::{Failure, FailureCode};
 use schemas::outcome::Outcome;
 
-use crate::keypool::MUTE_SECONDS;
 use crate::plan::{RETRY_AFTER_SECONDS, none_available};
 
 mod words;
@@ -19,6 +21,10 @@ mod words;
 const RETRY_AFTER_SECONDS_MAX: u64 = 3_600;
 /// The status of a failure that names none.
 const UNNAMED_STATUS: u16 = 502;
+/// The status by which Anthropic's API says that it has too much to do.
+const OVERLOADED: u16 = 529;
+/// What a status of 400 about the gateway's own key amounts to.
+const UNAUTHORIZED: u16 = 401;
 
 /// Why an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +47,15 @@ pub(crate) enum Fault {
     Unmappable(Box<Unmappable>),
     /// The request cannot be read, as it had to be for this endpoint: nothing was sent.
     Rejected(Box<Rejection>),
-    /// Every credential that the caller may use is muted: nothing was sent.
-    Exhausted,
+    /// Every credential that the caller may use is muted, because the upstream limits its rate: nothing was sent.
+    Exhausted {
+        /// Whole seconds until one of them is used again.
+        seconds: u64,
+    },
+    /// The same, because the upstream does not accept them.
+    Disowned,
+    /// As many calls run with the credential as its provider bears, and none ended in time: nothing was sent.
+    Saturated,
     /// Every credential is kept for others: nothing was sent.
     Reserved,
 }
@@ -65,7 +78,7 @@ pub(crate) enum Unusable {
 /// An upstream's no.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The status, or the one that the error inside a 200 names.
+    /// The status, the one that the error inside a 200 names, or the one that it amounts to.
     pub(crate) status: u16,
     /// The error came inside an answer of status 200.
     pub(crate) inside: bool,
@@ -105,18 +118,20 @@ pub(crate) enum Flaw {
 impl Refusal {
     /// An answer whose status is an error.
     pub(crate) fn of_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
+        let refuses_key = status == 400 && gemini::error::refuses_key(body);
+        let wait = retry_after(headers).or_else(|| gemini::error::retry_after_seconds(body));
         Self {
-            status,
+            status: if refuses_key { UNAUTHORIZED } else { status },
             inside: false,
-            overflow: is_context_overflow(status, body),
-            retry_after_seconds: retry_after(headers),
+            overflow: !refuses_key && is_context_overflow(status, body),
+            retry_after_seconds: wait.map(|seconds| seconds.clamp(1, RETRY_AFTER_SECONDS_MAX)),
             told: parse_upstream_error(body),
         }
     }
 
     /// An error inside an answer of status 200.
     pub(crate) fn inside(told: UpstreamError) -> Self {
-        let status = told.status.unwrap_or(UNNAMED_STATUS);
+        let status = told.status.unwrap_or_else(|| named_status(&told));
         let text = told.message.as_deref().unwrap_or_default();
         Self {
             status,
@@ -173,7 +188,9 @@ impl Fault {
             Self::Misconfigured
             | Self::Unmappable(_)
             | Self::Rejected(_)
-            | Self::Exhausted
+            | Self::Exhausted { .. }
+            | Self::Disowned
+            | Self::Saturated
             | Self::Reserved => Verdict::Neutral,
             _ => classify(self.status()),
         }
@@ -257,12 +274,20 @@ impl Fault {
                     .param(unmappable.param.clone())
             }
             Self::Rejected(rejection) => rejected(rejection),
-            Self::Exhausted => Failure::new(
-                FailureCode::UpstreamRateLimited,
-                "the model's provider limits its rate",
-            )
-            .retry_after(MUTE_SECONDS),
+            Self::Exhausted { seconds } => rate_limited(*seconds),
+            Self::Disowned => rejected_credential(),
+            Self::Saturated => overloaded(RETRY_AFTER_SECONDS),
             Self::Reserved => none_available(),
+        }
+    }
+
+    /// The same to a caller on a surface: clients of Messages know an overload by a status of its own.
+    pub(crate) fn failure_on(&self, surface: Surface) -> Failure {
+        let is_overload = matches!(self, Self::Saturated) || self.status() == Some(OVERLOADED);
+        if surface == Surface::Messages && is_overload {
+            self.failure().with_status(OVERLOADED)
+        } else {
+            self.failure()
         }
     }
 
@@ -309,22 +334,13 @@ impl Refusal {
                     "the model's provider rejected the request",
                 )
                 .with_status(self.status),
-            401..=403 | 407 => Failure::new(
-                FailureCode::UpstreamRejectedCredential,
-                "the model's provider does not accept the gateway's credential",
-            ),
+            401..=403 | 407 => rejected_credential(),
             408 | 504 => Failure::new(
                 FailureCode::UpstreamTimeout,
                 "the model's provider did not answer in time",
             ),
-            429 => Failure::new(
-                FailureCode::UpstreamRateLimited,
-                "the model's provider limits its rate",
-            )
-            .retry_after(self.wait_seconds()),
-            503 | 529 => upstream_error("the model's provider is overloaded")
-                .with_status(503)
-                .retry_after(self.wait_seconds()),
+            429 => rate_limited(self.wait_seconds()),
+            503 | OVERLOADED => overloaded(self.wait_seconds()),
             _ => upstream_error("the model's provider failed"),
         }
     }
@@ -371,11 +387,50 @@ fn upstream_error(text: &'static str) -> Failure {
     Failure::new(FailureCode::UpstreamError, text)
 }
 
-/// Whole seconds of a `Retry-After`; dates are not read.
+fn rejected_credential() -> Failure {
+    Failure::new(
+        FailureCode::UpstreamRejectedCredential,
+        "the model's provider does not accept the gateway's credential",
+    )
+}
+
+fn rate_limited(wait_seconds: u64) -> Failure {
+    Failure::new(
+        FailureCode::UpstreamRateLimited,
+        "the model's provider limits its rate",
+    )
+    .retry_after(wait_seconds)
+}
+
+fn overloaded(wait_seconds: u64) -> Failure {
+    upstream_error("the model's provider is overloaded")
+        .with_status(503)
+        .retry_after(wait_seconds)
+}
+
+/// The status that an error without a number amounts to, by the few words for having too much to do.
+fn named_status(told: &UpstreamError) -> u16 {
+    let code = match &told.code {
+        Some(ErrorCode::Text(code)) => code.as_str(),
+        _ => "",
+    };
+    match (told.kind.as_deref().unwrap_or_default(), code) {
+        ("overloaded_error", _) => OVERLOADED,
+        ("rate_limit_error", _) | (_, "rate_limit_exceeded") => 429,
+        _ => UNNAMED_STATUS,
+    }
+}
+
+/// Whole seconds of a `Retry-After`. A date counts from the time at which the upstream itself says that it answered.
 fn retry_after(headers: &HeaderMap) -> Option<u64> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    let seconds: u64 = text.trim().parse().ok()?;
-    Some(seconds.clamp(1, RETRY_AFTER_SECONDS_MAX))
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let wait = text(RETRY_AFTER)?.trim();
+    if let Ok(seconds) = wait.parse::<u64>() {
+        return Some(seconds);
+    }
+    let date = |text: &str| DateTime::parse_from_rfc2822(text).ok();
+    let left = date(wait)? - date(text(DATE)?.trim())?;
+    Some(u64::try_from(left.num_seconds()).unwrap_or(0))
 }
 
 #[cfg(test)]

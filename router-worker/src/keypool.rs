@@ -19,15 +19,15 @@ use crate::fault::Flaw;
 pub(crate) use pools::{Declared, Pools};
 
 /// How long a credential is muted.
-pub(crate) const MUTE_SECONDS: u64 = 20;
-/// The same in milliseconds.
-const MUTE_MS: u64 = MUTE_SECONDS * 1_000;
+const MUTE_MS: u64 = 20_000;
 /// How long the only usable credential is muted at first; each further failure doubles it, up to [`MUTE_MS`].
 const SOLE_MUTE_MS: u64 = 15_000;
 /// Failures in a row that the only usable credential has free, and after which a refused one is asked last.
 const FREE_FAILURES: u32 = 2;
 /// How long a caller stays with a credential.
 const BINDING_MS: u64 = 300_000;
+/// How often an operator is told of the same refused credential.
+const ALARM_EVERY_MS: u64 = 60_000;
 /// Callers that are remembered; beyond, all are forgotten.
 const BINDINGS_MAX: usize = 10_000;
 
@@ -55,7 +55,21 @@ pub(crate) enum Lack {
     /// All are kept for others.
     Reserved,
     /// All that the caller may use are muted, or were tried by this request.
-    Muted,
+    Muted {
+        /// The one that failed last was refused: waiting is of no use.
+        refused: bool,
+        /// Whole seconds until one of them is asked again, at least 1.
+        seconds: u64,
+    },
+}
+
+/// What an operator is to be told of a credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// Which one.
+    pub(crate) reference: CredentialRef,
+    /// Its upstream's verdict is another than the one he was told last.
+    pub(crate) changed: bool,
 }
 
 /// What a failure led to.
@@ -80,6 +94,16 @@ pub(crate) struct Declaration {
     pub(crate) role: Role,
 }
 
+impl Alarm {
+    /// The credential is accepted again.
+    pub(crate) const fn of(reference: CredentialRef) -> Self {
+        Self {
+            reference,
+            changed: true,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     id: u64,
@@ -88,6 +112,21 @@ struct Slot {
     failures: u32,
     muted_until_ms: u64,
     last_until_ms: u64,
+    /// When it failed last.
+    failed_at_ms: u64,
+    /// It failed last because it was refused.
+    refused: bool,
+    /// An operator was told that it is refused, and not that it is accepted again.
+    alarmed: bool,
+    /// From when on he may be told that it is refused.
+    alarm_from_ms: u64,
+}
+
+impl Slot {
+    /// Whole milliseconds until it is asked again.
+    const fn wait_ms(&self, now_ms: u64) -> u64 {
+        self.muted_until_ms.saturating_sub(now_ms)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -140,6 +179,10 @@ impl Pool {
             failures: 0,
             muted_until_ms: 0,
             last_until_ms: 0,
+            failed_at_ms: 0,
+            refused: false,
+            alarmed: false,
+            alarm_from_ms: 0,
         }
     }
 
@@ -152,11 +195,7 @@ impl Pool {
             .map(|binding| binding.slot);
         let mut visible = 0;
         let mut best: Option<(u8, &Slot)> = None;
-        for slot in self
-            .slots
-            .iter()
-            .filter(|slot| slot.declaration.role <= asker.role)
-        {
+        for slot in self.visible(asker) {
             visible += 1;
             if now_ms < slot.muted_until_ms || tried.iter().any(|lease| lease.slot == slot.id) {
                 continue;
@@ -171,7 +210,7 @@ impl Pool {
             }
         }
         let Some((rank, slot)) = best else {
-            return Err(if visible == 0 { Lack::Reserved } else { Lack::Muted });
+            return Err(self.lack(asker, now_ms));
         };
         let lease = Lease {
             place: slot.declaration.place,
@@ -183,19 +222,51 @@ impl Pool {
         Ok(lease)
     }
 
+    /// Why the caller has none to use now.
+    fn lack(&self, asker: &Asker, now_ms: u64) -> Lack {
+        let failed_last = self.visible(asker).max_by_key(|slot| slot.failed_at_ms);
+        let wait_ms = self.visible(asker).map(|slot| slot.wait_ms(now_ms)).min();
+        match (failed_last, wait_ms) {
+            (Some(slot), Some(wait_ms)) => Lack::Muted {
+                refused: slot.refused,
+                seconds: wait_ms.div_ceil(1_000).max(1),
+            },
+            _ => Lack::Reserved,
+        }
+    }
+
     /// True when the request may try another credential.
     pub(crate) fn has_other(&self, asker: &Asker, tried: &[Lease], now_ms: u64) -> bool {
         self.usable(asker, now_ms)
             .any(|slot| tried.iter().all(|lease| lease.slot != slot.id))
     }
 
-    /// An attempt with the credential went well.
-    pub(crate) fn succeeded(&mut self, lease: Lease) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == lease.slot) {
-            slot.failures = 0;
-            slot.muted_until_ms = 0;
-            slot.last_until_ms = 0;
+    /// An attempt with the credential went well. Gives its name where an operator was told that it is refused.
+    pub(crate) fn succeeded(&mut self, lease: Lease) -> Option<CredentialRef> {
+        let slot = self.slots.iter_mut().find(|slot| slot.id == lease.slot)?;
+        slot.failures = 0;
+        slot.muted_until_ms = 0;
+        slot.last_until_ms = 0;
+        let alarmed = std::mem::take(&mut slot.alarmed);
+        alarmed.then(|| slot.declaration.reference.clone())
+    }
+
+    /// A credential was refused: what an operator is to be told of it now, which is something once a minute.
+    pub(crate) fn alarm(&mut self, lease: Lease, now_ms: u64) -> Option<Alarm> {
+        let slot = self.slots.iter_mut().find(|slot| slot.id == lease.slot)?;
+        if now_ms < slot.alarm_from_ms {
+            return None;
         }
+        slot.alarm_from_ms = now_ms.saturating_add(ALARM_EVERY_MS);
+        Some(Alarm {
+            reference: slot.declaration.reference.clone(),
+            changed: !std::mem::replace(&mut slot.alarmed, true),
+        })
+    }
+
+    /// Credentials of which an operator was told that they are refused.
+    pub(crate) fn alarmed(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.alarmed).count()
     }
 
     /// An attempt with the last of the credentials `tried` failed for a reason that may lie in it.
@@ -209,6 +280,8 @@ impl Pool {
             return Consequence::Free;
         };
         slot.failures = slot.failures.saturating_add(1);
+        slot.failed_at_ms = now_ms;
+        slot.refused = flaw == Flaw::Refused;
         if untried {
             let last_ms = match flaw {
                 Flaw::Refused if slot.failures >= FREE_FAILURES => MUTE_MS,
@@ -235,12 +308,18 @@ impl Pool {
         }
     }
 
-    /// What the caller could use now, whether tried or not.
-    fn usable(&self, asker: &Asker, now_ms: u64) -> impl Iterator<Item = &Slot> {
+    /// What the caller may use.
+    fn visible(&self, asker: &Asker) -> impl Iterator<Item = &Slot> {
         let role = asker.role;
         self.slots
             .iter()
-            .filter(move |slot| slot.declaration.role <= role && slot.muted_until_ms <= now_ms)
+            .filter(move |slot| slot.declaration.role <= role)
+    }
+
+    /// What he could use now, whether tried or not.
+    fn usable(&self, asker: &Asker, now_ms: u64) -> impl Iterator<Item = &Slot> {
+        self.visible(asker)
+            .filter(move |slot| slot.muted_until_ms <= now_ms)
     }
 
     fn bind(&mut self, asker: &Asker, slot: u64, now_ms: u64) {

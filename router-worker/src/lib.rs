@@ -13,6 +13,7 @@ mod credential;
 mod fault;
 mod health;
 mod keypool;
+mod limiter;
 mod metrics;
 mod plan;
 mod provider;
@@ -24,6 +25,7 @@ mod state;
 mod testing;
 mod upstream;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bus::clock::Clock;
@@ -33,13 +35,15 @@ use bus::mint::Mint;
 use bus::spool::Spool;
 use bus::{Bus, Kv};
 use prometheus_client::registry::Registry;
-use schemas::event::health::CircuitChanged;
+use schemas::event::Fact;
+use schemas::event::health::CredentialChanged;
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use circuit::{Circuits, Surroundings, Witness};
 use keypool::Pools;
+use limiter::Limiter;
 use metrics::Metrics;
 use provider::Targets;
 use relay::{LocalSession, Relay};
@@ -48,8 +52,9 @@ use session::Request;
 use state::Shared;
 use upstream::Upstream;
 
-pub use config::{Clocks, Config};
+pub use config::{Clocks, Concurrency, Config};
 pub use credential::Credentials;
+pub use upstream::read::{ReadError, Reader};
 
 /// What a router is given by the node it runs in.
 pub struct Ports<'a> {
@@ -89,8 +94,16 @@ pub struct Router {
 impl Router {
     /// Sets up the upstream clients; connects to nothing.
     pub fn new(config: Config, ports: Ports<'_>) -> Result<Self, Error> {
+        let (spool, clock) = (ports.spool.clone(), Arc::clone(&ports.clock));
+        let witness: Witness = Box::new(move |changed| {
+            let backend = &changed.backend;
+            note(&spool, clock.as_ref(), (changed, &format_args!("the circuit of {backend}")));
+        });
         let (spool, clock) = (ports.spool, Arc::clone(&ports.clock));
-        let witness: Witness = Box::new(move |changed| spool_change(&spool, clock.as_ref(), changed));
+        let alert: Alert = Box::new(move |changed| {
+            let name = &changed.credential.0;
+            note(&spool, clock.as_ref(), (changed, &format_args!("the credential {name}")));
+        });
         let given = Parts {
             catalog: ports.catalog,
             credentials: ports.credentials,
@@ -98,6 +111,7 @@ impl Router {
             mint: ports.mint,
             metrics: Metrics::register(ports.registry),
             witness,
+            alert,
             kv: ports.kv,
         };
         Self::assemble(config, given)
@@ -121,6 +135,8 @@ impl Router {
             budget: Budget::new(config.retry_ratio, config.retry_floor_per_second),
             targets: Targets::default(),
             pools: Pools::default(),
+            limiter: Limiter::new(config.concurrency, parts.metrics.clone()),
+            alert: parts.alert,
             catalog: parts.catalog,
             credentials: parts.credentials,
             clock: parts.clock,
@@ -144,8 +160,12 @@ struct Parts {
     mint: Arc<Mint>,
     metrics: Metrics,
     witness: Witness,
+    alert: Alert,
     kv: Option<Arc<dyn Kv>>,
 }
+
+/// Takes the facts about credentials.
+type Alert = Box<dyn Fn(&CredentialChanged) + Send + Sync>;
 
 impl Dispatcher for Router {
     fn dispatch(&self, dispatch: Dispatch) -> Box<dyn Session> {
@@ -170,14 +190,13 @@ pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken)
     Ok(())
 }
 
-/// Puts a change of a circuit into the log. Changes belong to the platform, not to a tenant's request.
-fn spool_change(spool: &Spool, clock: &dyn Clock, changed: &CircuitChanged) {
+/// Puts a change of something into the log. Changes belong to the platform, not to a tenant's request.
+fn note<F: Fact>(spool: &Spool, clock: &dyn Clock, (changed, what): (&F, &dyn Display)) {
     let tenant = TenantId::from(DEFAULT_TENANT);
     if let Err(problem) = spool.append(&tenant, clock.now(), changed) {
         error!(
-            backend.id = %changed.backend,
             error = &problem as &dyn std::error::Error,
-            "a change of a circuit is missing in the log"
+            "a change of {what} is missing in the log"
         );
     }
 }

@@ -19,6 +19,9 @@ pub(crate) struct Metrics {
     circuits: Family<BackendLabels, Gauge>,
     dropped: Family<DropLabels, Counter>,
     keys: Family<KeyLabels, Counter>,
+    refused_keys: Family<EndpointLabels, Gauge>,
+    concurrency: Family<CredentialLabels, Gauge>,
+    saturated: Family<EndpointLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -43,6 +46,16 @@ struct KeyLabels {
     event: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabels {
+    endpoint: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CredentialLabels {
+    credential: Arc<str>,
+}
+
 /// What became of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyEvent {
@@ -54,6 +67,8 @@ pub(crate) enum KeyEvent {
     Muted,
     /// A request found all that it might use muted.
     Exhausted,
+    /// The upstream does not accept it.
+    Refused,
 }
 
 impl KeyEvent {
@@ -63,6 +78,7 @@ impl KeyEvent {
             Self::Last => "last",
             Self::Muted => "muted",
             Self::Exhausted => "exhausted",
+            Self::Refused => "refused",
         }
     }
 }
@@ -103,8 +119,23 @@ impl Metrics {
         );
         registry.register(
             "waybill_upstream_credentials",
-            "What became of credentials: rotated, asked last, muted, or all of them muted",
+            "What became of credentials: rotated, asked last, muted, refused, or all of them muted",
             metrics.keys.clone(),
+        );
+        registry.register(
+            "waybill_upstream_credentials_refused",
+            "Credentials of an endpoint that its upstream does not accept",
+            metrics.refused_keys.clone(),
+        );
+        registry.register(
+            "waybill_upstream_concurrency_limit",
+            "Calls that may run at once with a credential, as far as its provider bears them",
+            metrics.concurrency.clone(),
+        );
+        registry.register(
+            "waybill_upstream_saturated",
+            "Requests that found no room among the calls of an endpoint's credentials",
+            metrics.saturated.clone(),
         );
         metrics
     }
@@ -116,6 +147,31 @@ impl Metrics {
             event: event.as_str(),
         };
         self.keys.get_or_create(&labels).inc();
+    }
+
+    /// Shows how many credentials of an endpoint are refused.
+    pub(crate) fn refused_keys(&self, endpoint: &EndpointId, refused: usize) {
+        let labels = EndpointLabels {
+            endpoint: Arc::clone(&endpoint.0),
+        };
+        let refused = i64::try_from(refused).unwrap_or(i64::MAX);
+        self.refused_keys.get_or_create(&labels).set(refused);
+    }
+
+    /// Shows how many calls may run at once with a credential, by its name.
+    pub(crate) fn concurrency(&self, credential: &Arc<str>, limit: u32) {
+        let labels = CredentialLabels {
+            credential: Arc::clone(credential),
+        };
+        self.concurrency.get_or_create(&labels).set(i64::from(limit));
+    }
+
+    /// Counts a request that found no room at an endpoint.
+    pub(crate) fn saturated(&self, endpoint: &EndpointId) {
+        let labels = EndpointLabels {
+            endpoint: Arc::clone(&endpoint.0),
+        };
+        self.saturated.get_or_create(&labels).inc();
     }
 
     /// Counts an attempt.

@@ -1,6 +1,7 @@
 //! The path of one request: plan, then attempt after attempt until one is whole, one broke off in the
 //! caller's sight, or nothing is left to try. What to do next is decided in [`trail`], without I/O.
 
+mod fitted;
 mod leasing;
 mod prepared;
 mod trail;
@@ -30,6 +31,7 @@ use crate::plan::{Candidate, Plan, all_open, none_available, plan};
 use crate::relay::{Relay, Stop};
 use crate::state::Shared;
 
+use leasing::NoSeat;
 use prepared::Preparation;
 use trail::{Step, Trail};
 
@@ -145,7 +147,8 @@ impl Request {
     fn give_up(&mut self, shared: &Shared, left: bool, refused_claim: bool) -> Box<End> {
         match self.trail.surfaced() {
             Some(fault) => {
-                let (outcome, mut failure) = (before_content(fault), fault.failure());
+                let failure = fault.failure_on(self.offer.surface);
+                let (outcome, mut failure) = (before_content(fault), failure);
                 failure.exhausted = self.trail.exhausted(left);
                 self.end(outcome, Some(failure), Settled::default())
             }
@@ -169,16 +172,27 @@ impl Request {
     ) -> Left {
         let mut prepared = prepared;
         let mut tried: Vec<Lease> = Vec::new();
-        let mut lease = match self.lease(shared, candidate, &tried) {
-            Ok(lease) => lease,
+        let seat = match self.seat(shared, candidate).await {
+            Ok(seat) if claim.may_send() => Ok(seat),
+            // The turn came when the probe was no longer this one's.
+            Ok(_) => Err(Fault::Saturated),
+            Err(NoSeat::Fault(fault)) => Err(fault),
+            Err(NoSeat::Stopped(stop)) => {
+                let ending = Ending::Stopped(stop);
+                return Left::Ended(self.conclude(candidate, claim, ending, &Meter::default()));
+            }
+        };
+        let mut seat = match seat {
+            Ok(seat) => seat,
             Err(fault) => {
                 self.trail.note(fault, candidate.context_length);
                 return Left::Open;
             }
         };
         loop {
-            tried.extend(lease);
-            let (ending, meter, started_at) = self.attempt(shared, (candidate, &prepared), lease).await;
+            tried.extend(seat.lease);
+            let (ending, meter, started_at) = self.attempt(shared, (candidate, &prepared), seat.lease).await;
+            seat.slot.answered(meter.status);
             self.record(shared, candidate, (&ending, &meter, started_at));
             self.judge(shared, candidate, (&tried, &ending));
             let fault = match ending {
@@ -193,10 +207,10 @@ impl Request {
             }
             let begun = self.offer.splice.stream && meter.first_byte_ms.is_some();
             let next = (self.trail.rotates(&fault, begun, last) && claim.may_send())
-                .then(|| self.next_lease(shared, candidate, &tried))
+                .then(|| self.next_seat(shared, candidate, &tried))
                 .flatten();
             if let Some(next) = next {
-                lease = Some(next);
+                seat = next;
                 continue;
             }
             claim.settle(fault.verdict(), fault.status());
@@ -248,7 +262,7 @@ impl Request {
             shared,
             relay: &self.relay,
             offer: &self.offer,
-            caller_body: &self.body,
+            caller_body: prepared.fitted.as_ref().unwrap_or(&self.body),
             prepared,
             model_json: &self.model_json,
             candidate,

@@ -7,10 +7,12 @@ use bus::clock::Clock;
 use bus::follow::CatalogView;
 use bus::mint::Mint;
 
+use crate::Alert;
 use crate::circuit::Circuits;
 use crate::config::Config;
 use crate::credential::Credentials;
 use crate::keypool::Pools;
+use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::provider::Targets;
 use crate::retry::Budget;
@@ -27,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     pub(crate) targets: Targets,
     pub(crate) pools: Pools,
+    pub(crate) limiter: Limiter,
+    pub(crate) alert: Alert,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Metrics,
     pub(crate) kv: Option<Arc<dyn Kv>>,

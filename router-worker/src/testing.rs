@@ -17,11 +17,11 @@ use bytes::{Bytes, BytesMut};
 use dialects::skim::{Limits, skim_chat, splice_facts};
 use parking_lot::Mutex;
 use schemas::catalog::{
-    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route, endpoint_key,
-    model_key,
+    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
+    endpoint_key, model_key,
 };
 use schemas::command::{Offer, Requirements, Told};
-use schemas::event::health::CircuitChanged;
+use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::request::Surface;
 use schemas::frame::Head;
 use schemas::id::{BackendId, EndpointId, ModelName, NodeId, PoolName, TenantId};
@@ -58,7 +58,7 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         backends: urls.iter().enumerate().map(backend).collect(),
         chat_path: "/v1/chat/completions".to_owned(),
         embeddings_path: String::new(),
-        responses: false,
+        responses: ResponsesUse::Never,
         profile: String::new(),
         processor: String::new(),
         drop_params: false,
@@ -85,6 +85,7 @@ pub(crate) fn route(endpoint: &str, priority: i32) -> Route {
         pool: PoolName::from("default"),
         context_length: 8_192,
         input_modalities: Modalities::TEXT,
+        takes: Arc::default(),
         price: None,
     }
 }
@@ -190,10 +191,11 @@ impl Kv for Fixed {
     }
 }
 
-/// A router, and what it told about circuits.
+/// A router, and what it told about circuits and credentials.
 pub(crate) struct Scene {
     pub(crate) router: Router,
     pub(crate) changes: Arc<Mutex<Vec<CircuitChanged>>>,
+    pub(crate) alerts: Arc<Mutex<Vec<CredentialChanged>>>,
     model: Model,
 }
 
@@ -212,6 +214,8 @@ impl Scene {
         }
         let changes = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&changes);
+        let alerts = Arc::new(Mutex::new(Vec::new()));
+        let alerted = Arc::clone(&alerts);
         let credentials: Credentials = ["k1", "k2"]
             .into_iter()
             .map(|name| {
@@ -226,11 +230,13 @@ impl Scene {
             mint: Arc::new(Mint::new().expect("randomness")),
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
+            alert: Box::new(move |changed| alerted.lock().push(changed.clone())),
             kv: None,
         };
         Self {
             router: Router::assemble(config, parts).expect("a router"),
             changes,
+            alerts,
             model: model.clone(),
         }
     }
@@ -246,6 +252,7 @@ impl Scene {
             mint: Arc::clone(&shared.mint),
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
+            alert: Box::new(|_| ()),
             kv: Some(kv),
         };
         self.router = Router::assemble(shared.config.clone(), parts).expect("a router");

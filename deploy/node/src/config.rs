@@ -19,6 +19,7 @@ use crate::yaml::{Document, Problem};
 use cluster::{Bus, Roles, Store};
 
 pub mod cluster;
+mod concurrency;
 mod idle;
 
 /// Levels of log lines, and the words that other programs have for them.
@@ -107,6 +108,8 @@ pub struct Config {
     pub clocks: router_worker::Clocks,
     /// What opens a circuit.
     pub circuit: circuit::Parameters,
+    /// How many calls run at once with one credential; `None` for any number.
+    pub concurrency: Option<router_worker::Concurrency>,
     /// Keys the digests of virtual keys; generated when absent.
     pub api_key_secret: Option<Secret<String>>,
     /// The platform operator's token.
@@ -276,6 +279,7 @@ impl Resolver<'_> {
             keepalive_seconds: settings.keepalive_seconds.unwrap_or(15).max(1),
             clocks: self.clocks()?,
             circuit: self.circuit()?,
+            concurrency: self.concurrency()?,
             api_key_secret: self.secret("API_KEY_SECRET"),
             admin_token: self.secret("ADMIN_TOKEN"),
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),

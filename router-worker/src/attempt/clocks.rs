@@ -13,7 +13,7 @@ use crate::relay::{Relay, Stop};
 
 /// Why a wait ended without its step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interruption {
+pub(crate) enum Interruption {
     /// The deadline has passed.
     TimedOut,
     /// The session was stopped.
@@ -22,14 +22,14 @@ pub(super) enum Interruption {
 
 /// One timer for all deadlines of an attempt.
 #[derive(Default)]
-pub(super) struct Timer {
+pub(crate) struct Timer {
     deadline: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Timer {
     /// Ends waits at `deadline` from now on; `None` never.
-    pub(super) fn set(&mut self, deadline: Option<Instant>) {
+    pub(crate) fn set(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
 
@@ -52,7 +52,7 @@ impl Timer {
 }
 
 /// Polls `step` until it is done; a stop goes before everything, a step that is done before the deadline.
-pub(super) async fn wait<T>(
+pub(crate) async fn wait<T>(
     relay: &Relay,
     timer: &mut Timer,
     mut step: impl FnMut(&mut Context<'_>) -> Poll<T>,
@@ -70,12 +70,12 @@ pub(super) async fn wait<T>(
 }
 
 /// `after` later than `from`; `None` when the clock is off.
-pub(super) fn deadline(from: Instant, after: Option<Duration>) -> Option<Instant> {
+pub(crate) fn deadline(from: Instant, after: Option<Duration>) -> Option<Instant> {
     from.checked_add(after?)
 }
 
 /// The earlier of two deadlines.
-pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

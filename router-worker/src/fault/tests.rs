@@ -105,3 +105,126 @@ fn what_an_upstream_says_about_its_credential_reaches_nobody() {
         assert!(!failure.message.contains("canary"), "{status}");
     }
 }
+
+#[test]
+fn an_error_inside_a_200_says_nothing_about_the_credential() {
+    let numbered = |status| {
+        Fault::from(Refusal::inside(UpstreamError {
+            status: Some(status),
+            ..UpstreamError::default()
+        }))
+    };
+    for status in [401, 402, 403, 425, 429] {
+        assert_eq!(numbered(status).flaw(), None, "{status}");
+    }
+    assert_eq!(refused(403).flaw(), Some(Flaw::Refused));
+    assert_eq!(refused(429).flaw(), Some(Flaw::Limited { seconds: None }));
+}
+
+#[test]
+fn an_overload_that_is_told_by_a_word_alone_keeps_its_meaning() {
+    let told = |kind: &str, code: Option<&str>| {
+        Fault::from(Refusal::inside(UpstreamError {
+            kind: Some(kind.to_owned()),
+            code: code.map(|code| ErrorCode::Text(code.to_owned())),
+            ..UpstreamError::default()
+        }))
+    };
+    for (fault, status) in [
+        (told("overloaded_error", None), 503),
+        (told("rate_limit_error", None), 429),
+        (told("server_error", Some("rate_limit_exceeded")), 429),
+        (told("server_error", Some("engine_failed")), 502),
+        (told("api_error", None), 502),
+    ] {
+        assert_eq!(fault.failure().status, status, "{fault:?}");
+        assert_eq!(fault.verdict(), Verdict::Faulty, "{fault:?}");
+    }
+}
+
+/// An error as Google writes it.
+fn of_google(status: u16, detail: &str) -> Fault {
+    let body = format!(r#"{{"error":{{"code":{status},"message":"m","status":"S","details":[{detail}]}}}}"#);
+    Fault::from(Refusal::of_answer(status, &HeaderMap::new(), body.as_bytes()))
+}
+
+#[test]
+fn a_key_that_google_calls_invalid_is_a_credential_and_not_a_request() {
+    let fault = of_google(400, r#"{"reason":"API_KEY_INVALID"}"#);
+
+    assert_eq!(fault.flaw(), Some(Flaw::Refused));
+    assert_eq!(fault.remedy(), Remedy::NextCredential);
+    assert_eq!(fault.verdict(), Verdict::Faulty);
+    assert!(!fault.concerns_request());
+    assert_eq!(fault.failure().status, 502);
+    assert_eq!(fault.failure().code, FailureCode::UpstreamRejectedCredential);
+    assert_eq!(of_google(400, r#"{"reason":"OTHER"}"#).failure().status, 400);
+}
+
+#[test]
+fn a_wait_that_google_tells_in_the_body_is_one() {
+    for status in [429, 503] {
+        let fault = of_google(status, r#"{"retryDelay":"23.2s"}"#);
+
+        assert_eq!(fault.failure().status, status);
+        assert_eq!(fault.failure().retry_after_seconds, Some(24));
+    }
+    let anthropic = br#"{"type":"error","error":{"type":"rate_limit_error","message":"m"}}"#;
+    let fault = Fault::from(Refusal::of_answer(429, &HeaderMap::new(), anthropic));
+    assert_eq!(
+        (fault.failure().status, fault.failure().retry_after_seconds),
+        (429, Some(1))
+    );
+}
+
+#[test]
+fn a_date_to_wait_for_counts_from_the_upstreams_own_clock() {
+    let wait = |date: Option<&'static str>, retry_after: &'static str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, http::HeaderValue::from_static(retry_after));
+        if let Some(date) = date {
+            headers.insert(DATE, http::HeaderValue::from_static(date));
+        }
+        Refusal::of_answer(503, &headers, b"").retry_after_seconds
+    };
+    let now = Some("Mon, 30 Nov 2026 10:00:00 GMT");
+
+    assert_eq!(wait(now, "Mon, 30 Nov 2026 10:00:42 GMT"), Some(42));
+    assert_eq!(wait(now, "Mon, 30 Nov 2026 09:59:00 GMT"), Some(1));
+    assert_eq!(wait(now, "Tue, 01 Dec 2026 10:00:00 GMT"), Some(3_600));
+    assert_eq!(wait(None, "Mon, 30 Nov 2026 10:00:42 GMT"), None);
+    assert_eq!(wait(now, "soon"), None);
+    assert_eq!(wait(now, " 7 "), Some(7));
+}
+
+#[test]
+fn an_endpoint_without_a_usable_credential_says_why() {
+    let limited = Fault::Exhausted { seconds: 13 }.failure();
+    assert_eq!((limited.status, limited.retry_after_seconds), (429, Some(13)));
+    let dead = Fault::Disowned.failure();
+    assert_eq!(dead.code, FailureCode::UpstreamRejectedCredential);
+    assert_eq!((dead.status, dead.retry_after_seconds), (502, None));
+    let full = Fault::Saturated.failure();
+    assert_eq!((full.status, full.retry_after_seconds), (503, Some(1)));
+
+    for fault in [Fault::Exhausted { seconds: 1 }, Fault::Disowned, Fault::Saturated] {
+        assert_eq!(fault.verdict(), Verdict::Neutral, "{fault:?}");
+        assert_eq!(fault.remedy(), Remedy::NextEndpoint, "{fault:?}");
+    }
+}
+
+#[test]
+fn clients_of_messages_know_an_overload_by_its_own_status() {
+    for (fault, on_messages) in [
+        (refused(529), 529),
+        (Fault::Saturated, 529),
+        (refused(503), 503),
+        (refused(429), 429),
+        (refused(401), 502),
+    ] {
+        let failure = fault.failure_on(Surface::Messages);
+        assert_eq!(failure.status, on_messages, "{fault:?}");
+        assert_eq!(failure.retry_after_seconds, fault.failure().retry_after_seconds);
+        assert_eq!(fault.failure_on(Surface::Responses), fault.failure());
+    }
+}

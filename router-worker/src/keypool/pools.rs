@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use schemas::catalog::{Endpoint, Role};
+use schemas::catalog::{CredentialRef, Endpoint, Role};
 use schemas::id::EndpointId;
-use tracing::warn;
 
 use crate::credential::Credentials;
 use crate::fault::Flaw;
 use crate::metrics::{KeyEvent, Metrics};
 
-use super::{Asker, Consequence, Declaration, Lack, Lease, Pool};
+use super::{Alarm, Asker, Consequence, Declaration, Lack, Lease, Pool};
 
 /// Endpoints that are remembered; beyond, all are forgotten.
 const POOLS_MAX: usize = 10_000;
@@ -80,39 +79,42 @@ impl Pools {
         entry.is_some_and(|entry| entry.lock().pool.has_other(asker, tried, now_ms))
     }
 
-    /// An attempt with the credential went well.
-    pub(crate) fn succeeded(&self, endpoint: &EndpointId, lease: Lease) {
-        if let Some(entry) = self.entries.get(endpoint) {
-            entry.lock().pool.succeeded(lease);
-        }
+    /// An attempt with the credential went well. Gives its name where an operator was told that it is refused.
+    pub(crate) fn succeeded(
+        &self,
+        (endpoint, metrics): (&EndpointId, &Metrics),
+        lease: Lease,
+    ) -> Option<CredentialRef> {
+        let entry = self.entries.get(endpoint)?;
+        let mut entry = entry.lock();
+        let accepted = entry.pool.succeeded(lease)?;
+        metrics.refused_keys(endpoint, entry.pool.alarmed());
+        Some(accepted)
     }
 
-    /// An attempt with the last of the credentials `tried` failed for a reason that may lie in it.
+    /// An attempt with the last of the credentials `tried` failed for a reason that may lie in it. Gives what an
+    /// operator is to be told.
     pub(crate) fn failed(
         &self,
         (endpoint, metrics): (&EndpointId, &Metrics),
         asker: &Asker,
         tried: &[Lease],
         (flaw, now_ms): (Flaw, u64),
-    ) {
-        let Some(entry) = self.entries.get(endpoint) else {
-            return;
-        };
-        let consequence = entry.lock().pool.failed(asker, tried, flaw, now_ms);
-        drop(entry);
-        let place = tried.last().map_or(0, |lease| lease.place);
-        if flaw == Flaw::Refused {
-            warn!(
-                endpoint.id = %endpoint,
-                credential.place = place,
-                "an upstream does not accept a credential"
-            );
-        }
-        match consequence {
+    ) -> Option<Alarm> {
+        let entry = self.entries.get(endpoint)?;
+        let mut entry = entry.lock();
+        match entry.pool.failed(asker, tried, flaw, now_ms) {
             Consequence::Free => {}
             Consequence::Last => metrics.key(endpoint, KeyEvent::Last),
             Consequence::Muted => metrics.key(endpoint, KeyEvent::Muted),
         }
+        if flaw != Flaw::Refused {
+            return None;
+        }
+        metrics.key(endpoint, KeyEvent::Refused);
+        let alarm = entry.pool.alarm(*tried.last()?, now_ms)?;
+        metrics.refused_keys(endpoint, entry.pool.alarmed());
+        Some(alarm)
     }
 
     fn with<T>(
@@ -186,7 +188,6 @@ fn declarations(endpoint: &Endpoint, credentials: &Credentials) -> Vec<Declarati
 
 #[cfg(test)]
 mod tests {
-    use schemas::catalog::CredentialRef;
     use schemas::id::TenantId;
     use schemas::secret::Secret;
 

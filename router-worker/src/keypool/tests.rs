@@ -4,6 +4,14 @@ use super::*;
 
 const LIMITED: Flaw = Flaw::Limited { seconds: None };
 
+/// All are muted, the last because of its rate.
+fn limited(seconds: u64) -> Lack {
+    Lack::Muted {
+        refused: false,
+        seconds,
+    }
+}
+
 fn pool(roles: &[Role]) -> Pool {
     let mut pool = Pool::default();
     pool.declare(declared(roles));
@@ -80,9 +88,9 @@ fn the_only_credential_has_two_failures_free_and_is_muted_briefly() {
     assert_eq!(request(&mut pool, LIMITED, 0), [(0, Consequence::Free)]);
     assert_eq!(request(&mut pool, LIMITED, 0), [(0, Consequence::Free)]);
     assert_eq!(request(&mut pool, LIMITED, 0), [(0, Consequence::Muted)]);
-    assert_eq!(pool.acquire(&free(), &[], 14_999), Err(Lack::Muted));
+    assert_eq!(pool.acquire(&free(), &[], 14_999), Err(limited(1)));
     assert_eq!(request(&mut pool, LIMITED, 15_000), [(0, Consequence::Muted)]);
-    assert_eq!(pool.acquire(&free(), &[], 34_999), Err(Lack::Muted));
+    assert_eq!(pool.acquire(&free(), &[], 30_500), Err(limited(5)));
     let back = pool.acquire(&free(), &[], 35_000).expect("a credential");
     pool.succeeded(back);
     assert_eq!(request(&mut pool, LIMITED, 35_000), [(0, Consequence::Free)]);
@@ -202,4 +210,46 @@ fn callers_that_are_remembered_are_bounded() {
     }
 
     assert!(pool.bindings.len() <= BINDINGS_MAX);
+}
+
+#[test]
+fn a_pool_without_a_usable_credential_tells_what_the_last_of_them_failed_of() {
+    let mut pool = pool(&[Role::Free, Role::Free]);
+    let mute = |pool: &mut Pool, flaw, now_ms| {
+        for _ in 0..5 {
+            request(pool, flaw, now_ms);
+        }
+    };
+
+    mute(&mut pool, LIMITED, 0);
+    let Err(Lack::Muted { refused: false, .. }) = pool.acquire(&free(), &[], 1) else {
+        panic!("a rate is not a refusal");
+    };
+    mute(&mut pool, Flaw::Refused, 40_000);
+    let Err(Lack::Muted { refused: true, .. }) = pool.acquire(&free(), &[], 40_001) else {
+        panic!("a dead credential is not a rate");
+    };
+}
+
+#[test]
+fn an_operator_is_told_of_a_refused_credential_once_a_minute_and_of_its_return() {
+    let mut pool = pool(&[Role::Free]);
+    let lease = pool.acquire(&free(), &[], 0).expect("a credential");
+    let told = |changed| {
+        Some(Alarm {
+            reference: CredentialRef("k0".to_owned()),
+            changed,
+        })
+    };
+
+    assert_eq!(pool.succeeded(lease), None);
+    assert_eq!(pool.alarm(lease, 0), told(true));
+    assert_eq!(pool.alarm(lease, 59_999), None);
+    assert_eq!(pool.alarm(lease, 60_000), told(false));
+    assert_eq!(pool.alarmed(), 1);
+    assert_eq!(pool.succeeded(lease), Some(CredentialRef("k0".to_owned())));
+    assert_eq!(pool.alarmed(), 0);
+    assert_eq!(pool.alarm(lease, 60_001), None, "told within the minute");
+    assert_eq!(pool.succeeded(lease), None);
+    assert_eq!(pool.alarm(lease, 120_000), told(true));
 }

@@ -1,13 +1,45 @@
-//! The credentials of a request's attempts: taken from the endpoint's pool, and judged by how the attempts end.
+//! The credentials of a request's attempts: taken from the endpoint's pool, with room among the calls that may run with
+//! them, and judged by how the attempts end.
+
+use schemas::event::health::CredentialChanged;
+use tokio::time::Instant;
+use tracing::warn;
 
 use crate::attempt::Ending;
+use crate::attempt::clocks::{Interruption, Timer, deadline, earlier, wait};
 use crate::fault::Fault;
-use crate::keypool::{Asker, Declared, Lack, Lease};
+use crate::keypool::{Alarm, Asker, Declared, Lack, Lease};
+use crate::limiter::{Door, Slot};
 use crate::metrics::KeyEvent;
 use crate::plan::Candidate;
+use crate::relay::Stop;
 use crate::state::Shared;
 
 use super::Request;
+
+/// What an attempt is made with.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// The credential, none for endpoints without.
+    pub(super) lease: Option<Lease>,
+    /// Its place among the calls that may run at once.
+    pub(super) slot: Slot,
+}
+
+/// Why there is no seat.
+#[derive(Debug)]
+pub(super) enum NoSeat {
+    /// The endpoint has none.
+    Fault(Fault),
+    /// The session was stopped while it waited.
+    Stopped(Stop),
+}
+
+impl From<Fault> for NoSeat {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
 
 impl Request {
     fn asker(&self) -> Asker {
@@ -17,46 +49,91 @@ impl Request {
         }
     }
 
-    /// The credential of the first attempt at a candidate, none for endpoints without.
-    pub(super) fn lease(
+    /// The seat for the first attempt at a candidate: with the credential whose turn it is, with another one that has
+    /// room right now, or with the first after a wait.
+    pub(super) async fn seat(&self, shared: &Shared, candidate: &Candidate) -> Result<Seat, NoSeat> {
+        let lease = self.lease(shared, candidate, &[])?;
+        if let Some(seat) = self.seat_at_hand(shared, candidate, (lease, &[])) {
+            return Ok(seat);
+        }
+        let full = || {
+            shared.metrics.saturated(&candidate.endpoint.id);
+            NoSeat::Fault(Fault::Saturated)
+        };
+        let mut waiter = door(shared, candidate, lease).queue().ok_or_else(full)?;
+        let mut timer = Timer::default();
+        let turn = deadline(Instant::now(), shared.limiter.wait_max());
+        timer.set(earlier(turn, self.stream_deadline));
+        match wait(&self.relay, &mut timer, |context| waiter.poll(context)).await {
+            Ok(slot) => Ok(Seat { lease, slot }),
+            Err(Interruption::Stopped(stop)) => Err(NoSeat::Stopped(stop)),
+            Err(Interruption::TimedOut) => Err(full()),
+        }
+    }
+
+    /// The seat for another attempt at the same candidate, with another credential that has room, where the budget has
+    /// a repetition left.
+    pub(super) fn next_seat(&self, shared: &Shared, candidate: &Candidate, tried: &[Lease]) -> Option<Seat> {
+        let endpoint = &candidate.endpoint.id;
+        if !self.has_other(shared, candidate, tried) || !self.may_go_on(shared) {
+            return None;
+        }
+        let lease = self.lease(shared, candidate, tried).ok()?;
+        let seat = self.seat_at_hand(shared, candidate, (lease, tried))?;
+        shared.metrics.key(endpoint, KeyEvent::Rotated);
+        Some(seat)
+    }
+
+    /// A seat with a credential or, where no room is left, with one that was neither tried nor is full.
+    fn seat_at_hand(
         &self,
         shared: &Shared,
         candidate: &Candidate,
-        tried: &[Lease],
-    ) -> Result<Option<Lease>, Fault> {
+        (mut lease, tried): (Option<Lease>, &[Lease]),
+    ) -> Option<Seat> {
+        let mut passed: Vec<Lease> = Vec::new();
+        loop {
+            if let Some(slot) = door(shared, candidate, lease).enter() {
+                return Some(Seat { lease, slot });
+            }
+            if passed.is_empty() {
+                passed.extend_from_slice(tried);
+            }
+            passed.push(lease?);
+            if !self.has_other(shared, candidate, &passed) {
+                return None;
+            }
+            lease = self.lease(shared, candidate, &passed).ok()?;
+        }
+    }
+
+    fn has_other(&self, shared: &Shared, candidate: &Candidate, tried: &[Lease]) -> bool {
+        let now_ms = shared.clock.monotonic_ms();
+        let endpoint = &candidate.endpoint.id;
+        shared.pools.has_other(endpoint, &self.asker(), tried, now_ms)
+    }
+
+    /// The next credential for attempts at a candidate, none for endpoints without.
+    fn lease(&self, shared: &Shared, candidate: &Candidate, tried: &[Lease]) -> Result<Option<Lease>, Fault> {
         if candidate.endpoint.credentials.is_empty() {
             return Ok(None);
         }
         let book = (&candidate.endpoint, shared.credentials.as_ref());
-        match shared
-            .pools
-            .acquire(book, &self.asker(), tried, shared.clock.monotonic_ms())
-        {
+        let now_ms = shared.clock.monotonic_ms();
+        match shared.pools.acquire(book, &self.asker(), tried, now_ms) {
             Declared::Keyless => Ok(None),
             Declared::Key(lease) => Ok(Some(lease)),
             Declared::Unknown => Err(Fault::Misconfigured),
             Declared::Lacking(Lack::Reserved) => Err(Fault::Reserved),
-            Declared::Lacking(Lack::Muted) => {
+            Declared::Lacking(Lack::Muted { refused, seconds }) => {
                 shared.metrics.key(&candidate.endpoint.id, KeyEvent::Exhausted);
-                Err(Fault::Exhausted)
+                Err(if refused {
+                    Fault::Disowned
+                } else {
+                    Fault::Exhausted { seconds }
+                })
             }
         }
-    }
-
-    /// Another credential, where there is one and the budget has a repetition left.
-    pub(super) fn next_lease(
-        &self,
-        shared: &Shared,
-        candidate: &Candidate,
-        tried: &[Lease],
-    ) -> Option<Lease> {
-        let (endpoint, asker, now_ms) = (&candidate.endpoint.id, self.asker(), shared.clock.monotonic_ms());
-        let open = shared.pools.has_other(endpoint, &asker, tried, now_ms) && self.may_go_on(shared);
-        let next = open
-            .then(|| self.lease(shared, candidate, tried))
-            .and_then(Result::ok)??;
-        shared.metrics.key(endpoint, KeyEvent::Rotated);
-        Some(next)
     }
 
     /// Notes what the ending of an attempt says about its credential, the last of those `tried`.
@@ -65,18 +142,61 @@ impl Request {
             return;
         };
         let endpoint = &candidate.endpoint.id;
+        let pool = (endpoint, &shared.metrics);
         match ending {
-            Ending::Whole { .. } => shared.pools.succeeded(endpoint, *lease),
+            Ending::Whole { .. } => {
+                if let Some(credential) = shared.pools.succeeded(pool, *lease) {
+                    tell(shared, candidate, (Alarm::of(credential), None));
+                }
+            }
             Ending::Failed(fault) => {
-                if let Some(flaw) = fault.flaw() {
-                    let now_ms = shared.clock.monotonic_ms();
-                    let asker = self.asker();
-                    shared
-                        .pools
-                        .failed((endpoint, &shared.metrics), &asker, tried, (flaw, now_ms));
+                let Some(flaw) = fault.flaw() else {
+                    return;
+                };
+                let now_ms = shared.clock.monotonic_ms();
+                let asker = self.asker();
+                let alarm = shared.pools.failed(pool, &asker, tried, (flaw, now_ms));
+                if let Some(alarm) = alarm {
+                    tell(shared, candidate, (alarm, fault.status()));
                 }
             }
             Ending::Stopped(_) => {}
         }
+    }
+}
+
+/// Where calls to a candidate with a credential enter.
+fn door(shared: &Shared, candidate: &Candidate, lease: Option<Lease>) -> Door {
+    let endpoint = candidate.endpoint.as_ref();
+    let backend = candidate.backend.and_then(|index| endpoint.backends.get(index));
+    let credential = lease
+        .and_then(|lease| endpoint.credentials.get(lease.place))
+        .and_then(|reference| Some((reference, shared.credentials.get(reference)?)));
+    match backend {
+        Some(backend) => shared.limiter.door(endpoint, &backend.base_url, credential),
+        None => Door::open(),
+    }
+}
+
+/// Tells operators of a credential: refused with `status`, or accepted again.
+fn tell(shared: &Shared, candidate: &Candidate, (alarm, status): (Alarm, Option<u16>)) {
+    let endpoint = &candidate.endpoint.id;
+    if let Some(status) = status {
+        warn!(
+            endpoint.id = %endpoint,
+            credential.name = %alarm.reference.0,
+            status,
+            "an upstream does not accept a credential"
+        );
+    }
+    if alarm.changed {
+        (shared.alert)(&CredentialChanged {
+            endpoint_id: endpoint.clone(),
+            credential: alarm.reference,
+            accepted: status.is_none(),
+            status,
+            at: shared.clock.now(),
+            node: shared.config.node.clone(),
+        });
     }
 }

@@ -156,6 +156,7 @@ impl<'a> Running<'a> {
         let mut settings = router_worker::Config::new(self.node.clone());
         settings.clocks = config.clocks.clone();
         settings.circuit = config.circuit;
+        settings.concurrency = config.concurrency;
         settings.attempts_max = config.attempts_max;
         let ports = router_worker::Ports {
             catalog: self.view.clone(),

@@ -8,6 +8,7 @@ use schemas::catalog::CredentialRef;
 use schemas::circuit::CircuitState;
 use schemas::outcome::Outcome;
 
+use crate::config::Concurrency;
 use crate::testing::{
     Act, PLAIN, Played, STREAM, Scene, Server, chat, chunk, config, endpoint, events, frame, model, response,
     route,
@@ -352,4 +353,73 @@ async fn an_upstream_that_accepts_and_never_answers_times_out_and_the_fallback_s
     assert_eq!(played.code(), None);
     assert_eq!(played.end().report.attempts[0].outcome, Outcome::Timeout);
     until(|| silent.closed() == 1).await;
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_the_queue_of_a_credential_takes_no_slot_with_him() {
+    let server = Server::start(|call| match call {
+        0 => vec![Act::Wait(Duration::from_millis(300)), Act::Send(chat("first"))],
+        _ => vec![Act::Send(chat("hi"))],
+    })
+    .await;
+    let mut settings = config();
+    settings.concurrency = Some(Concurrency {
+        initial: 1,
+        max: 1,
+        local: true,
+        ..Concurrency::default()
+    });
+    let scene = Scene::with(settings, &[&server]).await;
+    let mut holder = scene.router.dispatch(scene.offer(PLAIN));
+    let mut waiter = scene.router.dispatch(scene.offer(PLAIN));
+    for session in [&mut holder, &mut waiter] {
+        let silent = tokio::time::timeout(Duration::from_millis(50), frame(session.as_mut())).await;
+        assert!(silent.is_err());
+    }
+
+    waiter.cancel();
+    let Frame::End(left) = frame(waiter.as_mut()).await else {
+        panic!("the report is next");
+    };
+    let Frame::End(whole) = frame(holder.as_mut()).await else {
+        panic!("the answer is next");
+    };
+
+    assert_eq!(left.report.outcome, Outcome::ClientGone);
+    assert_eq!(
+        (left.report.attempts.len(), left.report.served.is_none()),
+        (0, true)
+    );
+    assert_eq!(whole.report.outcome, Outcome::Ok);
+    for _ in 0..3 {
+        assert_eq!(scene.call(PLAIN).await.end().report.outcome, Outcome::Ok);
+    }
+    assert_eq!(server.calls(), 4);
+}
+
+#[tokio::test]
+async fn operators_are_told_of_a_refused_credential_and_of_its_return() {
+    let server = Server::start(|call| match call {
+        0 | 1 => refusing("403 Forbidden", "{}"),
+        _ => vec![Act::Send(chat("hi"))],
+    })
+    .await;
+    let mut endpoint = endpoint("e1", &[&server.url()]);
+    endpoint.credentials = vec![CredentialRef("k1".to_owned())];
+    let scene = Scene::new(config(), &[endpoint], &model(vec![route("e1", 0)])).await;
+
+    for _ in 0..4 {
+        scene.call(PLAIN).await;
+    }
+
+    let told: Vec<(String, bool, Option<u16>)> = scene
+        .alerts
+        .lock()
+        .iter()
+        .map(|change| (change.credential.0.clone(), change.accepted, change.status))
+        .collect();
+    assert_eq!(
+        told,
+        [("k1".to_owned(), false, Some(403)), ("k1".to_owned(), true, None)]
+    );
 }
