@@ -20,7 +20,7 @@ use http::header::{
     UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
-use schemas::catalog::{Endpoint, ProviderKind};
+use schemas::catalog::{Endpoint, ProviderKind, ResponsesUse};
 use schemas::command::Splice;
 use schemas::event::request::Surface;
 use schemas::id::BackendId;
@@ -32,9 +32,6 @@ use crate::upstream::{Route, Target};
 
 /// How we introduce ourselves.
 pub(crate) const OUR_USER_AGENT: &str = concat!("waybill/", env!("CARGO_PKG_VERSION"));
-/// How we introduce ourselves to OpenRouter, where nobody has configured a name.
-const OUR_TITLE: &str = "Waybill";
-const TITLE: HeaderName = HeaderName::from_static("x-title");
 /// Targets that are kept; beyond, all are made anew.
 const TARGETS_MAX: usize = 10_000;
 
@@ -76,9 +73,11 @@ pub(crate) const fn dialect(endpoint: &Endpoint, surface: Surface) -> Dialect {
         ProviderKind::Echo => Dialect::Chat,
         ProviderKind::OpenaiCompat | ProviderKind::Openrouter => match surface {
             Surface::Embeddings => Dialect::Embeddings,
-            _ if endpoint.responses => Dialect::Responses,
-            Surface::Completions => Dialect::Completions,
-            _ => Dialect::Chat,
+            _ => match (endpoint.responses, surface) {
+                (ResponsesUse::Only, _) | (ResponsesUse::Native, Surface::Responses) => Dialect::Responses,
+                (_, Surface::Completions) => Dialect::Completions,
+                _ => Dialect::Chat,
+            },
         },
     }
 }
@@ -163,9 +162,6 @@ fn route(candidate: &Candidate, purpose: Purpose) -> Result<Route, Error> {
     );
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(USER_AGENT, HeaderValue::from_static(OUR_USER_AGENT));
-    if endpoint.kind == ProviderKind::Openrouter {
-        headers.insert(TITLE, HeaderValue::from_static(OUR_TITLE));
-    }
     for (name, value) in &endpoint.extra_headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(Error::HeaderName)?;
         let value = HeaderValue::from_str(value).map_err(Error::HeaderValue)?;
@@ -182,9 +178,28 @@ fn route(candidate: &Candidate, purpose: Purpose) -> Result<Route, Error> {
 
 /// The caller's body, in his own dialect, as the upstream of `candidate` shall see it.
 pub(crate) fn body(candidate: &Candidate, dialect: Dialect, body: &Bytes, facts: &Splice) -> Spliced {
-    let tells_usage = matches!(dialect, Dialect::Chat | Dialect::Completions);
+    // Some always tell usage, and refuse to be asked for it.
+    let refuses = || {
+        let profile = dialects::profile::named(&candidate.endpoint.profile);
+        profile.is_some_and(|profile| profile.drops.contains(&"stream_options"))
+    };
+    let tells_usage = matches!(dialect, Dialect::Chat | Dialect::Completions) && !refuses();
     let spliced = chat_upstream_body(body, facts, &candidate.upstream_model, tells_usage);
     complete(candidate, dialect, spliced)
+}
+
+/// A body without the members that a server refuses although they are harmless to leave out, and the names of those
+/// that it had.
+pub(crate) fn without(body: Bytes, names: &[&'static str]) -> (Bytes, Vec<&'static str>) {
+    let present = |name: &&&'static str| {
+        let members = member::members(&body).unwrap_or_default();
+        members.iter().any(|member| member.name == **name)
+    };
+    let gone: Vec<&'static str> = names.iter().filter(present).copied().collect();
+    if gone.is_empty() {
+        return (body, gone);
+    }
+    (member::without(body, &gone), gone)
 }
 
 /// A body in the upstream's dialect, with the upstream's name of the model, and with what its kind and its endpoint

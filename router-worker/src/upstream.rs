@@ -8,6 +8,7 @@
 mod connector;
 mod decode;
 mod plain;
+pub(crate) mod read;
 mod tag;
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
 use crate::money::Price;
+use crate::parameter::Takes;
 use crate::subject;
 use crate::time::Timestamp;
 
@@ -203,6 +204,9 @@ pub struct Route {
     pub context_length: u64,
     /// What it takes.
     pub input_modalities: Modalities,
+    /// Which parameters it takes.
+    #[serde(default)]
+    pub takes: Arc<Takes>,
     /// What it costs; `None` is unpriced.
     pub price: Option<Price>,
 }
@@ -225,6 +229,19 @@ pub enum ProviderKind {
     Echo,
 }
 
+/// For whom a server of OpenAI's family is spoken to in Responses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResponsesUse {
+    /// For nobody: it is spoken to in chat completions.
+    #[default]
+    Never,
+    /// For callers of Responses.
+    Native,
+    /// For all callers: it has no chat completions.
+    Only,
+}
+
 /// A named upstream service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
@@ -245,9 +262,9 @@ pub struct Endpoint {
     /// Path of embeddings; empty for the usual one beside chat completions.
     #[serde(default)]
     pub embeddings_path: String,
-    /// It is spoken to in OpenAI's Responses instead of chat completions.
+    /// Who is served in OpenAI's Responses instead of chat completions.
     #[serde(default)]
-    pub responses: bool,
+    pub responses: ResponsesUse,
     /// Name of what a server of its kind tolerates, in `dialects::profile`; empty for what is assumed of any.
     #[serde(default)]
     pub profile: String,

@@ -1,14 +1,18 @@
 //! Everything that files, discovery and the demo say, as records of the catalogue.
 
+use std::io;
+
 use bus::mint::Mint;
-use schemas::catalog::{self, Origin, Tenant};
+use schemas::catalog::{self, Origin, ProviderKind, Tenant};
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::node::NodeRole;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
 
 use crate::config::{self, Config};
-use crate::models::{Compiled, compile, file::ModelsFile, routing};
+use crate::environment::Environment;
+use crate::models::compile::{self, Held, Sources};
+use crate::models::{Compiled, file::ModelsFile, routing};
 use crate::seed::{self, Records};
 use crate::yaml::{Document, Problem};
 
@@ -16,11 +20,24 @@ use crate::yaml::{Document, Problem};
 const DEMO: &str = "models: [{ id: echo, name: Echo, provider: echo, supports_tools: true, supports_structured_output: true, \
                     context_length: 131072, max_output_length: 131072 }]";
 
+/// The variable that Google's own tools read.
+const APPLICATION_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+/// Largest file with a credential, in bytes.
+const CREDENTIALS_BYTES_MAX: u64 = 64 * 1024;
+/// Headers by which OpenRouter knows a site, and the variables that name it.
+const ATTRIBUTION: [(&str, &str); 2] = [("http-referer", "SITE_PUBLIC_BASE_URL"), ("x-title", "SITE_NAME")];
+
 /// Its place in the listing: after the models of files, before those that are discovered.
 const DEMO_POSITION: u32 = 999_999;
 
 /// Compiles models.yaml, routing.yaml and the demo model. In a cluster only routers hold the credentials of upstreams.
 pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Error> {
+    let holds = !config.bus.is_shared() || config.roles.has(NodeRole::Router);
+    let sources = Sources {
+        held: if holds { Held::Here } else { Held::Elsewhere },
+        application_credentials: config.environment.get(APPLICATION_CREDENTIALS),
+        read: &read_credentials,
+    };
     let mut compiled = Compiled::default();
     if let Some(path) = &config.models_path {
         let document = Document::parse(
@@ -29,11 +46,7 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
             &config.environment,
         )?;
         let file: ModelsFile = document.read()?;
-        compiled = if !config.bus.is_shared() || config.roles.has(NodeRole::Router) {
-            compile::compile(&file, &document, now)?
-        } else {
-            compile::compile_without_credentials(&file, &document, now)?
-        };
+        compiled = compile::compile(&file, &document, sources, now)?;
     }
     if let Some(path) = &config.routing_path {
         let document = Document::parse(
@@ -45,13 +58,42 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
     }
     if config.demo {
         let document = Document::parse("demo", DEMO, &config.environment)?;
-        let mut demo = compile::compile(&document.read()?, &document, now)?;
+        let mut demo = compile::compile(&document.read()?, &document, sources, now)?;
         for model in &mut demo.models {
             model.position = DEMO_POSITION;
         }
         compiled.extend(demo);
     }
+    attribute(&mut compiled, &config.environment);
     Ok(compiled)
+}
+
+/// Reads a file with a credential.
+fn read_credentials(path: &str) -> io::Result<String> {
+    let bytes = std::fs::metadata(path)?.len();
+    if bytes > CREDENTIALS_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large"));
+    }
+    std::fs::read_to_string(path)
+}
+
+/// Tells OpenRouter whose calls these are, where the environment names the site and the file says nothing.
+pub fn attribute(compiled: &mut Compiled, environment: &Environment) {
+    for (header, variable) in ATTRIBUTION {
+        let legal = |value: &&str| value.bytes().all(|byte| (0x20..0x7F).contains(&byte));
+        let Some(value) = environment.get(variable).map(str::trim).filter(legal) else {
+            continue;
+        };
+        let mine = compiled
+            .endpoints
+            .iter_mut()
+            .filter(|endpoint| endpoint.kind == ProviderKind::Openrouter);
+        for endpoint in mine {
+            if endpoint.extra_headers.iter().all(|(name, _)| name != header) {
+                endpoint.extra_headers.push((header.to_owned(), value.to_owned()));
+            }
+        }
+    }
 }
 
 /// What the seeds of callers need.

@@ -1,145 +1,156 @@
 //! Engines on this machine and providers whose key is in the environment: asked for their models at the
-//! start, and entered into the catalogue like models of a file.
+//! start, and entered into the catalogue like models of a file. A key is in headers only, never in a URL.
 
+mod list;
+
+use std::sync::Arc;
 use std::time::Duration;
 
+use dialects::profile::{self, Profile};
 use futures_util::future::join_all;
+use reqwest::Url;
+use router_worker::{ReadError, Reader};
 use schemas::catalog::{
-    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route,
+    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
 };
 use schemas::id::{BackendId, EndpointId, ModelName, PoolName};
 use schemas::money::Price;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
-use serde::Deserialize;
 use tracing::{info, warn};
 
+use crate::catalog_files::attribute;
 use crate::environment::Environment;
-use crate::models::{Compiled, price, provider};
+use crate::models::Compiled;
+use crate::models::provider::{self, Kind};
+
+use list::Listed;
 
 /// How long an engine on this machine may take to tell its models.
 const ENGINE_WAIT: Duration = Duration::from_millis(300);
-/// How long a provider elsewhere may take.
+/// How long a provider elsewhere may take for one page.
 const PROVIDER_WAIT: Duration = Duration::from_secs(5);
-/// Largest list of models that is read, in bytes.
+/// Largest page of a list that is read, in bytes.
 const LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most pages that are read of one list.
+const PAGES_MAX: usize = 20;
 /// Place of discovered models in the listing: after those of files.
 const POSITION: u32 = 1_000_000;
+/// Numbered keys that join the one without a number.
+const KEYS_MAX: u32 = 20;
+/// The version of Anthropic's API in which its list is asked for.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Engines by the port they listen on when nobody says otherwise.
-const ENGINES: [(&str, u16); 5] = [
-    ("ollama", 11434),
-    ("vllm", 8000),
-    ("llama_cpp", 8080),
-    ("lm_studio", 1234),
-    ("sglang", 30000),
+/// Tokens of prompt and answer together where a list does not tell.
+const CONTEXT_LENGTH: u64 = 131_072;
+/// The same of Claude.
+const CLAUDE_CONTEXT_LENGTH: u64 = 200_000;
+/// Tokens that Claude may answer with where its list does not tell: what callers who say nothing ask for.
+const CLAUDE_OUTPUT_LENGTH: u64 = 32_000;
+/// The same of the models that are named so.
+const CLAUDE_3: (&str, u64) = ("claude-3-", 4_096);
+
+/// Engines by the port they listen on when nobody says otherwise, and their profiles.
+const ENGINES: [(&str, u16, &str); 5] = [
+    ("ollama", 11434, "ollama"),
+    ("vllm", 8000, "vllm"),
+    ("llama_cpp", 8080, "llama.cpp"),
+    ("lm_studio", 1234, "lmstudio"),
+    ("sglang", 30000, "sglang"),
 ];
 
-/// Providers of the OpenAI chat API, by the variable that holds their key and the one that moves their address.
-const PROVIDERS: [(&str, &str, &str, &str); 2] = [
-    (
-        "openrouter",
-        "OPENROUTER_API_KEY",
-        "OPENROUTER_BASE_URL",
-        "https://openrouter.ai/api/v1",
-    ),
-    (
-        "openai",
-        "OPENAI_API_KEY",
-        "OPENAI_BASE_URL",
-        "https://api.openai.com/v1",
-    ),
+/// Providers by their kind, the variable that holds their key and the one that moves their address.
+const PROVIDERS: [(&str, &str, &str); 4] = [
+    ("openrouter", "OPENROUTER_API_KEY", "OPENROUTER_BASE_URL"),
+    ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    ("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    ("gemini", "GEMINI_API_KEY", "GEMINI_BASE_URL"),
 ];
-
-/// Variables of providers that a later version serves.
-const LATER: [(&str, &str); 2] = [("anthropic", "ANTHROPIC_API_KEY"), ("gemini", "GEMINI_API_KEY")];
-
-#[derive(Debug, Deserialize)]
-struct List {
-    data: Vec<Listed>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Listed {
-    id: String,
-    #[serde(default)]
-    context_length: Option<u64>,
-    #[serde(default)]
-    max_model_len: Option<u64>,
-    #[serde(default)]
-    pricing: Option<serde_json::Map<String, serde_json::Value>>,
-}
 
 /// A server to ask.
 struct Source {
     label: &'static str,
+    api: ProviderKind,
+    profile: Option<&'static Profile>,
     base_url: String,
-    key: Option<Secret<String>>,
+    keys: Vec<Secret<String>>,
     local: bool,
 }
 
 /// Asks engines on loopback ports; each has 300 ms.
-pub async fn engines(client: &reqwest::Client, now: Timestamp) -> Compiled {
-    let ask = |(label, port): (&'static str, u16)| async move {
-        let base_url = format!("http://127.0.0.1:{port}");
+pub async fn engines(reader: &Reader, now: Timestamp) -> Compiled {
+    let ask = |(label, port, profile): (&'static str, u16, &'static str)| async move {
         let source = Source {
             label,
-            base_url,
-            key: None,
+            api: ProviderKind::OpenaiCompat,
+            profile: profile::named(profile),
+            base_url: format!("http://127.0.0.1:{port}"),
+            keys: Vec::new(),
             local: true,
         };
-        let list = list(client, &source, ENGINE_WAIT).await?;
+        let models = models(reader, &source, ENGINE_WAIT).await.ok()?;
         info!(
             engine = label,
             port,
-            models = list.data.len(),
+            models = models.len(),
             "found {label} on port {port}"
         );
-        Some(compiled(&source, list, now))
+        Some(compiled(&source, models, now))
     };
     merged(join_all(ENGINES.map(ask)).await)
 }
 
 /// Asks providers whose key is set.
-pub async fn providers(client: &reqwest::Client, environment: &Environment, now: Timestamp) -> Compiled {
-    for (label, variable) in LATER {
-        if environment.get(variable).is_some() {
-            warn!(
-                provider = label,
-                "{variable} is set, but this version does not serve {label}"
-            );
-        }
-    }
-    let ask = |(label, key, address, default): (&'static str, &str, &str, &str)| {
-        let key = environment.get(key).map(|key| Secret::new(key.trim().to_owned()));
-        let base_url = environment
-            .get(address)
-            .unwrap_or(default)
-            .trim_end_matches('/')
-            .to_owned();
+pub async fn providers(reader: &Reader, environment: &Environment, now: Timestamp) -> Compiled {
+    let ask = |(label, key, address): (&'static str, &str, &str)| {
+        let source = source(environment, label, (key, address));
         async move {
-            let source = Source {
-                label,
-                base_url,
-                key: Some(key?),
-                local: false,
-            };
-            let Some(list) = list(client, &source, PROVIDER_WAIT).await else {
-                warn!(
-                    provider = label,
-                    "{label} does not tell its models; none of them is served"
-                );
-                return None;
-            };
-            info!(
-                provider = label,
-                models = list.data.len(),
-                "{label} serves its models"
-            );
-            Some(compiled(&source, list, now))
+            let source = source?;
+            match models(reader, &source, PROVIDER_WAIT).await {
+                Ok(models) => {
+                    info!(
+                        provider = label,
+                        models = models.len(),
+                        "{label} serves its models"
+                    );
+                    Some(compiled(&source, models, now))
+                }
+                Err(problem) => {
+                    warn!(
+                        provider = label,
+                        error = &problem as &dyn std::error::Error,
+                        "{label} does not tell its models; none of them is served"
+                    );
+                    None
+                }
+            }
         }
     };
-    merged(join_all(PROVIDERS.map(ask)).await)
+    let mut found = merged(join_all(PROVIDERS.map(ask)).await);
+    attribute(&mut found, environment);
+    found
+}
+
+/// A provider whose key is set: one, and those that are numbered from 1.
+fn source(environment: &Environment, label: &'static str, (key, address): (&str, &str)) -> Option<Source> {
+    let numbered = (1..=KEYS_MAX).map(|n| format!("{key}{n}"));
+    let mut keys: Vec<Secret<String>> = Vec::new();
+    for name in std::iter::once(key.to_owned()).chain(numbered) {
+        let told = environment
+            .get(&name)
+            .map(|key| Secret::new(key.trim().to_owned()));
+        keys.extend(told.filter(|key| !keys.contains(key)));
+    }
+    let kind = Kind::named(label).filter(|_| !keys.is_empty())?;
+    let base_url = environment.get(address).or(kind.base_url())?;
+    Some(Source {
+        label,
+        api: kind.api,
+        profile: kind.profile,
+        base_url: base_url.trim().trim_end_matches('/').to_owned(),
+        keys,
+        local: false,
+    })
 }
 
 fn merged(found: impl IntoIterator<Item = Option<Compiled>>) -> Compiled {
@@ -150,31 +161,65 @@ fn merged(found: impl IntoIterator<Item = Option<Compiled>>) -> Compiled {
     all
 }
 
-async fn list(client: &reqwest::Client, source: &Source, wait: Duration) -> Option<List> {
-    let path = if source.base_url.ends_with("/v1") {
-        "/models"
-    } else {
-        "/v1/models"
-    };
-    let request = client.get(format!("{}{path}", source.base_url)).timeout(wait);
-    let request = match &source.key {
-        Some(key) => request.bearer_auth(key.reveal()),
-        None => request,
-    };
-    let response = request.send().await.ok()?.error_for_status().ok()?;
-    if response
-        .content_length()
-        .is_some_and(|length| length > LIST_BYTES_MAX as u64)
-    {
-        return None;
-    }
-    let body = response.bytes().await.ok()?;
-    serde_json::from_slice(&body).ok()
+/// A list could not be read.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("its address is not valid")]
+    Address,
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("its list of models is not understood")]
+    Malformed,
 }
 
-fn compiled(source: &Source, list: List, now: Timestamp) -> Compiled {
+/// Reads the pages of a list, with the first of the keys.
+async fn models(reader: &Reader, source: &Source, wait: Duration) -> Result<Vec<Listed>, Error> {
+    let mut headers = Vec::new();
+    if let Some(key) = source.keys.first() {
+        let proof = provider::proof(source.api, None, false);
+        let value = proof.format.replace("{api_key}", key.reveal());
+        headers.push((proof.header, Secret::new(value)));
+    }
+    if source.api == ProviderKind::Anthropic {
+        headers.push(("anthropic-version", Secret::new(ANTHROPIC_VERSION.to_owned())));
+    }
+    let mut models = Vec::new();
+    let mut next = None;
+    for _ in 0..PAGES_MAX {
+        let url = list_url(source, next.as_deref()).ok_or(Error::Address)?;
+        let body = reader.get(url.as_str(), &headers, (wait, LIST_BYTES_MAX)).await?;
+        let page = list::page(source.api, &body).ok_or(Error::Malformed)?;
+        models.extend(page.models);
+        match page.next {
+            Some(from) if next.as_ref() != Some(&from) => next = Some(from),
+            _ => break,
+        }
+    }
+    Ok(models)
+}
+
+fn list_url(source: &Source, from: Option<&str>) -> Option<Url> {
+    let path = match source.api {
+        ProviderKind::Gemini => provider::path(source.api, None, &source.base_url),
+        _ if source.base_url.ends_with("/v1") => "/models".to_owned(),
+        _ => "/v1/models".to_owned(),
+    };
+    let mut url: Url = format!("{}{path}", source.base_url).parse().ok()?;
+    let query = list::query(source.api, from);
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    Some(url)
+}
+
+fn compiled(source: &Source, models: Vec<Listed>, now: Timestamp) -> Compiled {
     let mut out = Compiled::default();
-    for listed in list.data {
+    let references: Vec<CredentialRef> = (0..source.keys.len())
+        .map(|n| CredentialRef(format!("provider/{}#{n}", source.label)))
+        .collect();
+    let held = references.iter().cloned().zip(source.keys.iter().cloned());
+    out.credentials.extend(held);
+    for listed in models {
         if listed.id.is_empty() || listed.id.len() > schemas::id::MODEL_NAME_BYTES_MAX {
             continue;
         }
@@ -185,48 +230,35 @@ fn compiled(source: &Source, list: List, now: Timestamp) -> Compiled {
             format!("{}-api", source.label)
         };
         let id = format!("{}:{place}", listed.id);
-        let reference = source
-            .key
-            .as_ref()
-            .map(|_| CredentialRef(format!("provider/{}", source.label)));
-        if let (Some(reference), Some(key)) = (&reference, &source.key) {
-            out.credentials.insert(reference.clone(), key.clone());
-        }
         out.models.push(model(source, &listed, &id, now));
-        out.endpoints.push(endpoint(source, id, reference));
+        out.endpoints.push(endpoint(source, id, references.clone()));
     }
     out
 }
 
-fn endpoint(source: &Source, id: String, credential: Option<CredentialRef>) -> Endpoint {
-    let openrouter = source.label == "openrouter";
+fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> Endpoint {
+    let proof = provider::proof(source.api, None, false);
     Endpoint {
-        kind: if openrouter {
-            ProviderKind::Openrouter
-        } else {
-            ProviderKind::OpenaiCompat
-        },
+        kind: source.api,
         provider: source.label.into(),
         backends: vec![Backend {
             id: BackendId::from(id.as_str()),
             base_url: source.base_url.clone(),
         }],
-        chat_path: provider::chat_path("openai_compat", None, &source.base_url),
+        chat_path: provider::path(source.api, source.profile, &source.base_url),
         embeddings_path: String::new(),
-        responses: false,
-        profile: String::new(),
+        responses: ResponsesUse::Never,
+        profile: source
+            .profile
+            .map_or_else(String::new, |profile| profile.name.to_owned()),
         processor: String::new(),
         drop_params: false,
         query: String::new(),
-        auth_header: "authorization".into(),
-        auth_format: "Bearer {api_key}".into(),
+        auth_header: proof.header.to_owned(),
+        auth_format: proof.format.to_owned(),
         extra_headers: Vec::new(),
-        extra_body: if openrouter {
-            r#""usage":{"include":true}"#.into()
-        } else {
-            String::new()
-        },
-        credentials: credential.into_iter().collect(),
+        extra_body: String::new(),
+        credentials,
         credential_roles: Vec::new(),
         single_backend_rescue: false,
         http2: false,
@@ -236,23 +268,33 @@ fn endpoint(source: &Source, id: String, credential: Option<CredentialRef>) -> E
 }
 
 fn model(source: &Source, listed: &Listed, endpoint_id: &str, now: Timestamp) -> Model {
-    let context_length = listed.context_length.or(listed.max_model_len).unwrap_or(131_072);
+    let claude = source.api == ProviderKind::Anthropic;
+    let context_length = listed.context_length.unwrap_or(if claude {
+        CLAUDE_CONTEXT_LENGTH
+    } else {
+        CONTEXT_LENGTH
+    });
+    let max_output_length = listed.max_output_length.unwrap_or(match claude {
+        true if listed.id.starts_with(CLAUDE_3.0) => CLAUDE_3.1,
+        true => CLAUDE_OUTPUT_LENGTH,
+        false => context_length,
+    });
     let media = Modalities::TEXT | Modalities::IMAGE | Modalities::AUDIO | Modalities::VIDEO;
     let price = if source.local {
         Some(Price::default())
     } else {
-        listed.pricing.as_ref().and_then(price_per_token)
+        listed.price
     };
     Model {
         id: ModelName::from(listed.id.as_str()),
-        name: listed.id.as_str().into(),
+        name: listed.name.as_deref().unwrap_or(&listed.id).into(),
         aliases: Vec::new(),
         position: POSITION,
         input_modalities: media,
         output_modalities: Modalities::TEXT,
         quantization: "unknown".into(),
         context_length,
-        max_output_length: context_length,
+        max_output_length,
         supports_tools: true,
         supports_structured_output: true,
         embeds: false,
@@ -269,86 +311,131 @@ fn model(source: &Source, listed: &Listed, endpoint_id: &str, now: Timestamp) ->
             pool: PoolName::from("default"),
             context_length,
             input_modalities: media,
+            takes: Arc::default(),
             price,
         }],
         origin: Origin::File,
     }
 }
 
-/// OpenRouter lists dollars per token; a price that cannot be kept exactly is no price.
-fn price_per_token(pricing: &serde_json::Map<String, serde_json::Value>) -> Option<Price> {
-    let per_million = |key: &str| -> Option<Option<String>> {
-        match pricing.get(key).and_then(serde_json::Value::as_str) {
-            None => Some(None),
-            Some(text) => shift_point(text, 6).map(Some),
-        }
-    };
-    let mut block = std::collections::BTreeMap::new();
-    for (ours, theirs) in [
-        ("prompt", "prompt"),
-        ("completion", "completion"),
-        ("input_cache_reads", "input_cache_read"),
-        ("input_cache_writes", "input_cache_write"),
-    ] {
-        if let Some(text) = per_million(theirs)? {
-            block.insert(ours.to_owned(), serde_json::Value::String(text));
-        }
-    }
-    for key in ["request", "image"] {
-        if let Some(text) = pricing.get(key).and_then(serde_json::Value::as_str) {
-            block.insert(key.to_owned(), serde_json::Value::String(text.to_owned()));
-        }
-    }
-    price::read(&block).ok().flatten()
-}
-
-/// Moves the decimal point of a plain decimal number to the right.
-fn shift_point(text: &str, places: usize) -> Option<String> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if text.is_empty() || !digits(whole) || !digits(fraction) {
-        return None;
-    }
-    let padded = format!("{fraction:0<places$}");
-    let (moved, rest) = padded.split_at(places);
-    let whole = format!("{whole}{moved}");
-    let whole = whole.trim_start_matches('0');
-    let whole = if whole.is_empty() { "0" } else { whole };
-    Some(if rest.is_empty() {
-        whole.to_owned()
-    } else {
-        format!("{whole}.{rest}")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn dollars_per_token_become_dollars_per_million_exactly() {
-        assert_eq!(shift_point("0.00000015", 6), Some("0.15".into()));
-        assert_eq!(shift_point("0.0000025", 6), Some("2.5".into()));
-        assert_eq!(shift_point("0", 6), Some("0".into()));
-        assert_eq!(shift_point("1", 6), Some("1000000".into()));
-        assert_eq!(shift_point("-1", 6), None);
+    fn of_environment(pairs: &[(&str, &str)], label: &'static str) -> Option<Source> {
+        let environment = Environment::from_pairs(pairs.iter().copied());
+        let (_, key, address) = PROVIDERS.iter().find(|(known, _, _)| *known == label)?;
+        source(&environment, label, (key, address))
+    }
+
+    fn listed(id: &str) -> Listed {
+        Listed {
+            id: id.to_owned(),
+            ..Listed::default()
+        }
     }
 
     #[test]
     fn a_found_engine_is_free_and_takes_everything() {
         let source = Source {
             label: "ollama",
+            api: ProviderKind::OpenaiCompat,
+            profile: profile::named("ollama"),
             base_url: "http://127.0.0.1:11434".into(),
-            key: None,
+            keys: Vec::new(),
             local: true,
         };
-        let list: List = serde_json::from_str(r#"{"data": [{"id": "a/b"}, {"id": ""}]}"#).expect("list");
 
-        let compiled = compiled(&source, list, Timestamp::default());
+        let compiled = compiled(&source, vec![listed("a/b"), listed("")], Timestamp::default());
 
         assert_eq!(compiled.models.len(), 1);
         assert_eq!(compiled.models[0].routes[0].price, Some(Price::default()));
         assert_eq!(compiled.endpoints[0].id.as_str(), "a/b:local-11434");
         assert_eq!(compiled.endpoints[0].chat_path, "/v1/chat/completions");
+        assert_eq!(compiled.endpoints[0].profile, "ollama");
+    }
+
+    #[test]
+    fn the_profiles_of_engines_are_there() {
+        for (label, _, name) in ENGINES {
+            assert_eq!(
+                profile::named(name).map(|profile| profile.name),
+                Some(name),
+                "{label}"
+            );
+        }
+    }
+
+    #[test]
+    fn lists_are_asked_for_at_the_usual_places_and_the_key_is_in_no_url() {
+        for (label, variable, url) in [
+            ("openai", "OPENAI_API_KEY", "https://api.openai.com/v1/models"),
+            (
+                "openrouter",
+                "OPENROUTER_API_KEY",
+                "https://openrouter.ai/api/v1/models",
+            ),
+            (
+                "anthropic",
+                "ANTHROPIC_API_KEY",
+                "https://api.anthropic.com/v1/models?limit=1000",
+            ),
+            (
+                "gemini",
+                "GEMINI_API_KEY",
+                "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000",
+            ),
+        ] {
+            let source = of_environment(&[(variable, " k-1 ")], label).expect("a source");
+            let asked = list_url(&source, None).expect("a URL");
+            assert_eq!(asked.as_str(), url);
+            assert_eq!(source.keys[0].reveal(), "k-1");
+        }
+        let moved = [
+            ("ANTHROPIC_API_KEY", "k"),
+            ("ANTHROPIC_BASE_URL", "http://h:1/v1/"),
+        ];
+        let source = of_environment(&moved, "anthropic").expect("a source");
+        let asked = list_url(&source, Some("a&b")).expect("a URL");
+        assert_eq!(asked.as_str(), "http://h:1/v1/models?limit=1000&after_id=a%26b");
+        assert!(of_environment(&[("ANTHROPIC_API_KEY", " ")], "anthropic").is_none());
+    }
+
+    #[test]
+    fn numbered_keys_join_the_pool_each_once() {
+        let pairs = [
+            ("OPENAI_API_KEY", "a"),
+            ("OPENAI_API_KEY2", "b"),
+            ("OPENAI_API_KEY20", "a"),
+        ];
+        let source = of_environment(&pairs, "openai").expect("a source");
+
+        let compiled = compiled(&source, vec![listed("m")], Timestamp::default());
+
+        assert_eq!(compiled.endpoints[0].credentials.len(), 2);
+        assert_eq!(compiled.credentials.len(), 2);
+        assert_eq!(compiled.endpoints[0].profile, "openai");
+    }
+
+    #[test]
+    fn models_of_anthropic_and_gemini_are_called_in_their_own_dialects() {
+        let anthropic = of_environment(&[("ANTHROPIC_API_KEY", "k")], "anthropic").expect("a source");
+        let old = compiled(
+            &anthropic,
+            vec![listed("claude-x"), listed("claude-3-x")],
+            Timestamp::default(),
+        );
+        assert_eq!(old.endpoints[0].kind, ProviderKind::Anthropic);
+        assert_eq!(old.endpoints[0].chat_path, "/v1/messages");
+        assert_eq!(old.endpoints[0].auth_header, "x-api-key");
+        assert_eq!(old.models[0].max_output_length, 32_000);
+        assert_eq!(old.models[1].max_output_length, 4_096);
+        assert_eq!(old.models[0].routes[0].price, None, "nobody tells its price");
+
+        let gemini = of_environment(&[("GEMINI_API_KEY", "k")], "gemini").expect("a source");
+        let compiled = compiled(&gemini, vec![listed("gemini-x")], Timestamp::default());
+        assert_eq!(compiled.endpoints[0].kind, ProviderKind::Gemini);
+        assert_eq!(compiled.endpoints[0].chat_path, "/v1beta/models");
+        assert_eq!(compiled.endpoints[0].auth_header, "x-goog-api-key");
     }
 }

@@ -146,8 +146,18 @@ impl Document {
         self.problem(&path, message, remedy)
     }
 
+    /// True when there is something at `path`.
+    pub fn has(&self, path: &str) -> bool {
+        self.find(path).1
+    }
+
     /// The line of `path`, or of the closest parent that is there.
     fn line(&self, path: &str) -> u64 {
+        self.find(path).0
+    }
+
+    /// The line of `path` or of its closest parent, and whether it is its own.
+    fn find(&self, path: &str) -> (u64, bool) {
         let mut here = &self.root;
         let mut line = here.line;
         for step in path.replace('[', ".[").split('.').filter(|step| !step.is_empty()) {
@@ -164,10 +174,12 @@ impl Document {
                 }
                 Node::Scalar(_) => None,
             };
-            let Some((found, value)) = next else { break };
+            let Some((found, value)) = next else {
+                return (line, false);
+            };
             (line, here) = (found, value);
         }
-        line
+        (line, true)
     }
 }
 

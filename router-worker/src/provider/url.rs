@@ -36,7 +36,11 @@ pub(super) fn url(
             } else {
                 "rawPredict"
             };
-            push_model(&mut url, &endpoint.chat_path, model, method);
+            match endpoint.chat_path.strip_suffix(':') {
+                // The address names the model itself.
+                Some(path) => url.extend([path, ":", method]),
+                None => push_model(&mut url, &endpoint.chat_path, model, method),
+            }
         }
         ProviderKind::Gemini => {
             let model = model.strip_prefix("models/").unwrap_or(model);
@@ -143,6 +147,11 @@ mod tests {
         assert_eq!(whole, format!("{vertex}:rawPredict"));
         let stream = of(ProviderKind::Vertex, path, true);
         assert_eq!(stream, format!("{vertex}:streamRawPredict"));
+
+        let whole = of(ProviderKind::Vertex, "/v1:", false);
+        assert_eq!(whole, "http://host/base/v1:rawPredict");
+        let stream = of(ProviderKind::Vertex, "/v1:", true);
+        assert_eq!(stream, "http://host/base/v1:streamRawPredict");
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! What servers of the OpenAI chat API tolerate, by kind of server. A new kind is an entry of this table, not code.
+//! What servers of the OpenAI chat API tolerate, by kind of server, and where those are that somebody runs for all.
+//! A new kind is an entry of this table, not code: its name is a kind and a profile in `models.yaml`, its address the
+//! default, and endpoints at one of its hosts have it without being told.
 
 /// What a server of a kind takes, beside the chat API as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -6,6 +8,12 @@
 pub struct Profile {
     /// Its name in `models.yaml`.
     pub name: &'static str,
+    /// Where its API is, without a trailing slash; empty for servers that everybody runs himself.
+    pub base_url: &'static str,
+    /// Further hosts at which it is, lower case.
+    pub hosts: &'static [&'static str],
+    /// Path of chat completions behind an address that does not end in `/v1`.
+    pub chat_path: &'static str,
     /// Takes `max_completion_tokens` rather than `max_tokens`.
     pub max_completion_tokens: bool,
     /// Refuses a system message that is not the first, or a second one.
@@ -30,6 +38,10 @@ pub struct Profile {
     pub proofs_back: bool,
     /// Refuses a tool without `parameters`.
     pub parameters_required: bool,
+    /// Refuses schemas with a `type` beside `anyOf`: it stands in the branches instead.
+    pub types_in_branches: bool,
+    /// Refuses a call whose result does not follow at once, and a result that follows no call.
+    pub results_follow: bool,
     /// Ids of calls are exactly nine letters or digits.
     pub short_call_ids: bool,
     /// Keeps `cache_control` on parts.
@@ -61,6 +73,9 @@ pub enum Thinking {
 /// What is assumed of a server that is not known.
 pub const DEFAULT: Profile = Profile {
     name: "default",
+    base_url: "",
+    hosts: &[],
+    chat_path: "/v1/chat/completions",
     max_completion_tokens: false,
     one_system: true,
     developer: false,
@@ -73,6 +88,8 @@ pub const DEFAULT: Profile = Profile {
     thoughts_back: false,
     proofs_back: false,
     parameters_required: false,
+    types_in_branches: false,
+    results_follow: false,
     short_call_ids: false,
     cache_control: false,
     stops_max: usize::MAX,
@@ -103,6 +120,7 @@ const PROFILES: &[Profile] = &[
     // The API itself: reasoning models refuse `max_tokens`, and nothing samples by `top_k`.
     Profile {
         name: "openai",
+        base_url: "https://api.openai.com/v1",
         max_completion_tokens: true,
         one_system: false,
         developer: true,
@@ -114,6 +132,7 @@ const PROFILES: &[Profile] = &[
     // Formats without a schema only; a turn with calls is refused when its thoughts are missing.
     Profile {
         name: "deepseek",
+        base_url: "https://api.deepseek.com/v1",
         one_system: false,
         top_k: false,
         json_schema: false,
@@ -122,9 +141,12 @@ const PROFILES: &[Profile] = &[
         stops_max: 16,
         ..DEFAULT
     },
-    // Fixed sampling; thoughts of a turn with calls are wanted back.
+    // Fixed sampling; thoughts of a turn with calls are wanted back; schemas are read by rules of its own.
     Profile {
         name: "kimi",
+        base_url: "https://api.moonshot.ai/v1",
+        hosts: &["api.moonshot.cn", "api.kimi.com"],
+        types_in_branches: true,
         one_system: false,
         top_k: false,
         tool_choice_required: false,
@@ -133,8 +155,12 @@ const PROFILES: &[Profile] = &[
         drops: &["top_p"],
         ..DEFAULT
     },
+    // Calls and results in strict order, and a schema for every tool.
     Profile {
         name: "minimax",
+        base_url: "https://api.minimax.io/v1",
+        hosts: &["api.minimaxi.com", "api.minimax.chat"],
+        results_follow: true,
         top_k: false,
         tool_choice_required: false,
         thinking: Thinking::None,
@@ -144,6 +170,9 @@ const PROFILES: &[Profile] = &[
     // One text that ends an answer, and tools only as the model likes.
     Profile {
         name: "zai",
+        base_url: "https://api.z.ai/api/paas/v4",
+        hosts: &["open.bigmodel.cn"],
+        chat_path: "/chat/completions",
         one_system: false,
         top_k: false,
         json_schema: false,
@@ -189,6 +218,7 @@ const PROFILES: &[Profile] = &[
     // Answers 400 to names of speakers, and to more than four texts that end an answer.
     Profile {
         name: "groq",
+        base_url: "https://api.groq.com/openai/v1",
         max_completion_tokens: true,
         one_system: false,
         top_k: false,
@@ -199,6 +229,8 @@ const PROFILES: &[Profile] = &[
     // Answers 422 to every member that it does not know, and always tells usage on streams.
     Profile {
         name: "mistral",
+        base_url: "https://api.mistral.ai/v1",
+        hosts: &["codestral.mistral.ai"],
         one_system: false,
         top_k: false,
         required: "any",
@@ -210,11 +242,14 @@ const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "together",
+        base_url: "https://api.together.xyz/v1",
+        hosts: &["api.together.ai"],
         ..DEFAULT
     },
     // Speaks for many: keeps what their caches and their thoughts need.
     Profile {
         name: "openrouter",
+        base_url: "https://openrouter.ai/api/v1",
         one_system: false,
         developer: true,
         thinking: Thinking::Object,
@@ -227,6 +262,8 @@ const PROFILES: &[Profile] = &[
     // Gemini behind its chat API: refuses a call whose signature is missing.
     Profile {
         name: "google",
+        base_url: "https://generativelanguage.googleapis.com/v1beta/openai",
+        chat_path: "/chat/completions",
         one_system: false,
         top_k: false,
         proofs_back: true,
@@ -234,9 +271,34 @@ const PROFILES: &[Profile] = &[
     },
 ];
 
-/// The profile of a name.
+/// The profile of a name. Case, and what divides its words, do not matter: `LM Studio` is `lmstudio`.
 pub fn named(name: &str) -> Option<&'static Profile> {
-    PROFILES.iter().find(|profile| profile.name == name)
+    let legal = |letter: char| letter.is_ascii_alphanumeric() || "._- ".contains(letter);
+    if name.is_empty() || !name.chars().all(legal) {
+        return None;
+    }
+    let letters = |text: &str| -> String {
+        let kept = text.chars().filter(char::is_ascii_alphanumeric);
+        kept.map(|letter| letter.to_ascii_lowercase()).collect()
+    };
+    let exactly = PROFILES.iter().find(|profile| profile.name == name);
+    exactly.or_else(|| {
+        let name = letters(name);
+        PROFILES.iter().find(|profile| letters(profile.name) == name)
+    })
+}
+
+/// The profile of the server that somebody runs at a host, given in lower case.
+pub fn of_host(host: &str) -> Option<&'static Profile> {
+    let own = |profile: &Profile| profile.base_url.strip_prefix("https://")?.split('/').next();
+    PROFILES
+        .iter()
+        .find(|profile| own(profile) == Some(host) || profile.hosts.contains(&host))
+}
+
+/// The name of every profile.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PROFILES.iter().map(|profile| profile.name)
 }
 
 #[cfg(test)]
@@ -269,5 +331,53 @@ mod tests {
         assert_eq!(names, known.into());
         assert_eq!(named("mistral").map(|profile| profile.seed), Some("random_seed"));
         assert_eq!(named(""), None);
+    }
+
+    #[test]
+    fn names_are_found_however_their_words_are_divided() {
+        for (written, name) in [
+            ("llama.cpp", "llama.cpp"),
+            ("llama_cpp", "llama.cpp"),
+            ("LM Studio", "lmstudio"),
+            ("lm-studio", "lmstudio"),
+            ("Groq", "groq"),
+        ] {
+            assert_eq!(
+                named(written).map(|profile| profile.name),
+                Some(name),
+                "{written}"
+            );
+        }
+        for other in ["groqs", "groq[]", "", "-", "gröq"] {
+            assert_eq!(named(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_somebody_runs_is_known_by_each_of_its_hosts_and_no_host_is_two() {
+        for (host, name) in [
+            ("api.openai.com", "openai"),
+            ("api.deepseek.com", "deepseek"),
+            ("api.moonshot.cn", "kimi"),
+            ("api.minimax.io", "minimax"),
+            ("open.bigmodel.cn", "zai"),
+            ("api.groq.com", "groq"),
+            ("codestral.mistral.ai", "mistral"),
+            ("api.together.xyz", "together"),
+            ("openrouter.ai", "openrouter"),
+            ("generativelanguage.googleapis.com", "google"),
+        ] {
+            assert_eq!(of_host(host).map(|profile| profile.name), Some(name), "{host}");
+        }
+        assert_eq!(of_host("127.0.0.1"), None);
+        assert_eq!(of_host(""), None);
+        let mut hosts: Vec<&str> = PROFILES
+            .iter()
+            .flat_map(|profile| profile.hosts.iter().copied())
+            .collect();
+        let count = hosts.len();
+        hosts.sort_unstable();
+        hosts.dedup();
+        assert_eq!(hosts.len(), count);
     }
 }

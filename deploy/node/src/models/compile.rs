@@ -1,55 +1,66 @@
 //! From entries of models.yaml to records of the catalogue. Pure: everything that is odd becomes a problem
 //! with its place, and only what cannot be understood stops the start.
 
+mod address;
+mod choice;
+mod credential;
 mod endpoint;
+mod inert;
+mod takes;
 
 use std::collections::BTreeMap;
+use std::io;
 
-use schemas::catalog::{CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route};
+use schemas::catalog::{Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
 use schemas::money::Price;
-use schemas::secret::Secret;
 use schemas::time::Timestamp;
 
 use super::file::{Entry, Leg, ModelsFile};
-use super::provider::{self, Support};
+use super::provider::{self, Kind};
 use super::{Compiled, endpoint_id, price};
 use crate::yaml::{Document, Problem};
+
+use credential::Credential;
+use endpoint::Found;
 
 /// Tokens of prompt and answer together when the file does not say.
 const CONTEXT_LENGTH_DEFAULT: u64 = 8_192;
 /// Tokens of an answer when the file does not say.
 const MAX_OUTPUT_LENGTH_DEFAULT: u64 = 4_096;
+/// Types of models.
+const TYPES: [&str; 2] = ["chat", EMBEDDING];
+/// The type of models that give embeddings.
+const EMBEDDING: &str = "embedding";
 /// Millionths in a weight of 1.
 const MICRO: f64 = 1_000_000.0;
 
-/// Compiles a models file. `now` becomes the models' creation time.
-pub fn compile(file: &ModelsFile, document: &Document, now: Timestamp) -> Result<Compiled, Problem> {
-    compile_with(file, document, now, Held::Here)
-}
-
-/// Compiles a models file where the credentials that it refers to are held by others: one that is blank counts as
-/// there, so that what comes out is what its holders would say.
-pub fn compile_without_credentials(
-    file: &ModelsFile,
-    document: &Document,
-    now: Timestamp,
-) -> Result<Compiled, Problem> {
-    compile_with(file, document, now, Held::Elsewhere)
-}
-
 /// Who holds credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+pub enum Held {
+    /// This node.
     Here,
+    /// Others: one that is blank counts as there, so that what comes out is what its holders would say.
     Elsewhere,
 }
 
-fn compile_with(
+/// Where credentials come from.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    /// Who holds them.
+    pub held: Held,
+    /// The file that Google's own tools would read, where the environment names one.
+    pub application_credentials: Option<&'a str>,
+    /// Reads a file that holds one.
+    pub read: &'a dyn Fn(&str) -> io::Result<String>,
+}
+
+/// Compiles a models file. `now` becomes the models' creation time.
+pub fn compile(
     file: &ModelsFile,
     document: &Document,
+    sources: Sources<'_>,
     now: Timestamp,
-    held: Held,
 ) -> Result<Compiled, Problem> {
     let mut out = Compiled::default();
     let mut names: BTreeMap<String, String> = BTreeMap::new();
@@ -60,7 +71,7 @@ fn compile_with(
             entry,
             path: &path,
             document,
-            held,
+            sources,
         };
         context.compile(n, now, &mut out)?;
     }
@@ -90,14 +101,14 @@ struct Context<'a> {
     entry: &'a Entry,
     path: &'a str,
     document: &'a Document,
-    held: Held,
+    sources: Sources<'a>,
 }
 
 /// A leg that can be served.
 struct Ready {
     route: Route,
     endpoint: Endpoint,
-    secrets: Vec<(CredentialRef, Secret<String>)>,
+    credentials: Vec<Credential>,
     leg: Leg,
 }
 
@@ -112,19 +123,18 @@ enum Compiling {
 
 impl Context<'_> {
     fn compile(&self, position: usize, now: Timestamp, out: &mut Compiled) -> Result<(), Problem> {
-        if self
+        if let Some(word) = self
             .entry
             .model_type
             .as_deref()
-            .is_some_and(|kind| kind != "chat")
+            .filter(|word| !TYPES.contains(word))
         {
-            let message = format!(
-                "\"{}\" is not a chat model and is not served by this version",
-                self.entry.id
-            );
-            out.problems
-                .push(self.problem("type", message, "nothing, or remove it"));
-            return Ok(());
+            let message = format!("\"{word}\" is not a type of model");
+            return Err(self.problem(
+                &self.at("", &["model_type", "type"]),
+                message,
+                "use chat or embedding",
+            ));
         }
         self.note_what_has_no_effect(&mut out.problems);
         let own = [Leg::default()];
@@ -152,7 +162,13 @@ impl Context<'_> {
         }
         out.models.push(self.model(position, now, &ready)?);
         for leg in ready {
-            out.credentials.extend(leg.secrets);
+            self.check_shared(&leg, out)?;
+            let id = leg.endpoint.id.as_str();
+            let held = leg
+                .credentials
+                .iter()
+                .map(|one| (one.reference(id), one.secret.clone()));
+            out.credentials.extend(held);
             if !out.endpoints.iter().any(|known| known.id == leg.endpoint.id) {
                 out.endpoints.push(leg.endpoint);
             }
@@ -165,25 +181,44 @@ impl Context<'_> {
             .problem(&format!("{}.{key}", self.path), message, remedy)
     }
 
-    fn note_what_has_no_effect(&self, problems: &mut Vec<Problem>) {
-        let entry = self.entry;
-        let inert = [
-            ("pricing_schedule", entry.pricing_schedule.is_some()),
-            ("processor", entry.processor.is_some()),
-            ("priority_scheduling", entry.priority_scheduling.is_some()),
-            ("router_params", !entry.router_params.is_empty()),
-            (
-                "router",
-                entry.router.as_deref().is_some_and(|router| router != "fixed"),
-            ),
-        ];
-        for (key, _) in inert.iter().filter(|(_, set)| *set) {
-            problems.push(self.problem(
-                key,
-                "this version reads it without effect",
-                "nothing, or remove it",
-            ));
+    /// Where something is written: the first of `names` that the leg or else its model has, else the leg itself.
+    fn at(&self, key: &str, names: &[&str]) -> String {
+        let of_leg = names.iter().map(|name| format!("{key}.{name}"));
+        let of_model = names.iter().map(|name| (*name).to_owned());
+        let mut paths = of_leg
+            .chain(of_model)
+            .map(|path| path.trim_start_matches('.').to_owned());
+        let found = paths.find(|path| self.document.has(&format!("{}.{path}", self.path)));
+        found.unwrap_or_else(|| key.to_owned())
+    }
+
+    fn embeds(&self) -> bool {
+        self.entry.model_type.as_deref() == Some(EMBEDDING)
+    }
+
+    /// Refuses a shared endpoint that two legs describe differently: the credentials of one would go to the other's
+    /// address.
+    fn check_shared(&self, leg: &Ready, out: &Compiled) -> Result<(), Problem> {
+        let id = leg.endpoint.id.as_str();
+        let Some(known) = out.endpoints.iter().find(|known| known.id == leg.endpoint.id) else {
+            return Ok(());
+        };
+        let same = |one: &Credential| {
+            let held = out.credentials.get(&one.reference(id));
+            held.is_none_or(|held| *held == one.secret)
+        };
+        if *known == leg.endpoint && leg.credentials.iter().all(same) {
+            return Ok(());
         }
+        let message = format!(
+            "the endpoint \"{}\" is described twice, and not in the same way",
+            known.id
+        );
+        Err(self.problem(
+            "route",
+            message,
+            "describe it the same way everywhere, or name it differently",
+        ))
     }
 
     fn leg(&self, n: usize, leg: &Leg) -> Result<Compiling, Problem> {
@@ -201,46 +236,52 @@ impl Context<'_> {
                 "add `provider` or `kind`",
             ));
         };
-        let api = match provider::support(kind) {
-            Support::Served(api) => api,
-            Support::Later => {
-                let message = format!("legs of kind \"{kind}\" are not served by this version");
-                return Ok(Compiling::LeftOut(self.problem(
-                    &key,
-                    message,
-                    "nothing, or remove the leg",
-                )));
-            }
-            Support::Unknown => {
-                let message = format!("\"{kind}\" is not a kind of provider");
-                return Err(self.problem(&key, message, "use openai_compat for a server of the OpenAI API"));
-            }
+        let Some(kind) = Kind::named(kind) else {
+            let message = format!("\"{kind}\" is not a kind of provider");
+            let remedy = format!(
+                "use openai_compat for a server of the OpenAI API, or one of {}",
+                provider::words()
+            );
+            return Err(self.problem(&self.at(&key, &["kind", "provider"]), message, &remedy));
         };
-        let addresses = match self.addresses(leg, api, &key)? {
+        self.check_embeds(&kind, &key)?;
+        self.check_openrouter(leg, &kind, &key)?;
+        let place = self.place(leg, &kind, &key)?;
+        let addresses = match self.addresses(leg, (&kind, place.as_ref()), &key)? {
             Ok(addresses) => addresses,
             Err(problem) => return Ok(left_out(leg, problem)),
         };
-        let secrets = match self.secrets(leg, &key)? {
-            Ok(secrets) => secrets,
+        let credentials = match self.credentials(leg, (&kind, place.as_ref()), &key)? {
+            Ok(credentials) => credentials,
             Err(problem) => return Ok(left_out(leg, problem)),
         };
         let id = leg.endpoint.clone().unwrap_or_else(|| {
-            endpoint_id::derive(&entry.id, kind, addresses.first().map_or("", String::as_str))
+            let first = addresses.first().map_or("", String::as_str);
+            endpoint_id::derive(&entry.id, kind.word, first)
         });
-        let references = (0..secrets.len()).map(|n| CredentialRef(format!("{id}#{n}")));
-        let secrets: Vec<_> = references.zip(secrets).collect();
-        let endpoint = self.endpoint(leg, (kind, api), id, (&addresses, &secrets));
-        let route = self.route(leg, &key, &endpoint)?;
+        let found = Found {
+            kind,
+            place,
+            addresses,
+            credentials,
+        };
+        let endpoint = self.endpoint(leg, id, &found, &key)?;
+        let route = self.route(leg, (n, &key), &endpoint)?;
         Ok(Compiling::Ready(Box::new(Ready {
             route,
             endpoint,
-            secrets,
+            credentials: found.credentials,
             leg: leg.clone(),
         })))
     }
 
-    fn route(&self, leg: &Leg, key: &str, endpoint: &Endpoint) -> Result<Route, Problem> {
+    fn route(&self, leg: &Leg, (n, key): (usize, &str), endpoint: &Endpoint) -> Result<Route, Problem> {
         let entry = self.entry;
+        // Legs of embeddings are tried in their order: vectors of two models are not for one draw.
+        let in_order = || i32::try_from(n).unwrap_or(i32::MAX);
+        let priority = leg
+            .priority
+            .unwrap_or_else(|| if self.embeds() { in_order() } else { 0 });
         let upstream = leg
             .provider_model_id
             .as_ref()
@@ -249,7 +290,7 @@ impl Context<'_> {
         Ok(Route {
             endpoint_id: endpoint.id.clone(),
             upstream_model: upstream.as_str().into(),
-            priority: leg.priority.unwrap_or(0),
+            priority,
             weight_micro: weight_micro(leg.weight.unwrap_or(1.0)).ok_or_else(|| {
                 self.problem(
                     &format!("{key}.weight"),
@@ -268,6 +309,7 @@ impl Context<'_> {
                     .or(entry.input_modalities.as_deref()),
                 key,
             )?,
+            takes: takes::takes(entry, leg).into(),
             price: self.price(leg, key, endpoint)?,
         })
     }
@@ -376,7 +418,7 @@ impl Context<'_> {
                 .unwrap_or(CONTEXT_LENGTH_DEFAULT),
             max_output_length: output.unwrap_or(MAX_OUTPUT_LENGTH_DEFAULT),
             supports_tools: support(entry.supports_tools, |leg| leg.supports_tools),
-            embeds: false,
+            embeds: self.embeds(),
             supports_structured_output: support(entry.supports_structured_output, |leg| {
                 leg.supports_structured_output
             }),
@@ -436,16 +478,9 @@ fn rename(leg: &mut Ready, id: &str) {
         .map(|backend| backend.base_url.clone())
         .collect();
     leg.endpoint.id = EndpointId::from(id);
-    leg.endpoint.backends = endpoint::backends(id, &urls);
+    leg.endpoint.backends = address::backends(id, &urls);
     leg.route.endpoint_id = leg.endpoint.id.clone();
-    for (n, (reference, _)) in leg.secrets.iter_mut().enumerate() {
-        *reference = CredentialRef(format!("{id}#{n}"));
-    }
-    leg.endpoint.credentials = leg
-        .secrets
-        .iter()
-        .map(|(reference, _)| reference.clone())
-        .collect();
+    leg.endpoint.credentials = leg.credentials.iter().map(|one| one.reference(id)).collect();
 }
 
 /// A weight in millionths; a weight above 0 never becomes 0.

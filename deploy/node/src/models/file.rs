@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::{self, Deserializer};
 use serde_json::Value;
 
 use crate::yaml::{number, switch, text};
@@ -31,7 +32,13 @@ pub struct Entry {
     /// Inherited by legs.
     pub api_key: Option<String>,
     /// Inherited by legs.
-    pub api_keys: Option<Vec<String>>,
+    pub api_keys: Option<Vec<ApiKey>>,
+    /// Inherited by legs of kind `claude`: a file with the key of a service account.
+    pub credentials_file: Option<String>,
+    /// Inherited by legs of kind `claude`: Google's project.
+    pub project: Option<String>,
+    /// Inherited by legs of kind `claude`: where in Google's cloud, `global` unless it is said.
+    pub location: Option<String>,
     /// The upstream's name of it.
     pub provider_model_id: Option<String>,
     /// `chat` or `embedding`.
@@ -57,15 +64,23 @@ pub struct Entry {
     /// Takes `response_format`.
     #[serde(deserialize_with = "switch")]
     pub supports_structured_output: Option<bool>,
-    /// For the listing.
+    /// Parameters that it takes; others are refused. Absent: none is.
     pub supported_params: Option<Vec<String>>,
-    /// For the listing.
+    /// Words of effort that it takes.
     pub reasoning_efforts: Vec<String>,
+    /// An effort that it does not take is refused instead of dropped.
+    #[serde(deserialize_with = "switch")]
+    pub effort_binding: Option<bool>,
     /// Started on demand.
     #[serde(deserialize_with = "switch")]
     pub on_demand: Option<bool>,
-    /// Output processor.
+    /// What the model writes as text and means otherwise: `glm`, `qwen_coder`, `think_block`, `default` for nothing.
     pub processor: Option<String>,
+    /// Drop parameters that a leg's server does not take, and report them, instead of refusing them.
+    #[serde(deserialize_with = "switch")]
+    pub drop_params: Option<bool>,
+    /// `native`: callers of Responses are served in it; `only`: all callers.
+    pub responses: Option<String>,
     /// Members put under every request body.
     pub extra_body: serde_json::Map<String, Value>,
     /// An SGLang server with priority scheduling.
@@ -113,7 +128,8 @@ pub struct Entry {
     pub openrouter_sort: Option<String>,
     /// OpenRouter's provider.
     pub openrouter_pinned_provider: Option<String>,
-    /// What a server of this kind tolerates.
+    /// What its server tolerates, by name.
+    #[serde(alias = "profile")]
     pub provider_profile: Option<String>,
 }
 
@@ -133,10 +149,16 @@ pub struct Leg {
     /// Credential.
     pub api_key: Option<String>,
     /// Credentials.
-    pub api_keys: Option<Vec<String>>,
+    pub api_keys: Option<Vec<ApiKey>>,
+    /// Of kind `claude`: a file with the key of a service account.
+    pub credentials_file: Option<String>,
+    /// Of kind `claude`: Google's project.
+    pub project: Option<String>,
+    /// Of kind `claude`: where in Google's cloud.
+    pub location: Option<String>,
     /// The upstream's name of the model.
     pub provider_model_id: Option<String>,
-    /// Path of embeddings.
+    /// Path of embeddings behind the address, where it is not the usual one.
     pub embeddings_path: Option<String>,
     /// Skip it quietly when its variables are blank.
     #[serde(deserialize_with = "switch")]
@@ -175,9 +197,11 @@ pub struct Leg {
     pub health_check: Option<Value>,
     /// How a sleeping backend is woken.
     pub wake: Option<Value>,
-    /// Drop parameters the model does not support.
+    /// Drop parameters that its server does not take, and report them, instead of refusing them.
     #[serde(deserialize_with = "switch")]
     pub drop_params: Option<bool>,
+    /// `native`: callers of Responses are served in it; `only`: all callers.
+    pub responses: Option<String>,
     /// With one backend left and its circuit open, try it anyway.
     #[serde(deserialize_with = "switch")]
     pub single_backend_rescue: Option<bool>,
@@ -200,10 +224,13 @@ pub struct Leg {
     /// Takes `response_format`.
     #[serde(deserialize_with = "switch")]
     pub supports_structured_output: Option<bool>,
-    /// For the listing.
+    /// Parameters that it takes.
     pub supported_params: Option<Vec<String>>,
-    /// For the listing.
+    /// Words of effort that it takes.
     pub reasoning_efforts: Option<Vec<String>>,
+    /// An effort that it does not take is refused instead of dropped.
+    #[serde(deserialize_with = "switch")]
+    pub effort_binding: Option<bool>,
     /// For the listing.
     pub quantization: Option<String>,
     /// Output processor.
@@ -245,8 +272,39 @@ pub struct Leg {
     pub openrouter_sort: Option<String>,
     /// OpenRouter's provider.
     pub openrouter_pinned_provider: Option<String>,
-    /// What a server of this kind tolerates.
+    /// What its server tolerates, by name.
+    #[serde(alias = "profile")]
     pub provider_profile: Option<String>,
+}
+
+/// A credential: itself, or itself and whom it is kept for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reserved {
+    /// Itself.
+    pub key: String,
+    /// The lowest role that may use it.
+    #[serde(default)]
+    pub min_role: Option<String>,
+}
+
+/// An entry of `api_keys`: text, or an object with `key` and `min_role`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey(pub Reserved);
+
+impl<'de> Deserialize<'de> for ApiKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // By hand, because an untagged enum would not say what is wrong with an object.
+        match Value::deserialize(deserializer)? {
+            Value::String(key) => Ok(Self(Reserved { key, min_role: None })),
+            object @ Value::Object(_) => serde_json::from_value(object)
+                .map(Self)
+                .map_err(|error| de::Error::custom(error.to_string())),
+            _ => Err(de::Error::custom(
+                "expected a credential, or `key` and `min_role`",
+            )),
+        }
+    }
 }
 
 /// A replica: an address, or an address and the host it runs on.

@@ -192,7 +192,12 @@ mod tests {
         let environment = Environment::default();
         let document = Document::parse("models.yaml", MODELS, &environment)?;
         let file: ModelsFile = document.read()?;
-        let mut compiled = compile::compile(&file, &document, schemas::time::Timestamp::default())?;
+        let sources = compile::Sources {
+            held: compile::Held::Here,
+            application_credentials: None,
+            read: &|_| Err(std::io::ErrorKind::NotFound.into()),
+        };
+        let mut compiled = compile::compile(&file, &document, sources, schemas::time::Timestamp::default())?;
         let document = Document::parse("routing.yaml", routing, &environment)?;
         apply(&document.read()?, &document, &mut compiled)?;
         Ok(compiled.models[0]

@@ -112,12 +112,9 @@ async fn compile(config: &Config, adapters: &Adapters) -> anyhow::Result<Compile
     let now = adapters.clock.now();
     let mut compiled = catalog_files::compile(config, now)?;
     if config.discover {
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .build()
-            .context("cannot make an HTTP client")?;
-        compiled.extend(discover::engines(&client, now).await);
-        compiled.extend(discover::providers(&client, &config.environment, now).await);
+        let reader = router_worker::Reader::new().context("cannot set up TLS")?;
+        compiled.extend(discover::engines(&reader, now).await);
+        compiled.extend(discover::providers(&reader, &config.environment, now).await);
     }
     Ok(compiled)
 }

@@ -1,16 +1,22 @@
 //! Repairs of a request that passes as it came, for servers that refuse what others let through: instructions that
-//! are not one message at the front, and earlier calls whose arguments are not the text of a JSON object. Everything
-//! else stays byte for byte.
+//! are not one message at the front, earlier calls whose arguments are not the text of a JSON object, calls and results
+//! that are apart, tools without a schema, and schemas of a form of their own. Everything else stays byte for byte.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::arguments;
+use crate::passage::request::Suspicion;
+use crate::profile::Profile;
 use crate::splice::{Edit, splice};
+
+mod order;
+mod tools;
 
 /// What stands between instructions that were apart.
 const BETWEEN: &str = "\n\n";
@@ -23,6 +29,7 @@ type Told<'a> = Option<&'a RawValue>;
 struct Body<'a> {
     #[serde(borrow)]
     messages: Told<'a>,
+    tools: Told<'a>,
 }
 
 #[derive(Deserialize)]
@@ -34,11 +41,15 @@ struct Message<'a> {
     #[serde(borrow)]
     tool_calls: Option<Vec<Call<'a>>>,
     #[serde(borrow)]
+    tool_call_id: Told<'a>,
+    #[serde(borrow)]
     function_call: Option<Function<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Call<'a> {
+    #[serde(borrow)]
+    id: Told<'a>,
     #[serde(borrow)]
     function: Option<Function<'a>>,
 }
@@ -81,34 +92,125 @@ impl Message<'_> {
     }
 }
 
-/// The request repaired, `None` when there is nothing to repair. With `one_system` several instructions, or late ones,
-/// become one message at the front, their texts joined by blank lines, and it is the system's; with `arguments`
-/// arguments of earlier calls that are an object become its text, and what is no object becomes an empty one.
-pub fn mend(body: &Bytes, one_system: bool, arguments: bool) -> Option<Bytes> {
-    let list = serde_json::from_slice::<Body<'_>>(body).ok()?.messages?;
-    let raws: Vec<&RawValue> = serde_json::from_str(list.get()).ok()?;
-    let read = raws.iter().map(|raw| serde_json::from_str(raw.get()));
-    let messages: Vec<Message<'_>> = read.collect::<Result<_, _>>().ok()?;
+/// What the server of a request refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one server and one request"
+)]
+pub struct Needs {
+    /// Several instructions, or late ones: they become one message at the front, their texts joined by blank lines,
+    /// and it is the system's.
+    pub one_system: bool,
+    /// Arguments of earlier calls that are no text of an object: an object becomes its text, anything else an empty
+    /// one.
+    pub arguments: bool,
+    /// Calls whose results do not follow at once, and results that follow no call: the former are dropped, the latter
+    /// become the user's.
+    pub results_follow: bool,
+    /// Tools without a schema: they get an empty one.
+    pub parameters: bool,
+    /// Schemas with a `type` beside `anyOf`: it goes into the branches.
+    pub types_in_branches: bool,
+}
+
+impl Needs {
+    /// What of it the server of `profile` wants done about a request that is suspected of so much.
+    pub fn of(profile: &Profile, suspicion: Suspicion, body: &[u8]) -> Self {
+        let has = |text: &[u8]| memmem::find(body, text).is_some();
+        Self {
+            one_system: suspicion.systems && profile.one_system,
+            arguments: suspicion.arguments,
+            results_follow: profile.results_follow && (has(b"\"tool_calls\"") || has(b"\"tool\"")),
+            parameters: profile.parameters_required && has(b"\"tools\""),
+            types_in_branches: profile.types_in_branches && has(b"\"anyOf\""),
+        }
+    }
+
+    /// True where nothing is to be done.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// A request that was repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mended {
+    /// It.
+    pub body: Bytes,
+    /// Calls that were dropped, by their place.
+    pub dropped: Vec<Cow<'static, str>>,
+}
+
+/// The request repaired as far as it `needs`, `None` when there is nothing to repair.
+pub fn mend(body: &Bytes, needs: Needs) -> Option<Mended> {
+    let request = serde_json::from_slice::<Body<'_>>(body).ok()?;
     let mut edits = Vec::new();
-    if arguments {
+    let mut dropped = Vec::new();
+    if let Some(list) = request.messages {
+        messages(body, list, needs, (&mut edits, &mut dropped));
+    }
+    if let Some(tools) = request
+        .tools
+        .filter(|_| needs.parameters || needs.types_in_branches)
+    {
+        tools::edits(body, tools, needs, &mut edits);
+    }
+    edits.sort_by_key(|edit| edit.range.start);
+    (!edits.is_empty()).then(|| Mended {
+        body: splice(body, &edits),
+        dropped,
+    })
+}
+
+/// What is to be done about messages; nothing where they cannot be read.
+fn messages(
+    body: &Bytes,
+    list: &RawValue,
+    needs: Needs,
+    (edits, dropped): (&mut Vec<Edit>, &mut Vec<Cow<'static, str>>),
+) {
+    let Ok(raws) = serde_json::from_str::<Vec<&RawValue>>(list.get()) else {
+        return;
+    };
+    let read = raws.iter().map(|raw| serde_json::from_str(raw.get()));
+    let Ok(messages) = read.collect::<Result<Vec<Message<'_>>, _>>() else {
+        return;
+    };
+    if needs.arguments {
         for message in &messages {
-            argument_edits(body, message, &mut edits);
+            argument_edits(body, message, edits);
         }
     }
-    if one_system && let Some(together) = Together::of(&messages) {
-        match together {
-            Together::Role(role) => edits.insert(0, edit(body, role, SYSTEM.to_owned())),
-            Together::Text(text) => {
-                let rest = raws
-                    .iter()
-                    .zip(&messages)
-                    .filter(|(_, message)| !message.instructs());
-                let rest = rest.map(|(raw, _)| spliced(body, span(body, raw), &edits));
-                edits = vec![edit(body, list, joined(&text, rest))];
-            }
+    let together = needs.one_system.then(|| Together::of(&messages)).flatten();
+    let order = needs.results_follow.then(|| order::of(&messages)).flatten();
+    let text = match together {
+        Some(Together::Role(role)) => {
+            edits.push(edit(body, role, SYSTEM.to_owned()));
+            edits.sort_by_key(|edit| edit.range.start);
+            None
         }
+        Some(Together::Text(text)) => Some(text),
+        None => None,
+    };
+    if text.is_none() && order.is_none() {
+        return;
     }
-    (!edits.is_empty()).then(|| splice(body, &edits))
+    let steps = order.unwrap_or_else(|| order::unchanged(messages.len()));
+    let mut written = Vec::with_capacity(raws.len());
+    for step in &steps {
+        let place = step.place();
+        let Some((raw, message)) = raws.get(place).zip(messages.get(place)) else {
+            continue;
+        };
+        if text.is_some() && message.instructs() {
+            continue;
+        }
+        let as_it_is = |raw: &RawValue| spliced(body, span(body, raw), edits);
+        written.extend(step.written(raw, message, &as_it_is));
+        dropped.extend(step.dropped(message));
+    }
+    *edits = vec![edit(body, list, joined(text.as_deref(), written))];
 }
 
 /// What is to be done about instructions.
@@ -140,22 +242,24 @@ impl<'a> Together<'a> {
     }
 }
 
-/// The list of messages with `text` at its front.
-fn joined(text: &str, rest: impl Iterator<Item = Bytes>) -> BytesMut {
+/// The list of messages, with `text` at its front.
+fn joined(text: Option<&str>, rest: Vec<Bytes>) -> BytesMut {
     #[derive(Serialize)]
     struct System<'a> {
         role: &'static str,
         content: &'a str,
     }
-    let system = System {
+    let system = text.map(|content| System {
         role: "system",
-        content: text,
-    };
-    let mut list = BytesMut::from(&b"["[..]);
+        content,
+    });
     // Text always serializes.
-    list.put_slice(&serde_json::to_vec(&system).unwrap_or_default());
-    for message in rest {
-        list.put_u8(b',');
+    let system = system.map(|system| serde_json::to_vec(&system).unwrap_or_default().into());
+    let mut list = BytesMut::from(&b"["[..]);
+    for (place, message) in system.into_iter().chain(rest).enumerate() {
+        if place > 0 {
+            list.put_u8(b',');
+        }
         list.put_slice(&message);
     }
     list.put_u8(b']');
@@ -211,87 +315,4 @@ fn spliced(body: &Bytes, range: Range<usize>, edits: &[Edit]) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn mended(body: &str, one_system: bool, arguments: bool) -> Option<String> {
-        let body = Bytes::copy_from_slice(body.as_bytes());
-        mend(&body, one_system, arguments).map(|body| String::from_utf8(body.to_vec()).expect("UTF-8"))
-    }
-
-    #[test]
-    fn instructions_become_one_message_at_the_front_and_nothing_else_changes() {
-        let body = r#"{ "seed":1.0, "messages":[ {"role":"user","content":"a \u00e9"} , {"role":"system","content":"one"},
-            {"role": "assistant","content":null }, {"content":[{"type":"text","text":"two"},{"type":"text","text":"three"}],"role":"developer"} ], "x" : 1e2 }"#;
-
-        let expected = r#"{ "seed":1.0, "messages":[{"role":"system","content":"one\n\ntwo\n\nthree"},{"role":"user","content":"a \u00e9"},{"role": "assistant","content":null }], "x" : 1e2 }"#;
-        assert_eq!(mended(body, true, true).as_deref(), Some(expected));
-        assert_eq!(mended(body, false, true), None);
-        assert_eq!(mended(expected, true, true), None);
-    }
-
-    #[test]
-    fn one_leading_message_of_a_developer_is_the_systems() {
-        let body = r#"{"messages":[{"role":"developer","content":[{"type":"text","text":"x"}],"name":"d"},{"role":"user","content":"y"}]}"#;
-
-        let expected = body.replace("developer", "system");
-        assert_eq!(mended(body, true, false), Some(expected));
-    }
-
-    #[test]
-    fn instructions_that_are_more_than_text_are_left_alone() {
-        let body = r#"{"messages":[{"role":"system","content":"x"},{"role":"system","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}"#;
-
-        assert_eq!(mended(body, true, true), None);
-    }
-
-    #[test]
-    fn arguments_of_earlier_calls_become_the_text_of_an_object() {
-        let call = |arguments: &str| {
-            format!(
-                r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"c","function":{{"arguments": {arguments}, "name":"f"}}}}]}},{{"role":"system","content":"s"}}]}}"#
-            )
-        };
-
-        for (written, read) in [
-            (r#""{""#, r#""{}""#),
-            (r#""""#, r#""{}""#),
-            (r#""[\"x\"]""#, r#""{}""#),
-            ("null", r#""{}""#),
-            (r#"{ "a" : 1.0 }"#, r#""{ \"a\" : 1.0 }""#),
-        ] {
-            let expected = if written == "null" { None } else { Some(call(read)) };
-            assert_eq!(mended(&call(written), false, true), expected);
-            assert_eq!(mended(&call(written), false, false), None);
-        }
-        assert_eq!(mended(&call(r#""{\"a\":1}""#), false, true), None);
-        let both = mended(&call(r#""{""#), true, true).expect("mended");
-        assert!(both.starts_with(r#"{"messages":[{"role":"system","content":"s"},{"role":"assistant""#));
-        assert!(both.contains(r#""arguments": "{}", "name""#));
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_makes_it_panic_and_what_was_mended_needs_no_more(
-            roles in proptest::collection::vec((0_usize..5, "[a-z\"\\\\\n]{0,6}", 0_usize..6), 0..6),
-        ) {
-            const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
-            const ARGUMENTS: [&str; 6] = ["{}", "\"{}\"", "\"{\"", "[1]", "7", "null"];
-            let messages: Vec<String> = roles.iter().map(|(role, text, arguments)| {
-                let content = serde_json::to_string(text).expect("text");
-                format!(
-                    r#"{{"role":"{}","content":{content},"tool_calls":[{{"function":{{"arguments":{}}}}}]}}"#,
-                    ROLES[*role], ARGUMENTS[*arguments],
-                )
-            }).collect();
-            let body = format!(r#"{{"messages":[{}],"tail":0}}"#, messages.join(" , "));
-
-            let once = mended(&body, true, true).unwrap_or(body);
-
-            prop_assert!(serde_json::from_str::<serde_json::Value>(&once).is_ok(), "{once}");
-            prop_assert_eq!(mended(&once, true, true), None);
-        }
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@ mod body;
 mod encode;
 mod messages;
 mod offer;
+mod order;
 pub(super) mod parts;
 mod reader;
 pub(crate) mod renamed;

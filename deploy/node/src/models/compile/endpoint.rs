@@ -1,215 +1,220 @@
-//! The endpoint of a leg: addresses, credentials, headers and what its kind presets.
+//! The endpoint of a leg: paths, headers and what its kind presets.
 
-use schemas::catalog::{Backend, CredentialRef, Endpoint, ProviderKind};
-use schemas::id::{BackendId, EndpointId};
-use schemas::secret::Secret;
+use reqwest::header::{HeaderName, HeaderValue};
+use schemas::catalog::{Endpoint, ProviderKind, Role};
+use schemas::id::EndpointId;
 
-use super::{Context, Held};
+use super::Context;
+use super::address::{Place, backends};
+use super::credential::Credential;
 use crate::models::file::Leg;
-use crate::models::provider;
+use crate::models::provider::{self, Kind, Proof};
 use crate::yaml::Problem;
 
+/// What a credential is replaced by in `auth_format`.
+const PLACEHOLDER: &str = "{api_key}";
+/// Headers that say where a message ends, to whom it goes and how it is written: not for configuration.
+const FRAMING: [&str; 8] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// What was found out about a leg.
+pub(super) struct Found<'a> {
+    pub(super) kind: Kind<'a>,
+    pub(super) place: Option<Place>,
+    pub(super) addresses: Vec<String>,
+    pub(super) credentials: Vec<Credential>,
+}
+
 impl Context<'_> {
-    /// Base URLs without trailing slashes, or what is blank.
-    pub(super) fn addresses(
-        &self,
-        leg: &Leg,
-        api: ProviderKind,
-        key: &str,
-    ) -> Result<Result<Vec<String>, Problem>, Problem> {
-        if api == ProviderKind::Echo {
-            return Ok(Ok(Vec::new()));
-        }
-        let written: Vec<String> = match (&leg.backends, &leg.base_url, &self.entry.base_url) {
-            (Some(backends), None, _) if !backends.is_empty() => {
-                backends.iter().map(|backend| backend.url().to_owned()).collect()
-            }
-            (Some(_), _, _) => {
-                return Err(self.problem(
-                    key,
-                    "give either one `base_url` or a list of `backends`",
-                    "remove one of them",
-                ));
-            }
-            (None, Some(url), _) | (None, None, Some(url)) => vec![url.clone()],
-            (None, None, None) if api == ProviderKind::Openrouter => {
-                vec!["https://openrouter.ai/api/v1".to_owned()]
-            }
-            (None, None, None) => return Err(self.problem(key, "the leg has no address", "add `base_url`")),
-        };
-        let mut addresses = Vec::new();
-        for url in written {
-            let url = url.trim().trim_end_matches('/').to_owned();
-            if url.is_empty() {
-                let message = format!("the address of \"{}\" is blank", self.entry.id);
-                return Ok(Err(self.problem(key, message, "set the variable it refers to")));
-            }
-            if let Err((message, remedy)) = check_address(&url) {
-                return Err(self.problem(key, message, remedy));
-            }
-            addresses.push(url);
-        }
-        Ok(Ok(addresses))
-    }
-
-    /// Credentials in order, each once; or what is blank.
-    pub(super) fn secrets(
-        &self,
-        leg: &Leg,
-        key: &str,
-    ) -> Result<Result<Vec<Secret<String>>, Problem>, Problem> {
-        if leg.api_key.is_some() && leg.api_keys.is_some() {
-            return Err(self.problem(key, "`api_key` and `api_keys` are both given", "keep one of them"));
-        }
-        let own = leg.api_key.is_some() || leg.api_keys.is_some();
-        let written: Vec<&String> = match (own, &leg.api_key, &leg.api_keys) {
-            (true, Some(one), _) => vec![one],
-            (true, None, Some(many)) => many.iter().collect(),
-            _ => self
-                .entry
-                .api_key
-                .iter()
-                .chain(self.entry.api_keys.iter().flatten())
-                .collect(),
-        };
-        let mut secrets: Vec<Secret<String>> = Vec::new();
-        for (n, text) in written.iter().map(|text| text.trim()).enumerate() {
-            let secret = match (text, self.held) {
-                ("", Held::Here) => continue,
-                // Only its place is of use: its holder has the value.
-                ("", Held::Elsewhere) => Secret::new(format!("#{n}")),
-                (text, _) => Secret::new(text.to_owned()),
-            };
-            if !secrets.contains(&secret) {
-                secrets.push(secret);
-            }
-        }
-        if !written.is_empty() && secrets.is_empty() {
-            let message = format!("the credential of \"{}\" is blank", self.entry.id);
-            return Ok(Err(self.problem(key, message, "set the variable it refers to")));
-        }
-        Ok(Ok(secrets))
-    }
-
     pub(super) fn endpoint(
         &self,
         leg: &Leg,
-        (kind, api): (&str, ProviderKind),
         id: String,
-        (addresses, secrets): (&[String], &[(CredentialRef, Secret<String>)]),
-    ) -> Endpoint {
+        found: &Found<'_>,
+        key: &str,
+    ) -> Result<Endpoint, Problem> {
         let entry = self.entry;
-        let first = addresses.first().map_or("", String::as_str);
-        let profile = leg
-            .provider_profile
-            .as_deref()
-            .or(entry.provider_profile.as_deref());
-        let path = leg.chat_path.clone().or_else(|| entry.chat_path.clone());
-        let headers = leg.extra_headers.as_ref().unwrap_or(&entry.extra_headers);
-        let query = leg.extra_query.as_ref().unwrap_or(&entry.extra_query);
-        let bearer = leg.use_bearer_auth.or(entry.use_bearer_auth).unwrap_or(true);
-        let header = leg.auth_header_name.as_ref().or(entry.auth_header_name.as_ref());
-        let format = leg.auth_format.as_ref().or(entry.auth_format.as_ref());
-        let (default_header, default_format) = if bearer {
-            ("authorization", "Bearer {api_key}")
-        } else {
-            ("x-api-key", "{api_key}")
+        let kind = &found.kind;
+        let first = found.addresses.first().map_or("", String::as_str);
+        let profile = self.profile(leg, (kind, first), key)?;
+        let path = match self.path(
+            leg.chat_path.as_ref().or(entry.chat_path.as_ref()),
+            key,
+            "chat_path",
+        )? {
+            Some(path) => path,
+            None => found.place.as_ref().map_or_else(
+                || provider::path(kind.api, profile, first),
+                |place| provider::vertex_path(&place.project, &place.location),
+            ),
         };
-        Endpoint {
-            kind: api,
-            provider: leg
-                .provider
-                .as_deref()
-                .unwrap_or_else(|| kind.split('[').next().unwrap_or(kind))
-                .into(),
-            backends: backends(&id, addresses),
-            chat_path: path.unwrap_or_else(|| provider::chat_path(kind, profile, first)),
-            embeddings_path: String::new(),
-            responses: false,
-            profile: String::new(),
-            processor: String::new(),
-            drop_params: false,
-            query: query
-                .iter()
-                .map(|(name, value)| format!("{name}={value}"))
-                .collect::<Vec<_>>()
-                .join("&"),
-            auth_header: header.map_or(default_header.to_owned(), |name| name.to_ascii_lowercase()),
-            auth_format: format.map_or(default_format.to_owned(), Clone::clone),
-            extra_headers: headers
-                .iter()
-                .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
-                .collect(),
-            extra_body: self.extra_body(leg, kind),
-            credentials: secrets.iter().map(|(reference, _)| reference.clone()).collect(),
-            credential_roles: Vec::new(),
+        let (auth_header, auth_format) = self.proof(leg, found, key)?;
+        Ok(Endpoint {
+            kind: kind.api,
+            provider: leg.provider.as_deref().unwrap_or_else(|| kind.label()).into(),
+            backends: backends(&id, &found.addresses),
+            chat_path: path,
+            embeddings_path: self.embeddings_path(leg, key)?,
+            responses: self.responses(leg, kind, key)?,
+            profile: profile.map_or_else(String::new, |profile| profile.name.to_owned()),
+            processor: self.processor(leg, kind, key)?.to_owned(),
+            drop_params: leg.drop_params.or(entry.drop_params).unwrap_or(false),
+            query: query(leg.extra_query.as_ref().unwrap_or(&entry.extra_query)),
+            auth_header,
+            auth_format,
+            extra_headers: self.extra_headers(leg, key)?,
+            extra_body: self.extra_body(leg, kind, key)?,
+            credentials: found.credentials.iter().map(|one| one.reference(&id)).collect(),
+            credential_roles: roles(&found.credentials),
             single_backend_rescue: leg.single_backend_rescue.unwrap_or(false),
             http2: leg.http2.unwrap_or(false),
             disabled: false,
             id: EndpointId::new(id),
-        }
+        })
     }
 
-    pub(super) fn extra_body(&self, leg: &Leg, kind: &str) -> String {
-        let sort = leg
-            .openrouter_sort
-            .as_deref()
-            .or(self.entry.openrouter_sort.as_deref());
-        let pinned = leg
-            .openrouter_pinned_provider
-            .as_deref()
-            .or(self.entry.openrouter_pinned_provider.as_deref());
-        let mut members = provider::extra_body(kind, sort, pinned);
-        members.extend(
-            leg.extra_body
-                .clone()
-                .unwrap_or_else(|| self.entry.extra_body.clone()),
-        );
-        if members.is_empty() {
-            return String::new();
+    /// What proves who calls: the header and its value.
+    fn proof(&self, leg: &Leg, found: &Found<'_>, key: &str) -> Result<(String, String), Problem> {
+        let entry = self.entry;
+        let bearer = leg.use_bearer_auth.or(entry.use_bearer_auth);
+        let Proof { header, format } = provider::proof(found.kind.api, bearer, found.place.is_some());
+        let told = leg.auth_header_name.as_ref().or(entry.auth_header_name.as_ref());
+        let name = told.map_or(header, String::as_str);
+        self.check_header(&self.at(key, &["auth_header_name"]), name)?;
+        let told = leg.auth_format.as_ref().or(entry.auth_format.as_ref());
+        let format = told.map_or(format, String::as_str);
+        if !format.contains(PLACEHOLDER) || HeaderValue::from_str(format).is_err() {
+            return Err(self.problem(
+                &self.at(key, &["auth_format"]),
+                format!("`auth_format` has no {PLACEHOLDER} that the credential could stand for, or no header can carry it"),
+                "write it like \"Bearer {api_key}\"",
+            ));
         }
-        let text = serde_json::Value::Object(members).to_string();
-        text[1..text.len() - 1].to_owned()
+        Ok((name.to_ascii_lowercase(), format.to_owned()))
     }
-}
 
-/// The replicas of an endpoint: one bears its name, several are numbered.
-pub(super) fn backends(id: &str, addresses: &[String]) -> Vec<Backend> {
-    let name = |n: usize| {
-        if addresses.len() == 1 {
-            id.to_owned()
+    fn extra_headers(&self, leg: &Leg, key: &str) -> Result<Vec<(String, String)>, Problem> {
+        let headers = leg.extra_headers.as_ref().unwrap_or(&self.entry.extra_headers);
+        let at = self.at(key, &["extra_headers"]);
+        let mut checked = Vec::with_capacity(headers.len());
+        for (name, value) in headers {
+            let at = format!("{at}.{name}");
+            self.check_header(&at, name)?;
+            if HeaderValue::from_str(value).is_err() {
+                let message = format!("the value of `{name}` has characters that no header can carry");
+                return Err(self.problem(
+                    &at,
+                    message,
+                    "write it without line breaks and control characters",
+                ));
+            }
+            checked.push((name.to_ascii_lowercase(), value.clone()));
+        }
+        Ok(checked)
+    }
+
+    fn check_header(&self, at: &str, name: &str) -> Result<(), Problem> {
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            let message = format!("\"{name}\" cannot be the name of a header");
+            return Err(self.problem(at, message, "use letters, digits and `-`"));
+        }
+        if FRAMING.contains(&name.to_ascii_lowercase().as_str()) {
+            let message = format!("`{name}` is said by the gateway itself");
+            return Err(self.problem(at, message, "remove it"));
+        }
+        Ok(())
+    }
+
+    /// A path as it is put behind an address; `None` where it is blank.
+    fn path(&self, told: Option<&String>, key: &str, name: &str) -> Result<Option<String>, Problem> {
+        let Some(text) = told.filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let steps = text.split('/').any(|step| matches!(step, "." | ".."));
+        let legal =
+            |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'"' | b'<' | b'>' | b'\\');
+        if steps || !text.bytes().all(legal) {
+            return Err(self.problem(
+                &self.at(key, &[name]),
+                format!("\"{text}\" is not a path"),
+                "write it like /v1/chat/completions, without `..`, `?` and `#`",
+            ));
+        }
+        Ok(Some(if text.starts_with('/') {
+            text.to_owned()
         } else {
-            format!("{id}#{n}")
+            format!("/{text}")
+        }))
+    }
+
+    fn embeddings_path(&self, leg: &Leg, key: &str) -> Result<String, Problem> {
+        let path = self.path(leg.embeddings_path.as_ref(), key, "embeddings_path")?;
+        Ok(path.unwrap_or_default())
+    }
+
+    /// Refuses a leg of a model of embeddings whose kind makes none.
+    pub(super) fn check_embeds(&self, kind: &Kind<'_>, key: &str) -> Result<(), Problem> {
+        if !self.embeds() || kind.is_openai() {
+            return Ok(());
         }
-    };
-    let backend = |(n, url): (usize, &String)| Backend {
-        id: BackendId::new(name(n)),
-        base_url: url.clone(),
-    };
-    addresses.iter().enumerate().map(backend).collect()
+        let message = format!("servers of kind {} are not asked for embeddings", kind.word);
+        Err(self.problem(key, message, "use a server of the OpenAI API"))
+    }
+
+    /// What a kind reads and this one does not.
+    pub(super) fn check_openrouter(&self, leg: &Leg, kind: &Kind<'_>, key: &str) -> Result<(), Problem> {
+        let own = [
+            ("openrouter_sort", leg.openrouter_sort.is_some()),
+            (
+                "openrouter_pinned_provider",
+                leg.openrouter_pinned_provider.is_some(),
+            ),
+        ];
+        let told = own.iter().find(|(_, told)| *told);
+        match told.filter(|_| kind.api != ProviderKind::Openrouter) {
+            None => Ok(()),
+            Some((name, _)) => Err(self.problem(
+                &format!("{key}.{name}"),
+                format!(
+                    "`{name}` belongs to legs of kind openrouter, and this one is of kind {}",
+                    kind.word
+                ),
+                "remove it",
+            )),
+        }
+    }
 }
 
-/// Refuses what is no address, and an address that holds more: a path is put behind it, and secrets have
-/// places where they are kept as such.
-fn check_address(url: &str) -> Result<(), (&'static str, &'static str)> {
-    let parsed = url.parse::<reqwest::Url>().ok();
-    let Some(url) = parsed.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) else {
-        return Err((
-            "the address is not an http or https URL",
-            "write it as http://HOST:PORT/PATH",
-        ));
+/// Roles by place; none where every credential is for everybody.
+fn roles(credentials: &[Credential]) -> Vec<Role> {
+    if credentials.iter().all(|one| one.role == Role::Free) {
+        return Vec::new();
+    }
+    credentials.iter().map(|one| one.role).collect()
+}
+
+/// A query, every byte coded that could mean something in it.
+fn query(parameters: &std::collections::BTreeMap<String, String>) -> String {
+    let coded = |text: &str| -> String {
+        let byte = |byte: u8| {
+            if byte.is_ascii_alphanumeric() || b"-._~:@/,".contains(&byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        };
+        text.bytes().map(byte).collect()
     };
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err((
-            "the address holds a user or a password",
-            "give it as `api_key` with `auth_format`",
-        ));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err((
-            "the address holds a query or a fragment",
-            "give its parameters as `extra_query`",
-        ));
-    }
-    Ok(())
+    let pairs = parameters
+        .iter()
+        .map(|(name, value)| format!("{}={}", coded(name), coded(value)));
+    pairs.collect::<Vec<_>>().join("&")
 }

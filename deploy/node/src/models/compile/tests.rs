@@ -1,14 +1,38 @@
 //! What a models file becomes.
 
+mod legs;
+mod providers;
+
 use super::*;
 use crate::environment::Environment;
 
 fn compiled(text: &str) -> Result<Compiled, Problem> {
-    let environment = Environment::from_pairs([("KEY", "secret-1")]);
+    compiled_where(text, Held::Here)
+}
+
+/// The same by a node that holds credentials, or by one that does not. `account.json` is the one file there is.
+fn compiled_where(text: &str, held: Held) -> Result<Compiled, Problem> {
+    let secrets: &[(&str, &str)] = match held {
+        Held::Here => &[("KEY", "secret-1"), ("OTHER_KEY", "secret-2")],
+        Held::Elsewhere => &[],
+    };
+    let environment = Environment::from_pairs(secrets.iter().copied());
     let document = Document::parse("models.yaml", text, &environment)?;
     let file: ModelsFile = document.read()?;
-    compile(&file, &document, Timestamp::default())
+    let read = |path: &str| match path {
+        "account.json" => Ok(ACCOUNT.to_owned()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    };
+    let sources = Sources {
+        held,
+        application_credentials: None,
+        read: &read,
+    };
+    compile(&file, &document, sources, Timestamp::default())
 }
+
+/// As much of a service account's key as is looked at.
+const ACCOUNT: &str = r#"{"client_email":"a@b","private_key":"k"}"#;
 
 const LOCAL_FIRST: &str = r"
 models:
@@ -45,11 +69,7 @@ fn a_local_first_model_becomes_two_routes() {
         1,
         "a key listed twice is one key"
     );
-    assert!(
-        compiled.endpoints[1]
-            .extra_body
-            .contains("\"usage\":{\"include\":true}")
-    );
+    assert_eq!(compiled.endpoints[1].profile, "openrouter");
     assert!(compiled.problems.is_empty(), "{:?}", compiled.problems);
 }
 
@@ -71,10 +91,8 @@ fn a_blank_variable_leaves_the_model_out_and_says_so() {
 fn a_credential_that_others_hold_leaves_nothing_out() {
     let text = LOCAL_FIRST.replace("['${KEY}', '${KEY}']", "['${KEY}']");
     let here = compiled(&text).expect("compile");
-    let document = Document::parse("models.yaml", &text, &Environment::default()).expect("parse");
-    let file: ModelsFile = document.read().expect("read");
 
-    let elsewhere = compile_without_credentials(&file, &document, Timestamp::default()).expect("compile");
+    let elsewhere = compiled_where(&text, Held::Elsewhere).expect("compile");
 
     assert_eq!(elsewhere.models, here.models);
     assert_eq!(elsewhere.endpoints, here.endpoints);
@@ -119,14 +137,6 @@ fn weights_that_are_all_zero_leave_the_model_out() {
     let compiled = compiled(text).expect("compile");
     assert!(compiled.models.is_empty());
     assert!(compiled.problems[0].message.contains("no leg with a weight"));
-}
-
-#[test]
-fn kinds_of_later_versions_are_listed_and_not_served() {
-    let text = "models: [{ id: m, provider: gemini, base_url: 'https://h' }, { id: e, type: embedding, provider: vllm, base_url: 'http://h' }]";
-    let compiled = compiled(text).expect("compile");
-    assert!(compiled.models.is_empty());
-    assert_eq!(compiled.problems.len(), 3);
 }
 
 #[test]

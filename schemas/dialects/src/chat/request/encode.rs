@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::messages;
 use super::offer;
+use super::order;
 use super::renamed::Renamed;
 use crate::chat::mint;
 use crate::profile::{Profile, Thinking};
@@ -151,7 +152,21 @@ pub(super) fn write(conversation: &Conversation, target: &Target<'_>) -> Result<
     };
     let renamed = Renamed::new(&conversation.tools);
     draft.put("model", target.model);
-    let messages = messages::of(conversation, &renamed, &mut draft)?;
+    let ordered = target
+        .profile
+        .results_follow
+        .then(|| order::of(&conversation.turns))
+        .flatten();
+    let turns = match &ordered {
+        Some((turns, is_dropped)) => {
+            if *is_dropped {
+                draft.drop("tool_calls");
+            }
+            turns
+        }
+        None => &conversation.turns,
+    };
+    let messages = messages::of(turns, &renamed, &mut draft)?;
     draft.put("messages", &messages);
     offer::tools(conversation, &renamed, &mut draft)?;
     if let Some(max_tokens) = conversation.max_tokens {

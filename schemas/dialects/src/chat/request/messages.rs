@@ -10,7 +10,7 @@ use super::renamed::Renamed;
 use super::said::{Block, Content, blocks, flat, texts};
 use crate::chat::mint;
 use crate::chat::response::details::{self, Detail};
-use crate::superset::request::{Call, Conversation, Part, Role, Turn, Unmappable};
+use crate::superset::request::{Call, Part, Role, Turn, Unmappable};
 
 /// Longest id of a call.
 const CALL_ID_BYTES_MAX: usize = 40;
@@ -54,18 +54,18 @@ struct Function<'a> {
     arguments: Cow<'a, str>,
 }
 
-/// The messages of a conversation.
+/// The messages of these turns.
 pub(super) fn of<'a>(
-    conversation: &'a Conversation,
+    turns: &'a [Turn],
     renamed: &Renamed<'a>,
     draft: &mut Draft<'_>,
 ) -> Result<Vec<Message<'a>>, Unmappable> {
-    let mut messages = Vec::with_capacity(conversation.turns.len() + 1);
+    let mut messages = Vec::with_capacity(turns.len() + 1);
     let instructs = |turn: &Turn| matches!(turn.role, Role::System | Role::Developer);
     let one_system = draft.profile().one_system;
-    if one_system && conversation.turns.iter().any(instructs) {
-        let turns = conversation.turns.iter().filter(|turn| instructs(turn));
-        let text = texts(turns.flat_map(|turn| &turn.parts), draft)?;
+    if one_system && turns.iter().any(instructs) {
+        let instructions = turns.iter().filter(|turn| instructs(turn));
+        let text = texts(instructions.flat_map(|turn| &turn.parts), draft)?;
         messages.push(Message {
             role: "system",
             content: Content::Text(text),
@@ -74,7 +74,7 @@ pub(super) fn of<'a>(
     }
     // What results of calls show belongs to the person's next message.
     let mut shown = Vec::new();
-    for turn in &conversation.turns {
+    for turn in turns {
         if turn.role != Role::User && turn.role != Role::Tool && !shown.is_empty() {
             messages.push(user(None, Content::Blocks(std::mem::take(&mut shown))));
         }

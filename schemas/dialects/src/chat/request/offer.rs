@@ -8,6 +8,8 @@ use serde_json::value::RawValue;
 
 use super::encode::Draft;
 use super::renamed::Renamed;
+use crate::chat::schema::{is_empty, types_in_branches};
+use crate::profile::Profile;
 use crate::superset::request::{Conversation, Unmappable};
 use crate::superset::tool::{Input, Tool, ToolChoice};
 
@@ -35,6 +37,7 @@ struct Function<'a> {
 #[serde(untagged)]
 enum Parameters<'a> {
     Given(&'a RawValue),
+    Changed(Box<RawValue>),
     Text(TextSchema),
     Empty(EmptySchema),
 }
@@ -48,6 +51,12 @@ struct EmptySchema {
 
 #[derive(Serialize)]
 struct Nothing {}
+
+/// The schema of a tool that takes nothing.
+const EMPTY: EmptySchema = EmptySchema {
+    kind: "object",
+    properties: Nothing {},
+};
 
 #[derive(Serialize)]
 struct TextSchema {
@@ -125,16 +134,7 @@ pub(super) fn tools(
 
 fn one<'a>(index: usize, tool: &'a Tool, renamed: &Renamed<'a>, draft: &mut Draft<'_>) -> Offered<'a> {
     let parameters = match &tool.input {
-        Input::Schema(Some(schema)) => Some(Parameters::Given(schema)),
-        Input::Schema(None) => {
-            draft
-                .profile()
-                .parameters_required
-                .then_some(Parameters::Empty(EmptySchema {
-                    kind: "object",
-                    properties: Nothing {},
-                }))
-        }
+        Input::Schema(schema) => schema_of(schema.as_deref(), draft.profile()),
         Input::Text(grammar) => {
             if grammar.is_some() {
                 draft.drop(Cow::Owned(format!("tools.{index}.format")));
@@ -162,6 +162,19 @@ fn one<'a>(index: usize, tool: &'a Tool, renamed: &Renamed<'a>, draft: &mut Draf
             strict: tool.strict,
         },
         cache_control,
+    }
+}
+
+/// The schema of a function, as the server takes it.
+fn schema_of<'a>(schema: Option<&'a RawValue>, profile: &Profile) -> Option<Parameters<'a>> {
+    match schema {
+        Some(schema) if profile.parameters_required && is_empty(schema) => Some(Parameters::Empty(EMPTY)),
+        Some(schema) if profile.types_in_branches => {
+            let moved = types_in_branches(schema).map(Parameters::Changed);
+            Some(moved.unwrap_or(Parameters::Given(schema)))
+        }
+        Some(schema) => Some(Parameters::Given(schema)),
+        None => profile.parameters_required.then_some(Parameters::Empty(EMPTY)),
     }
 }
 

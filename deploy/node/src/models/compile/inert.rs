@@ -1,0 +1,59 @@
+//! What of a models file loads and does nothing in this version: each that is set is named, so that nobody relies on it.
+
+use super::Context;
+use crate::models::file::Leg;
+use crate::yaml::Problem;
+
+impl Context<'_> {
+    pub(super) fn note_what_has_no_effect(&self, problems: &mut Vec<Problem>) {
+        let entry = self.entry;
+        let inert = [
+            ("pricing_schedule", entry.pricing_schedule.is_some()),
+            ("priority_scheduling", entry.priority_scheduling.is_some()),
+            ("router_params", !entry.router_params.is_empty()),
+            (
+                "router",
+                entry.router.as_deref().is_some_and(|router| router != "fixed"),
+            ),
+        ];
+        let legs = entry.route.iter().flatten().enumerate();
+        let of_legs = legs.flat_map(|(n, leg)| {
+            let set = inert_of(leg).into_iter().filter(|(_, set)| *set);
+            set.map(move |(key, _)| format!("route[{n}].{key}"))
+        });
+        let of_entry = inert
+            .iter()
+            .filter(|(_, set)| *set)
+            .map(|(key, _)| (*key).to_owned());
+        for key in of_entry.chain(of_legs) {
+            problems.push(self.problem(
+                &key,
+                "this version reads it without effect",
+                "nothing, or remove it",
+            ));
+        }
+    }
+}
+
+/// What is read of a leg without effect, and whether it is set.
+const fn inert_of(leg: &Leg) -> [(&'static str, bool); 14] {
+    [
+        ("provider_type", leg.provider_type.is_some()),
+        ("quota", leg.quota.is_some()),
+        ("quota_source", leg.quota_source.is_some()),
+        ("quota_pool", leg.quota_pool.is_some()),
+        ("concurrency", leg.concurrency.is_some()),
+        ("concurrency_pool", leg.concurrency_pool.is_some()),
+        ("routewise_pool", leg.routewise_pool.is_some()),
+        ("algorithm", leg.algorithm.is_some()),
+        ("session_affinity", leg.session_affinity.is_some()),
+        ("health_check", leg.health_check.is_some()),
+        ("wake", leg.wake.is_some()),
+        ("priority_scheduling", leg.priority_scheduling.is_some()),
+        ("pricing_schedule", leg.pricing_schedule.is_some()),
+        (
+            "null_cache_details_means_miss",
+            leg.null_cache_details_means_miss.is_some(),
+        ),
+    ]
+}
