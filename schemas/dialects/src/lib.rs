@@ -12,6 +12,7 @@ pub mod embeddings;
 pub mod estimate;
 pub mod gemini;
 pub mod messages;
+mod object;
 pub mod passage;
 pub mod processor;
 pub mod profile;

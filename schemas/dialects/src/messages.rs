@@ -11,7 +11,7 @@ pub mod stream;
 mod call;
 mod frame;
 mod id;
-mod json;
 mod proof;
 mod reason;
 mod usage;
+mod wrapped;

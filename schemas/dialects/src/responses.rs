@@ -5,7 +5,6 @@ mod item;
 mod object;
 pub mod passage;
 mod proof;
-mod read;
 pub mod request;
 pub mod response;
 pub mod stream;

@@ -3,144 +3,131 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::object::{MISSING, Object, Path, shown};
 use crate::superset::request::{Conversation, Member, Part, Refusal, Role, Sampling, Turn};
 
 /// Most tokens of an answer where the request gives no figure: so the dialect has it.
 pub const MAX_TOKENS: u64 = 16;
 /// Most texts that end an answer.
 const STOPS_MAX: usize = 64;
+/// Members that change the answer and have no place in other dialects, and what they are when they change nothing.
+const DEMANDS: [(&str, &[&str]); 12] = [
+    ("suffix", &["\"\""]),
+    ("echo", &["false"]),
+    ("best_of", &["1"]),
+    ("n", &["1"]),
+    ("logprobs", &["false"]),
+    ("logit_bias", &["{}"]),
+    ("repetition_penalty", &["1", "1.0"]),
+    ("response_format", &[r#"{"type":"text"}"#]),
+    ("guided_json", &[]),
+    ("guided_regex", &[]),
+    ("guided_choice", &[]),
+    ("guided_grammar", &[]),
+];
 
-type Told<'a> = Option<&'a RawValue>;
-
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow)]
-    model: Told<'a>,
-    prompt: Told<'a>,
-    stream: Told<'a>,
-    stream_options: Told<'a>,
-    max_tokens: Told<'a>,
-    temperature: Told<'a>,
-    top_p: Told<'a>,
-    top_k: Told<'a>,
-    min_p: Told<'a>,
-    seed: Told<'a>,
-    frequency_penalty: Told<'a>,
-    presence_penalty: Told<'a>,
-    stop: Told<'a>,
-    user: Told<'a>,
-    suffix: Told<'a>,
-    echo: Told<'a>,
-    best_of: Told<'a>,
-    n: Told<'a>,
-    logprobs: Told<'a>,
-    logit_bias: Told<'a>,
-}
-
-#[derive(Deserialize)]
-struct StreamOptions {
-    #[serde(default)]
-    include_usage: Option<bool>,
-}
-
-/// Reads a request. A prompt that is a list of one text is that text; longer lists and tokens are demands.
+/// Reads a request. A prompt that is a list of one text is that text; longer lists and tokens are demands. Members that
+/// nobody knows are hints.
 pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
-    let body: Body<'_> = serde_json::from_slice(body).map_err(|_| Refusal::InvalidJson)?;
-    let model: String = required(body.model, "model", "must be a string")?;
-    let prompt = body.prompt.ok_or_else(|| invalid("prompt", "is required"))?;
-    let (text, longer) = match serde_json::from_str::<String>(prompt.get()) {
-        Ok(text) => (text, false),
-        Err(_) => match serde_json::from_str::<[String; 1]>(prompt.get()) {
-            Ok([text]) => (text, false),
-            Err(_) => (String::new(), true),
-        },
-    };
-    let options: Option<StreamOptions> = read(body.stream_options, "stream_options", "must be an object")?;
-    let mut demands = Vec::new();
-    let mut demand = |name: &'static str, value: Told<'_>, defaults: &[&str]| {
-        if let Some(value) = value.filter(|value| value.get() != "null" && !defaults.contains(&value.get())) {
-            demands.push(Member {
-                name: name.into(),
-                value: value.to_owned(),
-            });
-        }
-    };
-    demand("prompt", longer.then_some(prompt), &[]);
-    demand("suffix", body.suffix, &["\"\""]);
-    demand("echo", body.echo, &["false"]);
-    demand("best_of", body.best_of, &["1"]);
-    demand("n", body.n, &["1"]);
-    demand("logprobs", body.logprobs, &["false"]);
-    demand("logit_bias", body.logit_bias, &["{}"]);
-    Ok(Conversation {
-        model,
-        stream: read(body.stream, "stream", "must be true or false")?.unwrap_or(false),
-        include_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
-        turns: vec![Turn {
-            role: Role::User,
-            name: None,
-            parts: vec![Part::Text { text, cache: None }],
-        }],
-        max_tokens: read(body.max_tokens, "max_tokens", "must be an integer, at least 1")?
-            .or(Some(MAX_TOKENS)),
-        sampling: Sampling {
-            temperature: number(body.temperature, "temperature")?,
-            top_p: number(body.top_p, "top_p")?,
-            top_k: read(body.top_k, "top_k", "must be an integer")?,
-            min_p: number(body.min_p, "min_p")?,
-            seed: read(body.seed, "seed", "must be an integer")?,
-            frequency_penalty: penalty(body.frequency_penalty, "frequency_penalty")?,
-            presence_penalty: penalty(body.presence_penalty, "presence_penalty")?,
-        },
-        stop: stops(body.stop)?,
-        user: read(body.user, "user", "must be a string")?,
-        demands,
+    let text = std::str::from_utf8(body).map_err(|_| Refusal::InvalidJson)?;
+    let mut request = Object::read(text).ok_or(Refusal::InvalidJson)?;
+    let root = Path::Root;
+    let mut conversation = Conversation {
+        model: request.filled("model", &root)?,
         ..Conversation::default()
-    })
+    };
+    prompt(&mut request, &mut conversation)?;
+    let whole = "must be an integer, at least 1";
+    conversation.stream = request
+        .value("stream", &root, "must be true or false")?
+        .unwrap_or(false);
+    conversation.include_usage = include_usage(&mut request, &mut conversation)?;
+    conversation.max_tokens = request.value("max_tokens", &root, whole)?.or(Some(MAX_TOKENS));
+    conversation.sampling = Sampling {
+        temperature: number(&mut request, "temperature")?,
+        top_p: number(&mut request, "top_p")?,
+        top_k: request.value("top_k", &root, "must be an integer")?,
+        min_p: number(&mut request, "min_p")?,
+        seed: request.value("seed", &root, "must be an integer")?,
+        frequency_penalty: penalty(&mut request, "frequency_penalty")?,
+        presence_penalty: penalty(&mut request, "presence_penalty")?,
+    };
+    conversation.stop = stops(&mut request)?;
+    conversation.user = request.text("user", &root)?;
+    for (name, defaults) in DEMANDS {
+        if let Some(value) = request
+            .take(name)
+            .filter(|value| !defaults.contains(&value.get()))
+        {
+            conversation.demands.push(member(name.to_owned(), value));
+        }
+    }
+    let rest = request
+        .rest()
+        .map(|(name, value)| member(shown(&name).to_owned(), value));
+    conversation.hints.extend(rest);
+    Ok(conversation)
 }
 
-fn invalid(param: &'static str, problem: &'static str) -> Refusal {
-    Refusal::Invalid {
-        param: param.into(),
-        problem: problem.into(),
+fn member(name: String, value: &RawValue) -> Member {
+    Member {
+        name: name.into(),
+        value: value.to_owned(),
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(
-    value: Told<'a>,
-    param: &'static str,
-    problem: &'static str,
-) -> Result<Option<T>, Refusal> {
-    let Some(value) = value.filter(|value| value.get() != "null") else {
-        return Ok(None);
-    };
-    serde_json::from_str(value.get())
-        .map(Some)
-        .map_err(|_| invalid(param, problem))
+fn prompt(request: &mut Object<'_>, conversation: &mut Conversation) -> Result<(), Refusal> {
+    let raw = request
+        .take("prompt")
+        .ok_or_else(|| Path::Root.member("prompt").invalid(MISSING))?;
+    let only = || serde_json::from_str::<[String; 1]>(raw.get()).map(|[text]| text);
+    let text = serde_json::from_str::<String>(raw.get()).or_else(|_| only());
+    if text.is_err() {
+        conversation.demands.push(member("prompt".to_owned(), raw));
+    }
+    conversation.turns.push(Turn {
+        role: Role::User,
+        name: None,
+        parts: vec![Part::Text {
+            text: text.unwrap_or_default(),
+            cache: None,
+        }],
+    });
+    Ok(())
 }
 
-fn required<'a, T: Deserialize<'a>>(
-    value: Told<'a>,
-    param: &'static str,
-    problem: &'static str,
-) -> Result<T, Refusal> {
-    read(value, param, problem)?.ok_or_else(|| invalid(param, "is required"))
+fn include_usage(request: &mut Object<'_>, conversation: &mut Conversation) -> Result<bool, Refusal> {
+    let Some(raw) = request.take("stream_options") else {
+        return Ok(false);
+    };
+    let path = Path::Root.member("stream_options");
+    let mut options = Object::at(raw, &path)?;
+    let asked = options
+        .value("include_usage", &path, "must be true or false")?
+        .unwrap_or(false);
+    for (name, value) in options.rest() {
+        let name = format!("stream_options.{}", shown(&name));
+        conversation.hints.push(member(name, value));
+    }
+    Ok(asked)
 }
 
 /// A number as it was written.
-fn number(value: Told<'_>, param: &'static str) -> Result<Option<Box<RawValue>>, Refusal> {
-    let known: Option<f64> = read(value, param, "must be a number")?;
-    Ok(value.filter(|_| known.is_some()).map(ToOwned::to_owned))
+fn number(request: &mut Object<'_>, name: &str) -> Result<Option<Box<RawValue>>, Refusal> {
+    let Some(raw) = request.take(name) else {
+        return Ok(None);
+    };
+    let _: f64 = Path::Root.member(name).value(raw, "must be a number")?;
+    Ok(Some(raw.to_owned()))
 }
 
 /// The same, but that 0 is nothing.
-fn penalty(value: Told<'_>, param: &'static str) -> Result<Option<Box<RawValue>>, Refusal> {
-    let known: Option<f64> = read(value, param, "must be a number")?;
-    let told = known.is_some_and(|penalty| penalty != 0.0);
-    Ok(value.filter(|_| told).map(ToOwned::to_owned))
+fn penalty(request: &mut Object<'_>, name: &str) -> Result<Option<Box<RawValue>>, Refusal> {
+    let told = number(request, name)?;
+    Ok(told.filter(|raw| raw.get().parse().is_ok_and(|number: f64| number != 0.0)))
 }
 
-fn stops(value: Told<'_>) -> Result<Vec<String>, Refusal> {
+fn stops(request: &mut Object<'_>) -> Result<Vec<String>, Refusal> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Stop {
@@ -148,13 +135,13 @@ fn stops(value: Told<'_>) -> Result<Vec<String>, Refusal> {
         Some(Vec<String>),
     }
     let problem = "must be a text or a list of texts";
-    let stops = match read::<Stop>(value, "stop", problem)? {
+    let stops = match request.value("stop", &Path::Root, problem)? {
         None => Vec::new(),
         Some(Stop::One(stop)) => vec![stop],
         Some(Stop::Some(stops)) => stops,
     };
     if stops.len() > STOPS_MAX {
-        return Err(invalid("stop", problem));
+        return Err(Path::Root.member("stop").invalid(problem));
     }
     Ok(stops)
 }
@@ -191,6 +178,17 @@ mod tests {
 
         assert_eq!(names, ["prompt", "suffix", "echo", "best_of", "n", "logprobs"]);
         assert_eq!(conversation.max_tokens, Some(MAX_TOKENS));
+    }
+
+    #[test]
+    fn members_that_nobody_knows_are_hints() {
+        let body = br#"{"model":"m","prompt":"x","x_vendor":{"a":1},"stream_options":{"other":true},"nothing":null}"#;
+
+        let conversation = decode(body).expect("a request");
+        let names: Vec<&str> = conversation.hints.iter().map(|member| &*member.name).collect();
+
+        assert_eq!(names, ["stream_options.other", "x_vendor"]);
+        assert!(conversation.demands.is_empty());
     }
 
     #[test]

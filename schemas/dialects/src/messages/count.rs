@@ -3,10 +3,10 @@
 
 use serde_json::value::RawValue;
 
-use super::json::{MISSING, Object, Path};
 use crate::estimate::{
     FILE_TOKENS, IMAGE_TOKENS_MAX, MESSAGE_TOKENS, TOOL_TOKENS, schema_tokens, text_tokens,
 };
+use crate::object::{MISSING, Object, Path};
 use crate::superset::request::Refusal;
 
 /// How deep content is looked into: results of calls hold blocks, which may hold some of their own.
@@ -18,8 +18,8 @@ const PAGE_BYTES: u64 = 100_000;
 pub fn count_tokens(body: &[u8]) -> Result<u64, Refusal> {
     let text = std::str::from_utf8(body).map_err(|_| Refusal::InvalidJson)?;
     let mut members = Object::read(text).ok_or(Refusal::InvalidJson)?;
-    Path::Root("model").required_text(members.take("model"))?;
-    let path = Path::Root("messages");
+    Path::Root.member("model").required_text(members.take("model"))?;
+    let path = Path::Root.member("messages");
     let messages = members.take("messages").ok_or_else(|| path.invalid(MISSING))?;
     let mut tokens = 0_u64;
     for (index, raw) in path.list(messages)?.into_iter().enumerate() {
@@ -32,7 +32,7 @@ pub fn count_tokens(body: &[u8]) -> Result<u64, Refusal> {
         tokens = tokens.saturating_add(system).saturating_add(MESSAGE_TOKENS);
     }
     if let Some(raw) = members.take("tools") {
-        for raw in Path::Root("tools").list(raw)? {
+        for raw in Path::Root.member("tools").list(raw)? {
             tokens = tokens.saturating_add(tool(raw));
         }
     }

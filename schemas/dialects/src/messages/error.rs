@@ -4,7 +4,7 @@ use bytes::Bytes;
 use schemas::failure::{Failure, FailureCode};
 use serde::Serialize;
 
-use super::json::MISSING;
+use crate::object::MISSING;
 use crate::superset::request::Refusal;
 
 /// What a prompt that does not fit is called: clients look for it to shorten the conversation by themselves.

@@ -5,8 +5,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::frame::{Block, Message, Told, text, word};
-use super::json::free_text;
 use super::usage::{Figures, Tally};
+use super::wrapped::free_text;
 use super::{call, id, proof, reason};
 use crate::chat::error::parse_upstream_error;
 use crate::superset::answer::{Answer, Broken};

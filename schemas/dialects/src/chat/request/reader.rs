@@ -1,12 +1,11 @@
 //! Members of a JSON object, taken by name; what is left was not known. Values are looked at where they stand.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::object::Object;
 use crate::superset::request::Refusal;
 
 /// A value, `None` when it is missing or null.
@@ -16,24 +15,24 @@ pub(super) type Told<'a> = Option<&'a RawValue>;
 pub(super) struct Reader<'a> {
     /// Its path with dots; empty for the request itself.
     pub(super) path: String,
-    members: Vec<(Cow<'a, str>, &'a RawValue)>,
+    members: Object<'a>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads an object of the request.
     pub(super) fn of(raw: &'a RawValue, path: String) -> Result<Self, Refusal> {
-        match serde_json::from_str::<Members<'a>>(raw.get()) {
-            Ok(Members(members)) => Ok(Self { path, members }),
-            Err(_) => Err(invalid(path, "must be an object")),
+        match Object::read(raw.get()) {
+            Some(members) => Ok(Self { path, members }),
+            None => Err(invalid(path, "must be an object")),
         }
     }
 
     /// Reads the request itself.
     pub(super) fn of_body(body: &'a [u8]) -> Result<Self, Refusal> {
-        let members = serde_json::from_slice::<Members<'a>>(body).map_err(|_| Refusal::InvalidJson)?;
+        let text = std::str::from_utf8(body).map_err(|_| Refusal::InvalidJson)?;
         Ok(Self {
             path: String::new(),
-            members: members.0,
+            members: Object::read(text).ok_or(Refusal::InvalidJson)?,
         })
     }
 
@@ -53,15 +52,7 @@ impl<'a> Reader<'a> {
 
     /// Takes a member; of several the last counts.
     pub(super) fn take(&mut self, name: &str) -> Told<'a> {
-        let mut taken = None;
-        self.members.retain(|(other, value)| {
-            let same = other == name;
-            if same {
-                taken = Some(*value);
-            }
-            !same
-        });
-        taken.filter(|value| value.get() != "null")
+        self.members.take(name)
     }
 
     /// Takes a member of a type.
@@ -124,8 +115,8 @@ impl<'a> Reader<'a> {
 
     /// What was not taken and is not empty, in order.
     pub(super) fn rest(self) -> impl Iterator<Item = (Cow<'a, str>, &'a RawValue)> {
-        let empty = |value: &RawValue| matches!(value.get(), "null" | "[]" | "{}" | "\"\"");
-        self.members.into_iter().filter(move |(_, value)| !empty(value))
+        let empty = |value: &RawValue| matches!(value.get(), "[]" | "{}" | "\"\"");
+        self.members.rest().filter(move |(_, value)| !empty(value))
     }
 }
 
@@ -142,33 +133,5 @@ pub(super) fn unsupported(path: impl Into<Cow<'static, str>>, problem: &'static 
     Refusal::Unsupported {
         param: path.into(),
         problem: problem.into(),
-    }
-}
-
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MembersVisitor).map(Self)
-    }
-}
-
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        #[derive(Deserialize)]
-        struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-        let mut members = Vec::new();
-        while let Some(Name(name)) = map.next_key()? {
-            members.push((name, map.next_value()?));
-        }
-        Ok(members)
     }
 }

@@ -4,8 +4,8 @@ use serde_json::value::RawValue;
 
 use super::decode::Draft;
 use super::history::Calls;
-use crate::messages::json::{MISSING, Object, Path, plain_name};
 use crate::messages::proof;
+use crate::object::{MISSING, Object, Path, shown};
 use crate::superset::request::{Call, Media, Part, Proof, Refusal};
 
 /// Kinds of images that every provider of images reads.
@@ -26,7 +26,7 @@ impl<'a> Block<'a> {
 
     /// It cannot stand there, or means nothing to another provider.
     fn refuse(&self, path: &Path<'_>) -> Refusal {
-        let kind = plain_name(&self.kind);
+        let kind = shown(&self.kind);
         path.member("type")
             .unsupported(format!("blocks of the type '{kind}' cannot be translated here"))
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::{history, options};
-use crate::messages::json::{MISSING, Object, Path, plain_name};
+use crate::object::{MISSING, Object, Path, shown};
 use crate::superset::request::{Conversation, Member, Refusal, Role, Turn};
 use crate::superset::tool::{Input, Tool};
 
@@ -22,16 +22,16 @@ pub(super) fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
     let text = std::str::from_utf8(body).map_err(|_| Refusal::InvalidJson)?;
     let mut members = Object::read(text).ok_or(Refusal::InvalidJson)?;
     let mut draft = Draft::default();
-    let model = Path::Root("model");
+    let model = Path::Root.member("model");
     draft.conversation.model = model.required_text(members.take("model"))?;
     if draft.conversation.model.is_empty() {
         return Err(model.invalid("must not be empty"));
     }
-    let messages = Path::Root("messages");
+    let messages = Path::Root.member("messages");
     let said = members
         .take("messages")
         .ok_or_else(|| messages.invalid(MISSING))?;
-    let limit = Path::Root("max_tokens");
+    let limit = Path::Root.member("max_tokens");
     let max_tokens = members.take("max_tokens").ok_or_else(|| limit.invalid(MISSING))?;
     draft.conversation.max_tokens = Some(options::positive(max_tokens, &limit)?);
     draft.system(members.take("system"))?;
@@ -76,7 +76,7 @@ impl Draft {
 
     fn system(&mut self, raw: Option<&RawValue>) -> Result<(), Refusal> {
         let Some(raw) = raw else { return Ok(()) };
-        let path = Path::Root("system");
+        let path = Path::Root.member("system");
         let mut parts = self.texts(raw, &path)?;
         let marked = |part: &_| history::text_of(part).is_some_and(|text| text.starts_with(BILLING_MARK));
         if parts.first().is_some_and(marked) {
@@ -95,7 +95,7 @@ impl Draft {
 
     fn tools(&mut self, raw: Option<&RawValue>) -> Result<(), Refusal> {
         let Some(raw) = raw else { return Ok(()) };
-        let path = Path::Root("tools");
+        let path = Path::Root.member("tools");
         for (index, raw) in path.list(raw)?.into_iter().enumerate() {
             let tool = self.tool(raw, &path.element(index))?;
             self.conversation.tools.push(tool);
@@ -109,7 +109,7 @@ impl Draft {
             let kind_path = path.member("type");
             let kind = kind_path.text(kind)?;
             if kind != "custom" {
-                let name = plain_name(&kind);
+                let name = shown(&kind);
                 return Err(kind_path.unsupported(format!(
                     "tools of the type '{name}' run at the provider of another model"
                 )));

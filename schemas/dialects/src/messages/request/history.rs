@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::value::RawValue;
 
 use super::decode::Draft;
-use crate::messages::json::{MISSING, Object, Path};
+use crate::object::{MISSING, Object, Path};
 use crate::superset::request::{Part, Refusal, Role, Turn};
 
 /// The calls of the conversation so far.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::encode::{Draft, unmappable};
 use crate::chat::request::renamed::Renamed;
-use crate::messages::json::Object;
+use crate::object::Object;
 use crate::superset::request::{Conversation, Unmappable};
 use crate::superset::tool::{Input, Tool, ToolChoice};
 

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::decode::Draft;
-use crate::messages::json::{Object, Path};
+use crate::object::{Object, Path};
 use crate::superset::request::{Effort, Format, Refusal};
 use crate::superset::tool::ToolChoice;
 
@@ -11,10 +11,12 @@ use crate::superset::tool::ToolChoice;
 pub(super) fn read(draft: &mut Draft, members: &mut Object<'_>) -> Result<(), Refusal> {
     draft.conversation.include_usage = true;
     if let Some(raw) = members.take("stream") {
-        draft.conversation.stream = Path::Root("stream").flag(raw)?;
+        draft.conversation.stream = Path::Root.member("stream").flag(raw)?;
     }
     if let Some(raw) = members.take("stop_sequences") {
-        draft.conversation.stop = Path::Root("stop_sequences").value(raw, "must be an array of strings")?;
+        draft.conversation.stop = Path::Root
+            .member("stop_sequences")
+            .value(raw, "must be an array of strings")?;
     }
     sampling(draft, members)?;
     tool_choice(draft, members.take("tool_choice"))?;
@@ -44,17 +46,21 @@ fn sampling(draft: &mut Draft, members: &mut Object<'_>) -> Result<(), Refusal> 
         }
     };
     let sampling = &mut draft.conversation.sampling;
-    sampling.temperature = share(members.take("temperature"), Path::Root("temperature"))?;
-    sampling.top_p = share(members.take("top_p"), Path::Root("top_p"))?;
+    sampling.temperature = share(members.take("temperature"), Path::Root.member("temperature"))?;
+    sampling.top_p = share(members.take("top_p"), Path::Root.member("top_p"))?;
     if let Some(raw) = members.take("top_k") {
-        sampling.top_k = Some(Path::Root("top_k").value(raw, "must be a whole number of 0 or more")?);
+        sampling.top_k = Some(
+            Path::Root
+                .member("top_k")
+                .value(raw, "must be a whole number of 0 or more")?,
+        );
     }
     Ok(())
 }
 
 fn tool_choice(draft: &mut Draft, raw: Option<&RawValue>) -> Result<(), Refusal> {
     let Some(raw) = raw else { return Ok(()) };
-    let path = Path::Root("tool_choice");
+    let path = Path::Root.member("tool_choice");
     let mut members = Object::at(raw, &path)?;
     let kind_path = path.member("type");
     let kind = kind_path.required_text(members.take("type"))?;
@@ -77,12 +83,12 @@ fn tool_choice(draft: &mut Draft, raw: Option<&RawValue>) -> Result<(), Refusal>
 /// The form of the answer and the effort, in the newer place or the older.
 fn output(draft: &mut Draft, members: &mut Object<'_>) -> Result<(), Refusal> {
     if let Some(raw) = members.take("output_format") {
-        format(draft, raw, &Path::Root("output_format"))?;
+        format(draft, raw, &Path::Root.member("output_format"))?;
     }
     let Some(raw) = members.take("output_config") else {
         return Ok(());
     };
-    let path = Path::Root("output_config");
+    let path = Path::Root.member("output_config");
     let mut members = Object::at(raw, &path)?;
     if let Some(raw) = members.take("format") {
         format(draft, raw, &path.member("format"))?;
@@ -113,7 +119,7 @@ fn format(draft: &mut Draft, raw: &RawValue, path: &Path<'_>) -> Result<(), Refu
     }
     let schema_path = path.member("schema");
     let Some(schema) = members.take("schema") else {
-        return Err(schema_path.invalid(crate::messages::json::MISSING));
+        return Err(schema_path.invalid(crate::object::MISSING));
     };
     Object::at(schema, &schema_path)?;
     draft.conversation.format = Format::JsonSchema {
@@ -130,7 +136,7 @@ fn format(draft: &mut Draft, raw: &RawValue, path: &Path<'_>) -> Result<(), Refu
 /// an effort says more than that the model may think as it likes.
 fn thinking(draft: &mut Draft, raw: Option<&RawValue>) -> Result<(), Refusal> {
     let Some(raw) = raw else { return Ok(()) };
-    let path = Path::Root("thinking");
+    let path = Path::Root.member("thinking");
     let mut members = Object::at(raw, &path)?;
     let kind_path = path.member("type");
     let kind = kind_path.required_text(members.take("type"))?;
@@ -143,7 +149,7 @@ fn thinking(draft: &mut Draft, raw: Option<&RawValue>) -> Result<(), Refusal> {
         "enabled" => {
             let path = path.member("budget_tokens");
             let Some(raw) = members.take("budget_tokens") else {
-                return Err(path.invalid(crate::messages::json::MISSING));
+                return Err(path.invalid(crate::object::MISSING));
             };
             reasoning.effort = Some(Effort::Budget(positive(raw, &path)?));
         }
@@ -166,7 +172,7 @@ fn thinking(draft: &mut Draft, raw: Option<&RawValue>) -> Result<(), Refusal> {
 
 fn metadata(draft: &mut Draft, raw: Option<&RawValue>) -> Result<(), Refusal> {
     let Some(raw) = raw else { return Ok(()) };
-    let path = Path::Root("metadata");
+    let path = Path::Root.member("metadata");
     let mut members = Object::at(raw, &path)?;
     if let Some(raw) = members.take("user_id") {
         draft.conversation.user = Some(path.member("user_id").text(raw)?);

@@ -11,7 +11,7 @@ use super::encode::{Draft, unmappable};
 use super::material::{self, Source};
 use crate::chat::request::renamed::Renamed;
 use crate::messages::id;
-use crate::messages::json::free_text;
+use crate::messages::wrapped::free_text;
 use crate::superset::request::{Call, Conversation, Part, Proof, ProofMaker, Role, Turn, Unmappable};
 
 /// A block of content as it is written.

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::arguments::Scan;
 use super::write::{self, Delta, Empty, Opening};
-use crate::messages::json::free_text;
+use crate::messages::wrapped::free_text;
 use crate::messages::{id, proof};
 use crate::superset::request::ProofMaker;
 

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::{items, settings, tools};
-use crate::responses::read::{Object, Path, shown};
+use crate::object::{Object, Path, shown};
 use crate::responses::told::text;
 use crate::superset::request::{Conversation, Member, Part, Refusal, Role, Turn};
 

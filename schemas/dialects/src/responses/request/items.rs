@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 
 use super::input::{hint, kind};
 use super::parts::{self, Speaker};
+use crate::object::{Object, Path, shown};
 use crate::responses::proof;
-use crate::responses::read::{Object, Path, shown};
 use crate::responses::told;
 use crate::superset::request::{Call, Conversation, Part, Proof, Refusal, Role, Turn};
 

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::input::{hint, kind};
-use crate::responses::read::{Object, Path, shown};
+use crate::object::{Object, Path, shown};
 use crate::superset::request::{Conversation, Media, Part, Refusal};
 
 /// Who says it: not everybody may say everything.

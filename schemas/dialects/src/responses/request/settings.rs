@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::input::{hint, kind};
-use crate::responses::read::{Object, Path, shown};
+use crate::object::{Object, Path, shown};
 use crate::superset::request::{Conversation, Effort, Format, Member, Reasoning, Refusal, Sampling};
 
 /// Most texts that end an answer.
