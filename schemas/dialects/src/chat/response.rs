@@ -5,10 +5,12 @@ pub(super) mod details;
 pub(super) mod usage;
 pub(super) mod wire;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{arguments, error, mint};
+use super::{arguments, error, mint, signed};
 use crate::superset::answer::{Answer, Broken, Finish};
 use crate::superset::event::Reply;
 use crate::superset::request::{self, Part, Proof};
@@ -210,7 +212,7 @@ struct Message<'a> {
 /// A call as it is written.
 #[derive(Serialize)]
 struct Made<'a> {
-    id: &'a str,
+    id: Cow<'a, str>,
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,7 +242,7 @@ impl<'a> Made<'a> {
             arguments => arguments,
         };
         Self {
-            id: &call.id,
+            id: id_of(call),
             kind: if call.custom { "custom" } else { "function" },
             function: (!call.custom).then_some(MadeFunction {
                 name: &call.name,
@@ -253,6 +255,13 @@ impl<'a> Made<'a> {
             extra_content: call.proof.as_ref().map(Extra::of),
         }
     }
+}
+
+/// The id of a call, with Gemini's signature where it can carry one.
+fn id_of(call: &request::Call) -> Cow<'_, str> {
+    let proof = call.proof.as_ref();
+    let with_signature = proof.and_then(|proof| signed::written(&call.id, proof.maker, &proof.text));
+    with_signature.map_or(Cow::Borrowed(&call.id), Cow::Owned)
 }
 
 /// Writes an answer for a caller.

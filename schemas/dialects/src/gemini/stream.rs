@@ -122,6 +122,9 @@ impl Decoder {
     }
 
     fn part(&mut self, part: &Piece<'_>, sink: &mut dyn Sink) -> Result<(), Broken> {
+        if part.is_foreign() {
+            return Err(Broken::Malformed);
+        }
         let signature = part
             .thought_signature
             .as_ref()
@@ -160,7 +163,7 @@ impl Decoder {
             object if object.starts_with('{') => object,
             _ => return Err(Broken::Malformed),
         };
-        if name.is_empty() {
+        if name.is_empty() || called.is_partial() {
             return Err(Broken::Malformed);
         }
         let call = u32::try_from(self.ids.len()).map_err(|_| Broken::Malformed)?;
@@ -174,10 +177,6 @@ impl Decoder {
             custom: false,
         });
         self.ids.push(id);
-        sink.event(Event::Arguments {
-            call,
-            piece: arguments,
-        });
         if let Some(text) = signature {
             sink.event(Event::CallProof {
                 call,
@@ -185,6 +184,10 @@ impl Decoder {
                 text,
             });
         }
+        sink.event(Event::Arguments {
+            call,
+            piece: arguments,
+        });
         Ok(())
     }
 

@@ -48,15 +48,45 @@ pub(super) struct Piece<'a> {
     pub(super) thought: Option<bool>,
     pub(super) thought_signature: Option<Text<'a>>,
     pub(super) function_call: Option<Called<'a>>,
+    // What no other dialect can say, and nobody here asks for.
+    inline_data: Option<&'a RawValue>,
+    file_data: Option<&'a RawValue>,
+    executable_code: Option<&'a RawValue>,
+    code_execution_result: Option<&'a RawValue>,
+}
+
+impl Piece<'_> {
+    /// True for an image, code that was run, and the like: without it the answer would not be whole.
+    pub(super) fn is_foreign(&self) -> bool {
+        [
+            self.inline_data,
+            self.file_data,
+            self.executable_code,
+            self.code_execution_result,
+        ]
+        .into_iter()
+        .flatten()
+        .any(|raw| raw.get() != "null")
+    }
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Called<'a> {
     #[serde(borrow)]
     pub(super) id: Option<Text<'a>>,
     pub(super) name: Option<Text<'a>>,
     pub(super) args: Option<&'a RawValue>,
+    // Arguments in pieces, which nobody here asks for.
+    partial_args: Option<&'a RawValue>,
+    will_continue: Option<bool>,
+}
+
+impl Called<'_> {
+    /// True when the arguments are not all of them.
+    pub(super) fn is_partial(&self) -> bool {
+        self.will_continue == Some(true) || self.partial_args.is_some_and(|raw| raw.get() != "null")
+    }
 }
 
 /// What is said of the prompt.

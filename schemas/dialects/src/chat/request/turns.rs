@@ -9,8 +9,7 @@ use serde_json::value::RawValue;
 use super::body::Notes;
 use super::parts;
 use super::reader::{Reader, invalid, unsupported};
-use crate::chat::arguments;
-use crate::chat::mint;
+use crate::chat::{arguments, mint, signed};
 use crate::superset::request::{Call, Part, Refusal, Role, Turn};
 
 /// Takes `messages`.
@@ -115,8 +114,9 @@ impl History<'_> {
     }
 
     fn call(&mut self, mut reader: Reader<'_>) -> Result<Call, Refusal> {
-        let id = reader.text("id")?.unwrap_or_default();
-        let proof = parts::call_proof(&mut reader)?;
+        let written = reader.text("id")?.unwrap_or_default();
+        let (id, signature) = signed::read(&written);
+        let proof = parts::call_proof(&mut reader)?.or(signature);
         let kind = reader.text("type")?;
         let mut call = match kind.as_deref().unwrap_or("function") {
             "function" => match reader.object("function")? {
@@ -141,7 +141,7 @@ impl History<'_> {
                 ));
             }
         };
-        call.id = self.ids.assign(&id, &call.name, self.turns.len());
+        call.id = self.ids.assign(id, &call.name, self.turns.len());
         call.proof = proof;
         reader.take("index");
         self.notes.left("messages.tool_calls", reader);
@@ -168,7 +168,7 @@ impl History<'_> {
 
     fn tool(&mut self, mut message: Reader<'_>) -> Result<(), Refusal> {
         let id = message.required_text("tool_call_id")?;
-        let id = self.ids.answered(&id, None);
+        let id = self.ids.answered(signed::read(&id).0, None);
         self.result(message, id)
     }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::chat::response::details::{Detail, Extra};
 use crate::chat::response::usage::{self, Usage};
+use crate::chat::signed;
 use crate::chat::usage::UsageFacts;
 use crate::superset::answer::Finish;
 use crate::superset::event::{Event, Reply};
@@ -29,6 +30,17 @@ pub(super) struct Machine {
     usage: Option<UsageFacts>,
     finish: Finish,
     stop_sequence: Option<String>,
+    /// A call that has begun and is not written: what proves it may be next, and goes into its id.
+    begun_call: Option<Begun>,
+}
+
+/// The beginning of a call.
+#[derive(Debug)]
+struct Begun {
+    index: u32,
+    id: String,
+    name: String,
+    custom: bool,
 }
 
 #[derive(Serialize)]
@@ -94,10 +106,16 @@ impl Machine {
             usage: None,
             finish: Finish::Stop,
             stop_sequence: None,
+            begun_call: None,
         }
     }
 
     pub(super) fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+        if let Some(begun) = self.begun_call.take()
+            && self.begin_call(&begun, &event, out)
+        {
+            return;
+        }
         match event {
             Event::Begin => self.begin(out),
             Event::Text(text) => self.delta("content", text, out),
@@ -185,9 +203,13 @@ impl Machine {
             Event::Call { id, name, custom, .. } => {
                 self.bare.push(!custom);
                 self.custom.push(custom);
-                call.id = Some(id);
-                call.kind = Some(if custom { "custom" } else { "function" });
-                call.fill(custom, Some(name), "");
+                self.begun_call = Some(Begun {
+                    index,
+                    id: id.to_owned(),
+                    name: name.to_owned(),
+                    custom,
+                });
+                return;
             }
             Event::Arguments { piece, .. } => {
                 if let Some(bare) = self.bare.get_mut(at) {
@@ -202,6 +224,25 @@ impl Machine {
             _ => return,
         }
         self.chunk("tool_calls", &[call], out);
+    }
+
+    /// Writes the beginning of a call; true when the next event proves it, and so is written with it.
+    fn begin_call(&self, begun: &Begun, next: &Event<'_>, out: &mut BytesMut) -> bool {
+        let proof = match next {
+            Event::CallProof { call, maker, text } if *call == begun.index => Some((*maker, *text)),
+            _ => None,
+        };
+        let with_signature = proof.and_then(|(maker, text)| signed::written(&begun.id, maker, text));
+        let mut call = Call {
+            index: begun.index,
+            id: Some(with_signature.as_deref().unwrap_or(&begun.id)),
+            kind: Some(if begun.custom { "custom" } else { "function" }),
+            extra_content: proof.map(|(maker, text)| Extra::signed(maker, text)),
+            ..Call::default()
+        };
+        call.fill(begun.custom, Some(&begun.name), "");
+        self.chunk("tool_calls", &[call], out);
+        proof.is_some()
     }
 
     fn is_custom(&self, at: usize) -> bool {

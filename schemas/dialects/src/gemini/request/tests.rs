@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::chat;
 use crate::profile;
-use crate::superset::request::{Call, Part, Proof, ProofMaker, Role, Turn};
+use crate::superset::request::{Call, Effort, Media, Part, Proof, ProofMaker, Reasoning, Role, Turn};
 
 fn target(model: &str) -> Target<'_> {
     Target {
@@ -118,6 +118,162 @@ fn thinking_is_told_as_the_generation_takes_it() {
         config("gemini-2.0-flash", "high"),
         (Value::Null, vec!["reasoning_effort".to_owned()])
     );
+}
+
+#[test]
+fn every_word_for_how_much_to_think_has_its_figure_or_level() {
+    let thinking = |model: &str, effort: Effort| {
+        let conversation = Conversation {
+            turns: vec![turn(Role::User, vec![])],
+            reasoning: Reasoning {
+                effort: Some(effort),
+                shown: Some(false),
+            },
+            ..Conversation::default()
+        };
+        let encoded = encode(&conversation, &target(model)).expect("sent");
+        let body: Value = serde_json::from_slice(&encoded.body).expect("JSON");
+        body["generationConfig"]["thinkingConfig"].clone()
+    };
+    let budgets = [
+        (Effort::Off, 0),
+        (Effort::Adaptive, -1),
+        (Effort::Minimal, 512),
+        (Effort::Low, 1_024),
+        (Effort::Medium, 8_192),
+        (Effort::High, 24_576),
+        (Effort::Max, 24_576),
+        (Effort::Budget(777), 777),
+    ];
+    for (effort, tokens) in budgets {
+        let expected = json!({"thinkingBudget": tokens});
+        assert_eq!(thinking("gemini-2.5-flash", effort), expected, "{effort:?}");
+    }
+    let levels = [
+        (Effort::Off, json!({"thinkingLevel": "minimal"})),
+        (Effort::Adaptive, Value::Null),
+        (Effort::Minimal, json!({"thinkingLevel": "minimal"})),
+        (Effort::Low, json!({"thinkingLevel": "low"})),
+        (Effort::Medium, json!({"thinkingLevel": "medium"})),
+        (Effort::High, json!({"thinkingLevel": "high"})),
+        (Effort::ExtraHigh, json!({"thinkingLevel": "high"})),
+        (Effort::Budget(777), json!({"thinkingBudget": 777})),
+    ];
+    for (effort, expected) in levels {
+        assert_eq!(thinking("gemini-3-flash-preview", effort), expected, "{effort:?}");
+    }
+}
+
+#[test]
+fn what_gemini_reads_is_inline_or_at_an_address_of_its_own() {
+    let part = |content: Value| {
+        let chat = json!({"model": "m", "messages": [{"role": "user", "content": [content]}]});
+        sent("gemini-2.5-flash", &chat).map(|(body, _)| body["contents"][0]["parts"][0].clone())
+    };
+    let url = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
+
+    let sound = json!({"type": "input_audio", "input_audio": {"data": "YQ==", "format": "mp3"}});
+    assert_eq!(
+        part(sound),
+        Ok(json!({"inlineData": {"mimeType": "audio/mp3", "data": "YQ=="}}))
+    );
+    let pdf = json!({"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,YQ=="}});
+    assert_eq!(
+        part(pdf),
+        Ok(json!({"inlineData": {"mimeType": "application/pdf", "data": "YQ=="}}))
+    );
+    for own in [
+        "gs://bucket/a.png",
+        "https://www.youtube.com/watch?v=a",
+        "https://youtu.be/a",
+    ] {
+        assert_eq!(part(url(own)), Ok(json!({"fileData": {"fileUri": own}})));
+    }
+    for foreign in [
+        "https://pictures.example/a.png",
+        "http://youtu.be/a",
+        "https://youtube.com.example/a",
+    ] {
+        assert_eq!(part(url(foreign)).expect_err("refused").param, "image_url");
+    }
+    let by_id = json!({"type": "file", "file": {"file_id": "file-1"}});
+    assert_eq!(part(by_id).expect_err("refused").param, "file");
+}
+
+#[test]
+fn forms_of_answers_and_tools_are_told_in_full() {
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"},
+        "top_k": 40, "frequency_penalty": -0.5,
+        "tools": [{"type": "function", "function": {"name": "a.b/c", "description": "d",
+            "parameters": {"$schema": "s", "type": "object", "additionalProperties": false, "properties": {"x": {"const": 1}}}}},
+            {"type": "custom", "custom": {"name": "patch"}},
+            {"type": "function", "function": {"name": "none"}}]});
+
+    let (body, _) = sent("gemini-2.5-flash", &chat).expect("sent");
+
+    let config = json!({"topK": 40, "frequencyPenalty": -0.5, "responseMimeType": "application/json"});
+    assert_eq!(body["generationConfig"], config);
+    let declared = &body["tools"][0]["functionDeclarations"];
+    assert_eq!(
+        declared[0]["parametersJsonSchema"],
+        json!({"$schema": "s", "type": "object", "additionalProperties": false, "properties": {"x": {"const": 1}}})
+    );
+    assert_eq!(
+        declared[1]["parametersJsonSchema"],
+        json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]})
+    );
+    assert_eq!(declared[2], json!({"name": "none"}));
+    let name = declared[0]["name"].as_str().expect("a name");
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    assert!(name.len() <= 64 && name.bytes().all(is_plain), "{name}");
+}
+
+#[test]
+fn what_a_result_shows_comes_behind_all_results() {
+    let image = Part::Image {
+        source: Media::Inline {
+            media_type: "image/png".to_owned(),
+            data: "YQ==".to_owned(),
+        },
+        detail: None,
+    };
+    let result = |id: &str, parts: Vec<Part>| Part::ToolResult {
+        id: id.to_owned(),
+        parts,
+        failed: false,
+    };
+    let conversation = Conversation {
+        turns: vec![
+            turn(Role::User, vec![]),
+            turn(Role::Assistant, vec![call("a", None), call("b", None)]),
+            turn(
+                Role::Tool,
+                vec![result("a", vec![image]), result("b", vec![text_part("[1]")])],
+            ),
+            turn(Role::User, vec![text_part("so?")]),
+        ],
+        ..Conversation::default()
+    };
+
+    let encoded = encode(&conversation, &target("gemini-2.5-pro")).expect("sent");
+    let body: Value = serde_json::from_slice(&encoded.body).expect("JSON");
+
+    assert_eq!(
+        body["contents"].as_array().expect("contents")[1..],
+        [
+            json!({"role": "user", "parts": [
+                {"functionResponse": {"id": "a", "name": "w", "response": {"result": ""}}},
+                {"functionResponse": {"id": "b", "name": "w", "response": {"result": "[1]"}}}]}),
+            json!({"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "YQ=="}}, {"text": "so?"}]}),
+        ]
+    );
+}
+
+fn text_part(text: &str) -> Part {
+    Part::Text {
+        text: text.to_owned(),
+        cache: None,
+    }
 }
 
 #[test]
@@ -235,6 +391,30 @@ fn signatures_of_gemini_go_back_and_others_do_not() {
     assert_eq!(
         answer_of("gemini-2.5-pro", parts),
         json!([{"text": "so"}, {"functionCall": {"id": "a", "name": "w", "args": {}}}])
+    );
+}
+
+#[test]
+fn a_signature_in_the_id_of_a_call_goes_back_to_gemini_and_the_id_without_it() {
+    let chat = json!({"model": "m", "messages": [
+        {"role": "user", "content": "weather?"},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "c1__sig_c2ln-_8", "type": "function", "function": {"name": "w", "arguments": "{}"}},
+            {"id": "c2", "type": "function", "function": {"name": "w", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c1__sig_c2ln-_8", "content": "sun"},
+        {"role": "tool", "tool_call_id": "c2", "content": "rain"}]});
+
+    let (body, _) = sent("gemini-3-pro", &chat).expect("sent");
+
+    assert_eq!(
+        body["contents"][1]["parts"],
+        json!([
+            {"functionCall": {"id": "c1", "name": "w", "args": {}}, "thoughtSignature": "c2ln+/8="},
+            {"functionCall": {"id": "c2", "name": "w", "args": {}}}])
+    );
+    assert_eq!(
+        body["contents"][2]["parts"][0]["functionResponse"],
+        json!({"id": "c1", "name": "w", "response": {"result": "sun"}})
     );
 }
 

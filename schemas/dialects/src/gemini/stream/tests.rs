@@ -62,8 +62,8 @@ fn thoughts_texts_signatures_and_calls_come_in_their_order() {
         "{}",
         told[6]
     );
-    assert_eq!(told[7], r#"Arguments { call: 0, piece: "{\"city\":\"A\"}" }"#);
-    assert_eq!(told[8], r#"CallProof { call: 0, maker: Gemini, text: "c2ln" }"#);
+    assert_eq!(told[7], r#"CallProof { call: 0, maker: Gemini, text: "c2ln" }"#);
+    assert_eq!(told[8], r#"Arguments { call: 0, piece: "{\"city\":\"A\"}" }"#);
     assert!(told[9].starts_with(r#"Call { call: 1, id: "given""#));
     assert!(
         told[11].contains("completion_tokens: Some(9)") && told[11].contains("reasoning_tokens: Some(3)")
@@ -164,9 +164,22 @@ fn what_is_not_of_the_dialect_is_malformed() {
         r#"{"candidates":3}"#,
         r#"{"candidates":[{"content":{"parts":[{"functionCall":{"args":{}}}]}}]}"#,
         r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"w","args":"x"}}]}}]}"#,
+        // What would be lost on the caller.
+        r#"{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"image/png","data":"YQ=="}}]}}]}"#,
+        r#"{"candidates":[{"content":{"parts":[{"executableCode":{"language":"PYTHON","code":"1"}}]}}]}"#,
+        r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"w","willContinue":true}}]}}]}"#,
+        r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"w","partialArgs":[{"jsonPath":"$.a"}]}}]}}]}"#,
     ] {
         assert_eq!(read(&stream(&[chunk])), Err(Broken::Malformed), "{chunk}");
     }
-    let aborted = r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#;
-    assert_eq!(read(&stream(&[aborted])), Err(Broken::Aborted));
+    for reason in [
+        "MALFORMED_FUNCTION_CALL",
+        "UNEXPECTED_TOOL_CALL",
+        "TOO_MANY_TOOL_CALLS",
+        "MISSING_THOUGHT_SIGNATURE",
+        "OTHER",
+    ] {
+        let aborted = format!(r#"{{"candidates":[{{"finishReason":"{reason}"}}]}}"#);
+        assert_eq!(read(&stream(&[&aborted])), Err(Broken::Aborted), "{reason}");
+    }
 }
