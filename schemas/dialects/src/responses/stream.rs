@@ -61,4 +61,4 @@ impl Encoder {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::responses) mod tests;
