@@ -28,6 +28,7 @@ mod grammar {
     pub(crate) mod messages;
     pub(crate) mod reading;
     pub(crate) mod responses;
+    pub(crate) mod whole;
 }
 #[path = "../../tests/pairs/upstream"]
 mod upstream {
@@ -36,6 +37,7 @@ mod upstream {
     mod gemini;
     mod messages;
     mod responses;
+    pub(crate) mod whole;
     pub(crate) mod written;
 }
 

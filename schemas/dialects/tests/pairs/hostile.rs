@@ -9,7 +9,7 @@ use dialects::superset::request::Target;
 use dialects::translate::{Decoder, Encoder, decode_answer, decode_request, encode_answer, encode_request};
 
 use crate::dice::Dice;
-use crate::speakers::{CALLERS, UPSTREAMS, WRITTEN};
+use crate::speakers::{CALLERS, UPSTREAMS};
 
 fn reply() -> Reply {
     Reply {
@@ -29,7 +29,7 @@ pub(crate) fn request(body: &[u8]) {
         let Ok(conversation) = decode_request(caller, body) else {
             continue;
         };
-        for &upstream in WRITTEN {
+        for &upstream in UPSTREAMS {
             for drop_params in [false, true] {
                 let target = Target {
                     model: "u",

@@ -10,12 +10,20 @@ mod grammar {
     pub(crate) mod messages;
     pub(crate) mod reading;
     pub(crate) mod responses;
+    pub(crate) mod whole;
 }
+mod answers;
+mod asked;
+mod callers;
+mod cut;
 mod dice;
 mod faults;
 mod gemini_reader;
 mod hostile;
+mod passages;
 mod plan;
+mod planted;
+mod readers;
 mod requests;
 mod speakers;
 mod streams;
@@ -25,5 +33,6 @@ mod upstream {
     mod gemini;
     mod messages;
     mod responses;
+    pub(crate) mod whole;
     pub(crate) mod written;
 }

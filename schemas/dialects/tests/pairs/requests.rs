@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::dice::Dice;
 use crate::gemini_reader;
-use crate::speakers::WRITTEN;
+use crate::speakers::UPSTREAMS;
 
 /// A conversation without what dialects are free to say differently.
 #[derive(Debug, PartialEq, Default, Clone)]
@@ -54,7 +54,7 @@ impl Essence {
         }
     }
 
-    fn of(conversation: &Conversation) -> Self {
+    pub(crate) fn of(conversation: &Conversation) -> Self {
         let mut essence = Self::default();
         let mut ids: Vec<String> = Vec::new();
         for turn in &conversation.turns {
@@ -149,7 +149,7 @@ fn text(dice: &mut Dice) -> Part {
 }
 
 /// Any conversation that every dialect can carry.
-fn conversation(dice: &mut Dice) -> Conversation {
+pub(crate) fn conversation(dice: &mut Dice) -> Conversation {
     let mut turns = Vec::new();
     let turn = |role, parts| Turn {
         role,
@@ -266,7 +266,7 @@ fn settings(conversation: &mut Conversation, dice: &mut Dice) {
 
 /// One throw: a conversation and a dialect. Panics with both when something is lost.
 pub(crate) fn one(dice: &mut Dice) {
-    let upstream = *dice.pick(WRITTEN);
+    let upstream = *dice.pick(UPSTREAMS);
     let mut conversation = conversation(dice);
     if upstream != Dialect::Responses && dice.once_in(3) {
         conversation.stop = vec!["END".to_owned(), "\n##".to_owned()];

@@ -3,8 +3,16 @@
 use dialects::dialect::Dialect;
 
 /// What upstreams speak that are asked for conversations.
-pub(crate) const UPSTREAMS: &[Dialect] = &[Dialect::Chat, Dialect::Messages];
+pub(crate) const UPSTREAMS: &[Dialect] = &[
+    Dialect::Chat,
+    Dialect::Responses,
+    Dialect::Messages,
+    Dialect::Gemini,
+];
 /// What callers speak.
-pub(crate) const CALLERS: &[Dialect] = &[Dialect::Chat, Dialect::Completions, Dialect::Messages];
-/// What requests are written in.
-pub(crate) const WRITTEN: &[Dialect] = &[Dialect::Chat];
+pub(crate) const CALLERS: &[Dialect] = &[
+    Dialect::Chat,
+    Dialect::Completions,
+    Dialect::Responses,
+    Dialect::Messages,
+];

@@ -20,13 +20,8 @@ use crate::upstream::written;
 /// Longest event, in bytes.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// How one stream went: what the caller was sent, or why it broke off.
-fn translate(
-    upstream: Dialect,
-    caller: Dialect,
-    stream: &[u8],
-    dice: &mut Dice,
-) -> (Vec<u8>, Result<(), Broken>) {
+/// The way of an answer from one dialect to another.
+pub(crate) fn way(upstream: Dialect, caller: Dialect) -> Way {
     let reply = Reply {
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         created: 1_700_000_000,
@@ -36,15 +31,32 @@ fn translate(
         prompt_tokens: 5,
         request: bytes::Bytes::from_static(b"{\"model\":\"public/name\",\"input\":\"hi\",\"stream\":true}"),
     };
-    let (tools, names) = ([].into(), Names::default());
-    let mut translation = Translation::new(Way {
+    Way {
         upstream,
         caller,
         processor: None,
-        tools,
-        names,
+        tools: [].into(),
+        names: Names::default(),
         reply,
-    });
+    }
+}
+
+/// What an answer may have that goes from one dialect to another.
+pub(crate) fn limits(from: Dialect, to: Dialect) -> Limits {
+    Limits {
+        calls: to != Dialect::Completions,
+        refusals: matches!(from, Dialect::Chat | Dialect::Responses),
+        cache_writes: from != Dialect::Gemini,
+    }
+}
+
+/// How one stream went: what the caller was sent, or why it broke off.
+pub(crate) fn translate(
+    upstream: Dialect,
+    caller: Dialect,
+    pieces: impl IntoIterator<Item = bytes::Bytes>,
+) -> (Vec<u8>, Result<(), Broken>) {
+    let mut translation = Translation::new(way(upstream, caller));
     let mut framer = sse::Framer::new(EVENT_BYTES_MAX);
     let mut out = BytesMut::new();
     let mut read = |event: &sse::Event, out: &mut BytesMut| {
@@ -54,7 +66,7 @@ fn translate(
             translation.event(event, out)
         }
     };
-    for piece in written::cut(stream, dice) {
+    for piece in pieces {
         framer.push(piece);
         while let Some(event) = framer.next().expect("a short event") {
             if let Err(broken) = read(&event, &mut out) {
@@ -74,7 +86,7 @@ fn translate(
     (out.to_vec(), over)
 }
 
-fn check(caller: Dialect, bytes: &[u8]) -> Checked<Reading> {
+pub(crate) fn check(caller: Dialect, bytes: &[u8]) -> Checked<Reading> {
     match caller {
         Dialect::Messages => messages::check(bytes),
         Dialect::Responses => responses::check(bytes),
@@ -84,7 +96,7 @@ fn check(caller: Dialect, bytes: &[u8]) -> Checked<Reading> {
 }
 
 /// What the caller must read, by what its dialect is documented to lose.
-fn expected(upstream: Dialect, caller: Dialect, plan: &Plan) -> Reading {
+pub(crate) fn expected(upstream: Dialect, caller: Dialect, plan: &Plan) -> Reading {
     let mut meant = plan.meant();
     match caller {
         // A refusal is text there.
@@ -103,7 +115,7 @@ fn expected(upstream: Dialect, caller: Dialect, plan: &Plan) -> Reading {
     meant
 }
 
-fn usage_holds(caller: Dialect, told: Option<Used>, meant: Option<Used>) -> Checked<()> {
+pub(crate) fn usage_holds(caller: Dialect, told: Option<Used>, meant: Option<Used>) -> Checked<()> {
     let (Some(told), Some(mut meant)) = (told, meant) else {
         return Ok(());
     };
@@ -124,15 +136,10 @@ fn usage_holds(caller: Dialect, told: Option<Used>, meant: Option<Used>) -> Chec
 /// One throw: an answer, a pair, an order, a way to cut it. Panics with the whole case when it goes wrong.
 pub(crate) fn one(dice: &mut Dice) {
     let (from, to) = (*dice.pick(UPSTREAMS), *dice.pick(CALLERS));
-    let limits = Limits {
-        calls: to != Dialect::Completions,
-        refusals: matches!(from, Dialect::Chat | Dialect::Responses),
-        cache_writes: from != Dialect::Gemini,
-    };
-    let plan = Plan::throw(dice, limits);
+    let plan = Plan::throw(dice, limits(from, to));
     let events = written::write(from, &plan, dice);
     let stream = written::stream(&events, dice);
-    let (sent, over) = translate(from, to, &stream, dice);
+    let (sent, over) = translate(from, to, written::cut(&stream, dice));
     let judged = check(to, &sent).and_then(|reading| {
         compare(&reading, &expected(from, to, &plan))?;
         usage_holds(to, reading.usage, plan.usage)
@@ -145,6 +152,19 @@ pub(crate) fn one(dice: &mut Dice) {
     );
 }
 
+/// True for the first event that says that the answer has ended.
+pub(crate) fn is_last(dialect: Dialect, (name, data): &written::Written) -> bool {
+    let named = name.as_deref().is_some_and(|name| {
+        name == "message_delta"
+            || name.starts_with("response.completed")
+            || name.starts_with("response.incomplete")
+    });
+    let finishes = dialect == Dialect::Chat
+        && !data.contains("\"finish_reason\":null")
+        && data.contains("finish_reason");
+    named || finishes || (dialect == Dialect::Gemini && data.contains("\"finishReason\":\""))
+}
+
 /// One throw of a stream that is cut, or that says it failed: it must never be taken for a whole one.
 pub(crate) fn one_cut(dice: &mut Dice) {
     let (from, to) = (*dice.pick(UPSTREAMS), *dice.pick(CALLERS));
@@ -155,23 +175,14 @@ pub(crate) fn one_cut(dice: &mut Dice) {
     };
     let plan = Plan::throw(dice, limits);
     let mut events = written::write(from, &plan, dice);
-    let last = |(name, data): &(Option<String>, String)| {
-        let named = name.as_deref().is_some_and(|name| {
-            name == "message_delta"
-                || name.starts_with("response.completed")
-                || name.starts_with("response.incomplete")
-        });
-        named
-            || data.contains("\"finishReason\":\"")
-            || (from == Dialect::Chat
-                && !data.contains("\"finish_reason\":null")
-                && data.contains("finish_reason"))
-    };
-    let end = events.iter().position(last).expect("an end");
+    let end = events
+        .iter()
+        .position(|event| is_last(from, event))
+        .expect("an end");
     events.truncate(dice.below(end + 1));
     let stream = written::stream(&events, dice);
     let stream = &stream[..stream.len() - if events.is_empty() { 0 } else { dice.below(3) }];
-    let (sent, over) = translate(from, to, stream, dice);
+    let (sent, over) = translate(from, to, written::cut(stream, dice));
     assert!(
         over.is_err(),
         "{from:?} -> {to:?}: a cut stream is whole\n{}",

@@ -317,7 +317,7 @@ impl Machine {
     }
 }
 
-fn usage(usage: &Value) -> Checked<Used> {
+pub(super) fn usage(usage: &Value) -> Checked<Used> {
     must(usage.is_object(), Fault::Usage, "usage is compulsory")?;
     let cached = count_if_told(usage, "cache_read_input_tokens")?;
     let written = count_if_told(usage, "cache_creation_input_tokens")?;

@@ -190,7 +190,7 @@ impl Machine {
     }
 }
 
-fn usage(usage: &Value) -> Checked<Used> {
+pub(super) fn usage(usage: &Value) -> Checked<Used> {
     must(usage.is_object(), Fault::Usage, "usage is compulsory")?;
     let used = Used {
         input: count(usage, "input_tokens")?,

@@ -89,14 +89,7 @@ fn flush(open: &mut Vec<(usize, Vec<Value>)>, deltas: &mut Vec<Value>, dice: &mu
 }
 
 fn chunks(plan: &Plan, calls: usize, deltas: Vec<Value>, dice: &mut Dice) -> Vec<Written> {
-    let finish = match plan.stop {
-        Stop::Length => "length",
-        Stop::Refused => "content_filter",
-        // Some servers know no other end than this one.
-        Stop::Calls if dice.once_in(4) => "stop",
-        Stop::Calls => "tool_calls",
-        _ => "stop",
-    };
+    let finish = finish(plan, dice);
     let chunk = |choices: Value| json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "u", "choices": choices});
     let choice = |delta: Value, finish: Value| {
         chunk(json!([{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": null}]))
@@ -132,7 +125,19 @@ fn chunks(plan: &Plan, calls: usize, deltas: Vec<Value>, dice: &mut Dice) -> Vec
     events
 }
 
-fn usage(used: Used) -> Value {
+/// Why it ended, in a server's words.
+pub(super) fn finish(plan: &Plan, dice: &mut Dice) -> &'static str {
+    match plan.stop {
+        Stop::Length => "length",
+        Stop::Refused => "content_filter",
+        // Some servers know no other end than this one.
+        Stop::Calls if dice.once_in(4) => "stop",
+        Stop::Calls => "tool_calls",
+        _ => "stop",
+    }
+}
+
+pub(super) fn usage(used: Used) -> Value {
     json!({"prompt_tokens": used.input, "completion_tokens": used.output, "total_tokens": used.input + used.output,
         "prompt_tokens_details": {"cached_tokens": used.cached, "cache_write_tokens": used.written},
         "completion_tokens_details": {"reasoning_tokens": used.reasoning}})

@@ -78,7 +78,7 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
         .collect()
 }
 
-fn usage(used: Used, output: u64) -> Value {
+pub(super) fn usage(used: Used, output: u64) -> Value {
     json!({"input_tokens": used.input - used.cached - used.written, "cache_read_input_tokens": used.cached,
         "cache_creation_input_tokens": used.written, "output_tokens": output,
         "output_tokens_details": {"thinking_tokens": used.reasoning}})

@@ -19,12 +19,7 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
     }
     let mut output = Vec::new();
     for (index, segment) in plan.segments.iter().enumerate() {
-        let (item, inner) = match segment {
-            Segment::Thinking(pieces) => thinking(index, pieces, dice),
-            Segment::Text(pieces) => message(index, ("output_text", "text"), pieces),
-            Segment::Refusal(pieces) => message(index, ("refusal", "refusal"), pieces),
-            Segment::Call { id, name, arguments } => call(index, (id, name, arguments), dice),
-        };
+        let (item, inner) = item(index, segment, dice);
         let mut empty = item.clone();
         for (member, value) in [
             ("content", json!([])),
@@ -53,6 +48,27 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
         .into_iter()
         .map(|event| (event["type"].as_str().map(str::to_owned), event.to_string()))
         .collect()
+}
+
+/// The same as one body.
+pub(super) fn whole(plan: &Plan, dice: &mut Dice) -> Value {
+    let mut output = Vec::new();
+    for (index, segment) in plan.segments.iter().enumerate() {
+        output.push(item(index, segment, dice).0);
+    }
+    let response = json!({"id": "resp_1", "object": "response", "created_at": 7, "status": "completed", "model": "u",
+        "error": null, "incomplete_details": null});
+    end(plan, response, &output, dice)["response"].take()
+}
+
+/// An item, and the events inside it.
+fn item(index: usize, segment: &Segment, dice: &mut Dice) -> (Value, Vec<Value>) {
+    match segment {
+        Segment::Thinking(pieces) => thinking(index, pieces, dice),
+        Segment::Text(pieces) => message(index, ("output_text", "text"), pieces),
+        Segment::Refusal(pieces) => message(index, ("refusal", "refusal"), pieces),
+        Segment::Call { id, name, arguments } => call(index, (id, name, arguments), dice),
+    }
 }
 
 fn end(plan: &Plan, mut last: Value, output: &[Value], dice: &mut Dice) -> Value {
