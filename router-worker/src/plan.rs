@@ -10,6 +10,7 @@ use schemas::catalog::{Catalog, Endpoint, Modalities, Model, Origin, Route};
 use schemas::command::Offer;
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::BackendId;
+use schemas::parameter::Takes;
 
 /// One backend of one endpoint, by one route.
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub(crate) struct Candidate {
     pub(crate) upstream_model: Arc<str>,
     /// Tokens of prompt and answer together.
     pub(crate) context_length: u64,
+    /// Which parameters the model takes there.
+    pub(crate) takes: Arc<Takes>,
     /// Attempted whatever its circuit says.
     pub(crate) bypass: bool,
 }
@@ -109,6 +112,7 @@ impl Leg<'_> {
             backend,
             upstream_model: Arc::clone(&self.route.upstream_model),
             context_length: self.route.context_length,
+            takes: Arc::clone(&self.route.takes),
             bypass,
         }
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::catalog::{Modalities, Role};
 use crate::event::request::Surface;
 use crate::id::{EndpointId, ModelName, RequestId, TenantId};
+use crate::parameter::Parameters;
 use crate::time::Timestamp;
 
 /// Where in a request's bytes the members stand that an upstream needs changed. Offsets in bytes.
@@ -33,6 +34,9 @@ pub struct Requirements {
     pub prompt_tokens: u64,
     /// The caller's own maximum of output tokens.
     pub output_tokens_max: Option<u64>,
+    /// What the request asks for that a model may not take.
+    #[serde(default)]
+    pub parameters: Parameters,
 }
 
 /// What a caller said in headers that his upstream, or what reads its answer, must know.

@@ -20,6 +20,7 @@ pub mod limit;
 pub mod money;
 pub mod node;
 pub mod outcome;
+pub mod parameter;
 pub mod query;
 pub mod secret;
 pub mod subject;

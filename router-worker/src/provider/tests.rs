@@ -78,6 +78,7 @@ fn an_endpoint_that_cannot_be_called_is_an_error_and_no_panic() {
         endpoint: Arc::new(endpoint),
         upstream_model: "x".into(),
         context_length: 1,
+        takes: Arc::default(),
         bypass: false,
     };
     let targets = Targets::default();
@@ -99,6 +100,7 @@ fn a_changed_endpoint_is_called_at_its_new_address() {
         endpoint: Arc::new(endpoint("a", &[url])),
         upstream_model: "x".into(),
         context_length: 1,
+        takes: Arc::default(),
         bypass: false,
     };
     let targets = Targets::default();
@@ -128,6 +130,7 @@ fn what_frames_a_message_is_never_taken_from_configuration() {
         endpoint: Arc::new(configured),
         upstream_model: "x".into(),
         context_length: 1,
+        takes: Arc::default(),
         bypass: false,
     };
 

@@ -19,6 +19,7 @@ use schemas::catalog::{Endpoint, ProviderKind};
 use schemas::command::Offer;
 use schemas::event::request::Surface;
 
+use super::fitted::{Fitted, fit};
 use crate::fault::Fault;
 use crate::plan::Candidate;
 use crate::provider::{self, header};
@@ -41,6 +42,8 @@ pub(crate) struct Prepared {
     pub(crate) way: Option<Box<Way>>,
     /// Names of parameters that were dropped, as a header's value.
     pub(crate) dropped: Option<String>,
+    /// The caller's own body without what was dropped of it; `None` where that is nothing.
+    pub(crate) fitted: Option<Bytes>,
 }
 
 /// A request as its candidates need it; what is costly is made once, and only when it is asked for.
@@ -50,6 +53,8 @@ pub(super) struct Preparation {
     conversation: Option<Result<Box<Conversation>, Refusal>>,
     /// Thoughts were taken out of the conversation.
     is_thoughtless: bool,
+    /// The same of the body that was fitted last.
+    fitted: Option<(Bytes, Box<Preparation>)>,
 }
 
 /// How a request goes to an endpoint.
@@ -77,6 +82,71 @@ impl Passage {
 impl Preparation {
     /// What `candidate` is sent. `answer_tokens` tells the most that the model answers, 0 where that is not known.
     pub(super) fn prepare(
+        &mut self,
+        candidate: &Candidate,
+        offer: &Offer,
+        body: &Bytes,
+        answer_tokens: &dyn Fn() -> u64,
+    ) -> Result<Prepared, Fault> {
+        let drops = candidate.endpoint.drop_params;
+        match fit(&candidate.takes, drops, offer, body)? {
+            None => self.written(candidate, offer, body, answer_tokens),
+            Some(fitted) => self.fitted(candidate, offer, fitted, answer_tokens),
+        }
+    }
+
+    /// The same of a body without what the candidate does not take.
+    fn fitted(
+        &mut self,
+        candidate: &Candidate,
+        offer: &Offer,
+        fitted: Fitted,
+        answer_tokens: &dyn Fn() -> u64,
+    ) -> Result<Prepared, Fault> {
+        let known = self.fitted.take().filter(|(body, _)| *body == fitted.body);
+        let mut own = known.map_or_else(Box::default, |(_, own)| own);
+        let offer = Offer {
+            splice: fitted.splice,
+            ..offer.clone()
+        };
+        let prepared = own.written(candidate, &offer, &fitted.body, answer_tokens);
+        self.fitted = Some((fitted.body.clone(), own));
+        let prepared = prepared?;
+        let told = prepared.dropped.iter().map(String::as_str);
+        let dropped: Vec<&str> = fitted.dropped.into_iter().chain(told).collect();
+        Ok(Prepared {
+            dropped: Some(dropped.join(", ")),
+            fitted: Some(fitted.body),
+            ..prepared
+        })
+    }
+
+    /// What `candidate` is sent of a body as it is.
+    fn written(
+        &mut self,
+        candidate: &Candidate,
+        offer: &Offer,
+        body: &Bytes,
+        answer_tokens: &dyn Fn() -> u64,
+    ) -> Result<Prepared, Fault> {
+        let endpoint = candidate.endpoint.as_ref();
+        let chosen = provider::choices(endpoint, body);
+        if let Some(param) = chosen.first().filter(|_| !endpoint.drop_params) {
+            return Err(unmappable(
+                param,
+                "who serves behind its provider is not for callers to choose",
+            ));
+        }
+        let mut prepared = self.carried(candidate, offer, body, answer_tokens)?;
+        if !chosen.is_empty() {
+            let told = prepared.dropped.as_deref();
+            prepared.dropped = Some(chosen.into_iter().chain(told).collect::<Vec<_>>().join(", "));
+        }
+        Ok(prepared)
+    }
+
+    /// What `candidate` is sent: the body itself where it can pass, else what it becomes in another dialect.
+    fn carried(
         &mut self,
         candidate: &Candidate,
         offer: &Offer,
@@ -119,7 +189,8 @@ impl Preparation {
             body: sent,
             headers: extra.headers,
             way: None,
-            dropped: header_value(&extra.dropped),
+            dropped: header_value(&dropped),
+            fitted: None,
         }
     }
 
@@ -184,11 +255,16 @@ impl Preparation {
         if std::mem::replace(&mut self.is_thoughtless, true) {
             return false;
         }
+            fitted: None,
         let mut found = false;
         for turn in &mut conversation.turns {
             let parts = turn.parts.len();
             turn.parts.retain(|part| !matches!(part, Part::Thinking { .. }));
             found |= turn.parts.len() < parts;
+        }
+        let fitted = self.fitted.as_mut();
+        if fitted.is_some_and(|(_, own)| own.forget_thoughts()) {
+            return true;
         }
         conversation.turns.retain(|turn| !turn.parts.is_empty());
         found

@@ -14,6 +14,7 @@ pub mod gemini;
 pub mod messages;
 mod object;
 pub mod passage;
+pub mod parameter;
 pub mod processor;
 pub mod profile;
 pub mod responses;

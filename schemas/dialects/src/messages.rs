@@ -7,6 +7,7 @@ pub mod passage;
 pub mod request;
 pub mod response;
 pub mod stream;
+pub mod version;
 
 mod call;
 mod frame;

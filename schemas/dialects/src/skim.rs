@@ -10,6 +10,7 @@ use schemas::catalog::Modalities;
 use schemas::command::Splice;
 use schemas::event::request::Surface;
 use schemas::id::MODEL_NAME_BYTES_MAX;
+use schemas::parameter::Parameters;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -153,6 +154,8 @@ pub struct Skim {
     pub tools: bool,
     /// A format other than plain text is asked for.
     pub response_format: bool,
+    /// What is asked for that a model may not take; values that stand for nothing ask for nothing.
+    pub parameters: Parameters,
     /// The caller's own customer.
     pub user: Option<String>,
     /// Kinds of input in the messages.

@@ -211,6 +211,7 @@ async fn a_token_that_the_upstream_refuses_is_replaced_once() {
         endpoint: Arc::new(vertex),
         upstream_model: "claude@1".into(),
         context_length: 1,
+        takes: Arc::default(),
         bypass: false,
     };
     let ask = Ask {

@@ -12,6 +12,7 @@ fn candidate(endpoint: Endpoint) -> Candidate {
         endpoint: Arc::new(endpoint),
         upstream_model: "org/m-7b".into(),
         context_length: 8_192,
+        takes: Arc::default(),
         bypass: false,
     }
 }

@@ -48,6 +48,28 @@ pub fn failed(
     out.into()
 }
 
+/// What the first piece of a stream calls its response, without the prefix of such ids: whatever is said of it later
+/// must call it so.
+pub fn begun(piece: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Begun<'a> {
+        #[serde(borrow)]
+        response: Response<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Response<'a> {
+        #[serde(borrow)]
+        id: std::borrow::Cow<'a, str>,
+    }
+
+    let lines = piece.split(|byte| matches!(byte, b'\n' | b'\r'));
+    let told = lines
+        .filter_map(|line| line.strip_prefix(b"data:"))
+        .take(EVENTS_LOOKED_AT_MAX)
+        .find_map(|data| serde_json::from_slice::<Begun<'_>>(data).ok())?;
+    told.response.id.strip_prefix("resp_").map(str::to_owned)
+}
+
 /// The number of the last event in a piece of a stream that consists of whole events.
 pub fn last_sequence_number(piece: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
@@ -105,6 +127,15 @@ mod tests {
         ] {
             assert!(first[1].1["response"].get(member).is_some(), "{member}");
         }
+    }
+
+    #[test]
+    fn a_response_goes_by_the_name_that_it_began_with() {
+        let first = b"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_up1\"}}\n\ndata: {\"response\":{\"id\":\"resp_2\"}}\n\n";
+
+        assert_eq!(begun(first).as_deref(), Some("up1"));
+        assert_eq!(begun(b"data: {\"response\":{\"id\":\"chatcmpl-1\"}}\n\n"), None);
+        assert_eq!(begun(b": keepalive\n\n"), None);
     }
 
     #[test]

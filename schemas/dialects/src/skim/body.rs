@@ -9,6 +9,8 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use schemas::parameter::Parameters;
+
 use super::prompt::{Content, Prompt, Tools};
 use super::{CHOICES_MAX, Error, Limits, Skim};
 
@@ -79,6 +81,7 @@ pub(super) struct Draft<'a> {
     pub(super) choices: Option<u64>,
     pub(super) tools: bool,
     pub(super) structured: bool,
+    pub(super) asks: Parameters,
     pub(super) user: Option<&'a RawValue>,
     pub(super) prompt: Prompt,
     /// Members seen, a bit each.
@@ -177,6 +180,51 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Reads a number from 0 to `max`, of which 1 stands for nothing.
+    pub(super) fn read_share<M: MapAccess<'a>>(
+        &mut self,
+        parameter: Parameters,
+        max: f64,
+        map: &mut M,
+    ) -> Result<(), M::Error> {
+        let number: Option<f64> = map.next_value()?;
+        in_range(number, max)?;
+        if number.is_some_and(|number| (number - 1.0).abs() > f64::EPSILON) {
+            self.asks = self.asks | parameter;
+        }
+        Ok(())
+    }
+
+    /// Reads a member that asks for something, unless its value is null or among those that stand for `nothing`.
+    pub(super) fn read_ask<M: MapAccess<'a>>(
+        &mut self,
+        parameter: Parameters,
+        nothing: &[&str],
+        map: &mut M,
+    ) -> Result<(), M::Error> {
+        let value: &RawValue = map.next_value()?;
+        if value.get() != "null" && !nothing.contains(&value.get()) {
+            self.asks = self.asks | parameter;
+        }
+        Ok(())
+    }
+
+    /// Reads whether the model shall think.
+    pub(super) fn read_thinking<M: MapAccess<'a>>(&mut self, map: &mut M) -> Result<(), M::Error> {
+        #[derive(Deserialize)]
+        struct Thinking<'a> {
+            #[serde(borrow, rename = "type")]
+            kind: Option<Cow<'a, str>>,
+        }
+
+        let value: &RawValue = map.next_value()?;
+        let thinking: Option<Thinking<'_>> = serde_json::from_str(value.get()).unwrap_or_default();
+        if thinking.is_some_and(|thinking| thinking.kind.as_deref() != Some("disabled")) {
+            self.asks = self.asks | Parameters::EFFORT;
+        }
+        Ok(())
+    }
+
     /// Reads a list of tools.
     pub(super) fn read_tools<M: MapAccess<'a>>(&mut self, map: &mut M) -> Result<(), M::Error> {
         self.tools |= map.next_value_seed(Tools(&mut self.prompt))?;
@@ -203,6 +251,16 @@ impl<'a> Draft<'a> {
             return Err(Error::InvalidField { param: "n" });
         }
         let span = |raw: &RawValue| span(text, raw);
+        let mut parameters = self.asks;
+        for (parameter, is_asked) in [
+            (Parameters::CHOICES, n > 1),
+            (Parameters::TOOLS, self.tools),
+            (Parameters::FORMAT, self.structured),
+        ] {
+            if is_asked {
+                parameters = parameters | parameter;
+            }
+        }
         Ok(Skim {
             model,
             model_span: self.model.map(span).unwrap_or_default(),
@@ -214,6 +272,7 @@ impl<'a> Draft<'a> {
             n,
             tools: self.tools,
             response_format: self.structured,
+            parameters,
             // Whatever is not text is the upstream's to refuse.
             user: self.user.and_then(|raw| serde_json::from_str(raw.get()).ok()),
             modalities: self.prompt.modalities,
@@ -272,7 +331,7 @@ impl Format<'_> {
 }
 
 /// Refuses numbers outside 0 to `max`.
-pub(super) fn in_range<E: serde::de::Error>(value: Option<f64>, max: f64) -> Result<(), E> {
+fn in_range<E: serde::de::Error>(value: Option<f64>, max: f64) -> Result<(), E> {
     match value {
         Some(number) if !(0.0..=max).contains(&number) => Err(E::custom("out of range")),
         _ => Ok(()),

@@ -1,9 +1,10 @@
 //! The members of a request of OpenAI's older completions.
 
+use schemas::parameter::Parameters;
 use serde::de::{IgnoredAny, MapAccess};
 
 use super::Error;
-use super::body::{Count, Draft, Members, in_range, members};
+use super::body::{Count, Draft, Members, members};
 use super::prompt::Inputs;
 
 members! {
@@ -18,6 +19,15 @@ members! {
     N = "n",
     BestOf = "best_of",
     Echo = "echo",
+    TopK = "top_k",
+    MinP = "min_p",
+    Stop = "stop",
+    Seed = "seed",
+    FrequencyPenalty = "frequency_penalty",
+    PresencePenalty = "presence_penalty",
+    RepetitionPenalty = "repetition_penalty",
+    LogitBias = "logit_bias",
+    Logprobs = "logprobs",
     User = "user",
 }
 
@@ -37,11 +47,20 @@ impl<'a> Members<'a> for Field {
             Self::Suffix => draft.read_text(map)?,
             Self::Stream => draft.read_stream(map)?,
             Self::StreamOptions => draft.stream_options = Some(map.next_value()?),
-            Self::Temperature => in_range(map.next_value()?, 2.0)?,
-            Self::TopP => in_range(map.next_value()?, 1.0)?,
+            Self::Temperature => draft.read_share(Parameters::TEMPERATURE, 2.0, map)?,
+            Self::TopP => draft.read_share(Parameters::TOP_P, 1.0, map)?,
             // None at all is asked for to have a prompt weighed.
             Self::MaxTokens => draft.max_tokens = map.next_value::<Option<u64>>()?,
             Self::N => draft.choices = map.next_value::<Option<Count>>()?.map(|count| count.0),
+            Self::TopK => draft.read_ask(Parameters::TOP_K, &["0", "-1"], map)?,
+            Self::MinP => draft.read_ask(Parameters::MIN_P, &["0", "0.0"], map)?,
+            Self::Stop => draft.read_ask(Parameters::STOP, &["[]"], map)?,
+            Self::Seed => draft.read_ask(Parameters::SEED, &[], map)?,
+            Self::FrequencyPenalty => draft.read_ask(Parameters::FREQUENCY_PENALTY, &["0", "0.0"], map)?,
+            Self::PresencePenalty => draft.read_ask(Parameters::PRESENCE_PENALTY, &["0", "0.0"], map)?,
+            Self::RepetitionPenalty => draft.read_ask(Parameters::REPETITION_PENALTY, &["1", "1.0"], map)?,
+            Self::LogitBias => draft.read_ask(Parameters::LOGIT_BIAS, &["{}"], map)?,
+            Self::Logprobs => draft.read_ask(Parameters::LOGPROBS, &[], map)?,
             Self::User => draft.user = Some(map.next_value()?),
             Self::BestOf | Self::Echo | Self::Other => drop(map.next_value::<IgnoredAny>()?),
         }

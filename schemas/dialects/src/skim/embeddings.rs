@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use schemas::parameter::Parameters;
 use serde::de::{Error as _, IgnoredAny, MapAccess};
 
 use super::Error;
@@ -36,7 +37,9 @@ impl<'a> Members<'a> for Field {
                 }
             }
             Self::Dimensions => {
-                map.next_value::<Option<Count>>()?;
+                if map.next_value::<Option<Count>>()?.is_some() {
+                    draft.asks = draft.asks | Parameters::DIMENSIONS;
+                }
             }
             Self::User => draft.user = Some(map.next_value()?),
             Self::Other => drop(map.next_value::<IgnoredAny>()?),

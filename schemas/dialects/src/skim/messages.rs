@@ -1,5 +1,6 @@
 //! The members of a request of Anthropic's Messages, and of the one that only asks for its size.
 
+use schemas::parameter::Parameters;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess};
 use serde_json::value::RawValue;
@@ -17,6 +18,10 @@ members! {
     Tools = "tools",
     ToolChoice = "tool_choice",
     Thinking = "thinking",
+    Temperature = "temperature",
+    TopP = "top_p",
+    TopK = "top_k",
+    StopSequences = "stop_sequences",
     Metadata = "metadata",
     OutputConfig = "output_config",
     OutputFormat = "output_format",
@@ -31,6 +36,7 @@ struct Metadata<'a> {
 #[derive(Deserialize)]
 struct OutputConfig<'a> {
     #[serde(borrow)]
+    effort: Option<&'a RawValue>,
     format: Option<Format<'a>>,
 }
 
@@ -49,6 +55,9 @@ impl Field {
             }
             Self::OutputConfig => {
                 let config: Option<OutputConfig<'_>> = map.next_value()?;
+                if config.as_ref().is_some_and(|config| config.effort.is_some()) {
+                    draft.asks = draft.asks | Parameters::EFFORT;
+                }
                 let format = config.and_then(|config| config.format);
                 draft.structured |= format.is_some_and(|format| format.is_structured());
             }
@@ -56,7 +65,12 @@ impl Field {
                 let format: Option<Format<'_>> = map.next_value()?;
                 draft.structured |= format.is_some_and(|format| format.is_structured());
             }
-            Self::ToolChoice | Self::Thinking | Self::Other => drop(map.next_value::<IgnoredAny>()?),
+            Self::Temperature => draft.read_ask(Parameters::TEMPERATURE, &["1", "1.0"], map)?,
+            Self::TopP => draft.read_ask(Parameters::TOP_P, &["1", "1.0"], map)?,
+            Self::TopK => draft.read_ask(Parameters::TOP_K, &["0"], map)?,
+            Self::StopSequences => draft.read_ask(Parameters::STOP, &["[]"], map)?,
+            Self::Thinking => draft.read_thinking(map)?,
+            Self::ToolChoice | Self::Other => drop(map.next_value::<IgnoredAny>()?),
         }
         draft.tells_usage = true;
         Ok(())

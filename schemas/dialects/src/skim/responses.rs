@@ -1,11 +1,12 @@
 //! The members of a request of OpenAI's Responses.
 
+use schemas::parameter::Parameters;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess};
 use serde_json::value::RawValue;
 
 use super::Error;
-use super::body::{Draft, Format, Members, in_range, members};
+use super::body::{Draft, Format, Members, members};
 use super::prompt::Items;
 
 members! {
@@ -25,6 +26,14 @@ members! {
     Tools = "tools",
     ToolChoice = "tool_choice",
     Text = "text",
+    TopK = "top_k",
+    MinP = "min_p",
+    Stop = "stop",
+    Seed = "seed",
+    FrequencyPenalty = "frequency_penalty",
+    PresencePenalty = "presence_penalty",
+    TopLogprobs = "top_logprobs",
+    Reasoning = "reasoning",
     User = "user",
 }
 
@@ -32,6 +41,12 @@ members! {
 struct Text<'a> {
     #[serde(borrow)]
     format: Option<Format<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Reasoning<'a> {
+    #[serde(borrow)]
+    effort: Option<&'a RawValue>,
 }
 
 impl<'a> Members<'a> for Field {
@@ -50,8 +65,8 @@ impl<'a> Members<'a> for Field {
             Self::Instructions => draft.read_text(map)?,
             Self::Store | Self::Background => drop(map.next_value::<Option<bool>>()?),
             Self::Stream => draft.read_stream(map)?,
-            Self::Temperature => in_range(map.next_value()?, 2.0)?,
-            Self::TopP => in_range(map.next_value()?, 1.0)?,
+            Self::Temperature => draft.read_share(Parameters::TEMPERATURE, 2.0, map)?,
+            Self::TopP => draft.read_share(Parameters::TOP_P, 1.0, map)?,
             Self::MaxOutputTokens => draft.read_max_tokens(map)?,
             Self::Tools => draft.read_tools(map)?,
             Self::ToolChoice => {
@@ -62,6 +77,20 @@ impl<'a> Members<'a> for Field {
                 let text: Option<Text<'_>> = map.next_value()?;
                 let format = text.and_then(|text| text.format);
                 draft.structured = format.is_some_and(|format| format.is_structured());
+            }
+            Self::TopK => draft.read_ask(Parameters::TOP_K, &["0", "-1"], map)?,
+            Self::MinP => draft.read_ask(Parameters::MIN_P, &["0", "0.0"], map)?,
+            Self::Stop => draft.read_ask(Parameters::STOP, &["[]"], map)?,
+            Self::Seed => draft.read_ask(Parameters::SEED, &[], map)?,
+            Self::FrequencyPenalty => draft.read_ask(Parameters::FREQUENCY_PENALTY, &["0", "0.0"], map)?,
+            Self::PresencePenalty => draft.read_ask(Parameters::PRESENCE_PENALTY, &["0", "0.0"], map)?,
+            Self::TopLogprobs => draft.read_ask(Parameters::LOGPROBS, &["0"], map)?,
+            Self::Reasoning => {
+                let reasoning: Option<Reasoning<'_>> = map.next_value()?;
+                let effort = reasoning.and_then(|reasoning| reasoning.effort);
+                if effort.is_some_and(|effort| effort.get() != "\"none\"") {
+                    draft.asks = draft.asks | Parameters::EFFORT;
+                }
             }
             Self::User => draft.user = Some(map.next_value()?),
             Self::PreviousResponseId

@@ -188,3 +188,66 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_request_asks_of_its_model_is_told_and_what_stands_for_nothing_is_not() {
+    let asks = |surface, members: &str| {
+        let rest = match surface {
+            Surface::Messages => r#""max_tokens":9,"messages":[{"role":"user","content":"hi"}]"#,
+            Surface::Chat => r#""messages":[{"role":"user","content":"hi"}]"#,
+            Surface::Completions => r#""prompt":"hi""#,
+            Surface::Responses | Surface::Embeddings => r#""input":"hi""#,
+        };
+        read(surface, &format!(r#"{{"model":"m",{rest}{members}}}"#)).parameters
+    };
+    let is = Parameters::contains;
+    let nothing = Parameters::default();
+
+    let chat = r#","temperature":0,"top_p":0.5,"top_k":1,"stop":"x","seed":0,"n":2,"logprobs":true,"min_p":0.1,
+        "presence_penalty":-1,"logit_bias":{"1":1},"reasoning_effort":"low","tools":[{}],"response_format":{"type":"json_object"}"#;
+    let all = asks(Surface::Chat, chat);
+    for parameter in Parameters::ALL.each() {
+        let absent = [
+            Parameters::DIMENSIONS,
+            Parameters::FREQUENCY_PENALTY,
+            Parameters::REPETITION_PENALTY,
+        ];
+        assert_eq!(is(all, parameter), !absent.contains(&parameter), "{parameter:?}");
+    }
+    let defaults = r##","temperature":1.0,"top_p":1,"top_k":null,"stop":[],"seed":null,"n":1,"logprobs":false,"top_logprobs":0,
+        "presence_penalty":0,"frequency_penalty":0.0,"logit_bias":{},"reasoning_effort":"none","tool_choice":"none""##;
+    assert_eq!(asks(Surface::Chat, defaults), nothing);
+    for (surface, members, parameter) in [
+        (Surface::Messages, r#","stop_sequences":["x"]"#, Parameters::STOP),
+        (Surface::Messages, r#","top_k":5"#, Parameters::TOP_K),
+        (
+            Surface::Messages,
+            r#","thinking":{"type":"enabled","budget_tokens":1024}"#,
+            Parameters::EFFORT,
+        ),
+        (
+            Surface::Messages,
+            r#","output_config":{"effort":"low"}"#,
+            Parameters::EFFORT,
+        ),
+        (
+            Surface::Responses,
+            r#","reasoning":{"effort":"low"}"#,
+            Parameters::EFFORT,
+        ),
+        (Surface::Responses, r#","top_logprobs":3"#, Parameters::LOGPROBS),
+        (Surface::Completions, r#","logprobs":0"#, Parameters::LOGPROBS),
+        (Surface::Embeddings, r#","dimensions":4"#, Parameters::DIMENSIONS),
+    ] {
+        assert_eq!(asks(surface, members), parameter, "{members}");
+    }
+    for (surface, members) in [
+        (
+            Surface::Messages,
+            r#","thinking":{"type":"disabled"},"temperature":1,"stop_sequences":[]"#,
+        ),
+        (Surface::Responses, r#","reasoning":{"summary":"auto"},"top_p":1"#),
+    ] {
+        assert_eq!(asks(surface, members), nothing, "{members}");
+    }
+}

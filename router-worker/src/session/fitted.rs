@@ -1,0 +1,194 @@
+//! Requests as the model of a candidate takes them, pure: what it does not take is refused by name, unless the route
+//! drops it, or it is no more than a hint of how much to think.
+
+use bytes::Bytes;
+use dialects::parameter::{effort_word, name, without, without_effort_word};
+use dialects::skim::{self, Limits};
+use dialects::superset::request::Unmappable;
+use schemas::command::{Offer, Splice};
+use schemas::parameter::{Parameters, Takes};
+
+/// A request without something that its caller asked for.
+#[derive(Debug)]
+pub(super) struct Fitted {
+    /// The body.
+    pub(super) body: Bytes,
+    /// Where to edit it.
+    pub(super) splice: Splice,
+    /// What is not in it, as its caller calls it.
+    pub(super) dropped: Vec<&'static str>,
+}
+
+/// The request as a model takes it; `None` where that is as it is. `drops`: the route drops what cannot be done.
+pub(super) fn fit(
+    takes: &Takes,
+    drops: bool,
+    offer: &Offer,
+    body: &Bytes,
+) -> Result<Option<Fitted>, Unmappable> {
+    let asks = offer.requirements.parameters;
+    if let Some(first) = takes.refused(asks, drops).each().next() {
+        return Err(refusal(name(offer.surface, first)));
+    }
+    let lacking = takes.lacking(asks);
+    let is_other = has_other_effort(takes, asks, offer, body);
+    if lacking.is_empty() && !is_other {
+        return Ok(None);
+    }
+    if is_other && takes.effort_binding && !drops {
+        return Err(refusal(name(offer.surface, Parameters::EFFORT)));
+    }
+    let (mut left, mut dropped) = without(offer.surface, body, lacking);
+    if is_other {
+        let (others, word) = without_effort_word(offer.surface, &left);
+        left = others;
+        dropped.extend(word);
+    }
+    if dropped.is_empty() {
+        return Ok(None);
+    }
+    // Its nesting was bounded when it came in.
+    let limits = Limits {
+        depth_max: usize::MAX,
+        ..Limits::default()
+    };
+    let skim = skim::skim(offer.surface, &left, &limits);
+    let skim = skim.map_err(|_| refusal("model"))?;
+    Ok(Some(Fitted {
+        splice: skim::splice_facts(&skim),
+        body: left,
+        dropped,
+    }))
+}
+
+/// True when the word for how much to think is none of the model's.
+fn has_other_effort(takes: &Takes, asks: Parameters, offer: &Offer, body: &[u8]) -> bool {
+    let is_taken = takes.parameters.and(asks).contains(Parameters::EFFORT);
+    is_taken
+        && !takes.efforts.is_empty()
+        && effort_word(offer.surface, body).is_some_and(|word| !takes.efforts.contains(&word))
+}
+
+fn refusal(param: &'static str) -> Unmappable {
+    Unmappable {
+        param: param.into(),
+        problem: "the model does not take it".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::catalog::Route;
+    use schemas::event::request::Surface;
+
+    use super::*;
+    use crate::testing::{model, offer};
+
+    fn asked(surface: Surface, body: &str) -> (Offer, Bytes) {
+        let skim = skim::skim(surface, body.as_bytes(), &Limits::default()).expect("a body");
+        let mut offer = Offer {
+            surface,
+            splice: skim::splice_facts(&skim),
+            ..offer(&model(Vec::<Route>::new()))
+        };
+        offer.requirements.parameters = skim.parameters;
+        (offer, Bytes::copy_from_slice(body.as_bytes()))
+    }
+
+    fn fitted(takes: &Takes, drops: bool, (offer, body): &(Offer, Bytes)) -> Result<Option<Fitted>, String> {
+        fit(takes, drops, offer, body).map_err(|refusal| refusal.param.into_owned())
+    }
+
+    fn takes(parameters: Parameters) -> Takes {
+        Takes {
+            parameters,
+            ..Takes::default()
+        }
+    }
+
+    const CHAT: &str = r#"{"temperature":0.2,"model":"m","top_k":5,"stop":["x"],"messages":[{"role":"user","content":"hi"}]}"#;
+
+    #[test]
+    fn what_a_model_takes_or_what_stands_for_nothing_stays() {
+        let defaults = r#"{"model":"m","temperature":1,"top_k":null,"n":1,"seed":null,"stop":[],"logprobs":false,"frequency_penalty":0,"messages":[{"role":"user","content":"hi"}]}"#;
+
+        let taken = fitted(&Takes::default(), false, &asked(Surface::Chat, CHAT));
+        let nothing = fitted(
+            &takes(Parameters::default()),
+            false,
+            &asked(Surface::Chat, defaults),
+        );
+
+        assert!(matches!(taken, Ok(None)));
+        assert!(matches!(nothing, Ok(None)), "{nothing:?}");
+    }
+
+    #[test]
+    fn what_it_does_not_take_is_refused_by_the_callers_name_for_it() {
+        let only = takes(Parameters::TEMPERATURE);
+        let messages = r#"{"model":"m","max_tokens":9,"stop_sequences":["x"],"messages":[{"role":"user","content":"hi"}]}"#;
+
+        let chat = fitted(&only, false, &asked(Surface::Chat, CHAT)).map(|_| ());
+        let messages = fitted(&only, false, &asked(Surface::Messages, messages)).map(|_| ());
+
+        assert_eq!(chat, Err("top_k".to_owned()));
+        assert_eq!(messages, Err("stop_sequences".to_owned()));
+    }
+
+    #[test]
+    fn a_route_that_drops_sends_the_rest_and_knows_where_to_edit_it() {
+        let only = takes(Parameters::TEMPERATURE);
+
+        let fitted = fitted(&only, true, &asked(Surface::Chat, CHAT));
+
+        let fitted = fitted.expect("fits").expect("differs");
+        assert_eq!(
+            fitted.body,
+            r#"{"temperature":0.2,"model":"m","messages":[{"role":"user","content":"hi"}]}"#
+        );
+        assert_eq!(fitted.dropped, ["top_k", "stop"]);
+        let (start, end) = fitted.splice.model;
+        assert_eq!(&fitted.body[start..end], b"\"m\"");
+    }
+
+    #[test]
+    fn effort_is_a_hint_unless_the_file_makes_it_more() {
+        let body = r#"{"model":"m","input":"hi","reasoning":{"effort":"high"}}"#;
+        let hint = takes(Parameters::TEMPERATURE);
+        let binding = Takes {
+            effort_binding: true,
+            ..hint.clone()
+        };
+
+        let dropped = fitted(&hint, false, &asked(Surface::Responses, body));
+        let refused = fitted(&binding, false, &asked(Surface::Responses, body)).map(|_| ());
+
+        assert_eq!(
+            dropped.expect("fits").expect("differs").dropped,
+            ["reasoning.effort"]
+        );
+        assert_eq!(refused, Err("reasoning.effort".to_owned()));
+    }
+
+    #[test]
+    fn a_word_of_effort_that_the_model_does_not_know_is_dropped_and_others_stay() {
+        let body = |effort: &str| {
+            format!(
+                r#"{{"model":"m","reasoning_effort":"{effort}","messages":[{{"role":"user","content":"hi"}}]}}"#
+            )
+        };
+        let some = Takes {
+            efforts: vec!["low".to_owned(), "high".to_owned()],
+            ..Takes::default()
+        };
+
+        let known = fitted(&some, false, &asked(Surface::Chat, &body("low")));
+        let other = fitted(&some, false, &asked(Surface::Chat, &body("xhigh")));
+
+        assert!(matches!(known, Ok(None)));
+        assert_eq!(
+            other.expect("fits").expect("differs").dropped,
+            ["reasoning_effort"]
+        );
+    }
+}
