@@ -1,1 +1,494 @@
-//! Pools of credentials: which one a call is made with, and what becomes of one that is refused.
+//! Pools of credentials: which one a call is made with, what becomes of one that is refused, and how many calls run
+//! with one at once. Told of every surface, because they share one execution path.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use harness::{
+    Answer, Behaviour, CALLER_KEY, Client, Model, NodeBuilder, OPERATOR_KEY, OTHER_KEY, Scene, Surface,
+    Upstream, settings,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::retries::tireless;
+use crate::rows::{assert_free, endpoint, tried};
+
+/// The key of a caller of role pro.
+const PRO_KEY: &str = "sk-harness-canary-pro-77a1c05e";
+
+/// The model with one leg to an upstream and these credentials.
+fn model(upstream: &Upstream, keys: Value) -> Model {
+    Model::new("m")
+        .leg(upstream, 0)
+        .set_leg("api_key", Value::Null)
+        .set_leg("api_keys", keys)
+}
+
+/// A scene of one leg with these credentials, and a second leg where `fallback` says so. Circuits never open.
+async fn scene(keys: Value, fallback: bool, bend: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Scene {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = model(&o1, keys);
+    let model = if fallback { model.leg(&o2, 1) } else { model };
+    let mut keys = settings()["keys"].clone();
+    let pro = json!({"name": "pro", "tenant": "acme", "user": "bob", "key": PRO_KEY, "role": "pro"});
+    keys.as_array_mut().expect("a list of keys").push(pro);
+    let mut scene = Scene::start_on(o1, o2, |node| {
+        bend(tireless(node).setting("keys", keys).models(&[model]))
+    })
+    .await;
+    // What is known of a credential is known to the router that used it.
+    scene.pin();
+    scene
+}
+
+fn as_it_is(node: NodeBuilder) -> NodeBuilder {
+    node
+}
+
+/// The credentials of an upstream's calls from the one with this number on, without their scheme.
+fn used(upstream: &Upstream, from: usize) -> Vec<String> {
+    let key = |call: harness::Call| {
+        let header = call
+            .request
+            .header("authorization")
+            .expect("a credential")
+            .to_owned();
+        header.trim_start_matches("Bearer ").to_owned()
+    };
+    upstream.recorded().into_iter().skip(from).map(key).collect()
+}
+
+async fn ask(client: &Client, surface: Surface) -> Answer {
+    client.post(surface, &surface.ask("m")).await
+}
+
+/// The sum of a metric of credentials over its series that hold `label`.
+async fn counted(scene: &Scene, metric: &str, label: &str) -> f64 {
+    let page = scene.node.metrics().await;
+    page.lines()
+        .filter(|line| line.starts_with(metric) && line.contains(label))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
+#[tokio::test]
+async fn callers_without_a_right_to_any_credential_say_nothing_about_the_upstream() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = model(&o1, json!([{"key": "kept", "min_role": "pro"}]));
+    let mut keys = settings()["keys"].clone();
+    let pro = json!({"name": "pro", "tenant": "acme", "key": PRO_KEY, "role": "pro"});
+    keys.as_array_mut().expect("a list of keys").push(pro);
+    // The circuit would open after three failures.
+    let scene = Scene::start_on(o1, o2, |node| node.setting("keys", keys).models(&[model])).await;
+
+    for round in 0..25 {
+        let answers = join_all(Surface::ALL.map(|surface| ask(&scene.client, surface))).await;
+        for answer in answers {
+            assert_eq!(answer.status, 503, "{round}: {}", answer.text());
+        }
+    }
+
+    assert_eq!(scene.o1.calls(), 0);
+    let answer = ask(&scene.client.with_key(PRO_KEY), Surface::Chat).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(used(&scene.o1, 0), ["kept"]);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_limited_credential_gives_way_within_the_request_and_stays_the_first() {
+    let scene = scene(json!(["k1", "k2"]), false, as_it_is).await;
+    for surface in Surface::ALL {
+        for _ in 0..3 {
+            let before = scene.o1.calls();
+            scene.o1.script([Behaviour::error(429, "slow down")]);
+
+            let answer = ask(&scene.client, surface).await;
+
+            assert_eq!(answer.status, 200, "{surface:?}: {}", answer.text());
+            assert_eq!(used(&scene.o1, before), ["k1", "k2"], "{surface:?}");
+        }
+    }
+    assert!(counted(&scene, "waybill_upstream_credentials_total", "rotated").await >= 12.0);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_refused_request_is_told_at_once_and_no_other_credential_is_tried() {
+    let scene = scene(json!(["k1", "k2"]), false, as_it_is).await;
+    for surface in Surface::ALL {
+        let before = scene.o1.calls();
+        scene
+            .o1
+            .script([Behaviour::error(400, "temperature is out of range")]);
+
+        let answer = ask(&scene.client, surface).await;
+
+        assert_eq!(answer.status, 400, "{surface:?}: {}", answer.text());
+        assert_eq!(used(&scene.o1, before), ["k1"], "{surface:?}");
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn credentials_that_are_kept_for_a_role_are_asked_first_by_it_and_never_by_others() {
+    let keys = json!(["shared", {"key": "kept", "min_role": "pro"}, {"key": "shared"}]);
+    let scene = scene(keys, false, as_it_is).await;
+    let pro = scene.client.with_key(PRO_KEY);
+    for surface in Surface::ALL {
+        let before = scene.o1.calls();
+        ask(&scene.client, surface).await;
+        ask(&pro, surface).await;
+        assert_eq!(used(&scene.o1, before), ["shared", "kept"], "{surface:?}");
+    }
+    let before = scene.o1.calls();
+    scene.o1.default(Behaviour::error(429, "slow down"));
+
+    let free = ask(&scene.client, Surface::Chat).await;
+    let paid = ask(&pro, Surface::Chat).await;
+
+    assert_eq!((free.status, paid.status), (429, 429));
+    // Declared twice it is one credential: nobody is refused twice by it in one request.
+    assert_eq!(used(&scene.o1, before), ["shared", "kept", "shared"]);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_secret_that_is_listed_twice_is_kept_for_the_higher_role() {
+    let keys = json!(["shared", {"key": "twice", "min_role": "pro"}, "twice"]);
+    let scene = scene(keys, false, as_it_is).await;
+    scene.o1.default(Behaviour::error(429, "slow down"));
+
+    assert_eq!(ask(&scene.client, Surface::Chat).await.status, 429);
+    assert_eq!(used(&scene.o1, 0), ["shared"]);
+    assert_eq!(
+        ask(&scene.client.with_key(PRO_KEY), Surface::Chat).await.status,
+        429
+    );
+    assert_eq!(used(&scene.o1, 1), ["twice", "shared"]);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_dead_credential_is_the_operators_to_mend_and_never_a_rate() {
+    for status in [401, 402, 403] {
+        let scene = scene(json!(["dead"]), false, as_it_is).await;
+        let refusal = "Incorrect API key provided: sk-harness-canary-upstream-31ffe0";
+        scene.o1.default(Behaviour::error(status, refusal));
+        for round in 0..3 {
+            for surface in Surface::ALL {
+                let answer = ask(&scene.client, surface).await;
+
+                assert_eq!(answer.status, 502, "{surface:?} {round}: {}", answer.text());
+                assert_eq!(answer.header("retry-after"), "", "{surface:?}");
+                assert!(!answer.text().contains("canary"), "{}", answer.text());
+                if surface == Surface::Messages {
+                    assert_eq!(answer.json()["error"]["type"], "api_error");
+                } else {
+                    assert_eq!(answer.error_code(), "upstream_rejected_credential");
+                }
+                let row = scene.row(answer.request_id()).await;
+                assert_free(&row, "upstream_error", 502, "upstream_rejected_credential");
+            }
+        }
+
+        assert_eq!(scene.o1.calls(), 3, "muted after two that are free and one more");
+        operators_know(&scene, status).await;
+        scene.finish().await;
+    }
+}
+
+/// Panics unless operators were told of the refused credential once: by a line, a gauge and an event.
+async fn operators_know(scene: &Scene, status: u16) {
+    let line = "an upstream does not accept a credential";
+    let lines = scene
+        .node
+        .logs()
+        .iter()
+        .filter(|said| said.contains(line))
+        .count();
+    assert_eq!(lines, 1, "once a minute");
+    let id = endpoint("m", &scene.o1);
+    assert!((counted(scene, "waybill_upstream_credentials_refused", &id).await - 1.0).abs() < f64::EPSILON);
+    assert!(
+        (counted(scene, "waybill_upstream_credentials_total", "\"refused\"").await - 3.0).abs()
+            < f64::EPSILON
+    );
+    let changes = credential_events(scene, 1).await;
+    let told = &changes[0];
+    assert_eq!(
+        (&told["credential"], &told["accepted"], &told["status"]),
+        (&json!(format!("{id}#0")), &json!(false), &json!(status))
+    );
+}
+
+/// What the log says about credentials, once it says so much; panics after five seconds.
+async fn credential_events(scene: &Scene, count: usize) -> Vec<Value> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let rows = scene.node.books().table("event_log").await;
+        let envelopes = rows.iter().filter_map(|row| row.get("envelope")?.as_deref());
+        let parsed = envelopes.filter_map(|text| serde_json::from_str::<Value>(text).ok());
+        let found: Vec<Value> = parsed
+            .filter(|envelope| envelope["type"] == "waybill.health.credential.v1")
+            .map(|envelope| envelope["data"].clone())
+            .collect();
+        if found.len() >= count {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{found:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn operators_are_told_when_a_dead_credential_lives_again() {
+    let scene = scene(json!(["once-dead"]), false, as_it_is).await;
+    scene.o1.script([Behaviour::error(403, "no")]);
+
+    let refused = ask(&scene.client, Surface::Messages).await;
+    let accepted = ask(&scene.client, Surface::Messages).await;
+
+    assert_eq!((refused.status, accepted.status), (502, 200));
+    let told: Vec<Value> = credential_events(&scene, 2).await;
+    let accepted: Vec<&Value> = told.iter().map(|change| &change["accepted"]).collect();
+    assert_eq!(accepted, [&json!(false), &json!(true)]);
+    let refused = counted(&scene, "waybill_upstream_credentials_refused", "m:").await;
+    assert!(refused.abs() < f64::EPSILON, "{refused}");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_limited_pool_is_a_rate_with_an_end() {
+    let scene = scene(json!(["busy"]), false, as_it_is).await;
+    let busy = Behaviour::error(429, "slow down").header("retry-after", "3");
+    scene.o1.default(busy);
+
+    for surface in Surface::ALL {
+        let answer = ask(&scene.client, surface).await;
+
+        assert_eq!(answer.status, 429, "{surface:?}: {}", answer.text());
+        let wait: u64 = answer.header("retry-after").parse().expect("whole seconds");
+        if scene.o1.calls() < 3 {
+            assert_eq!(wait, 3, "{surface:?}: as the upstream says");
+        }
+        let row = scene.row(answer.request_id()).await;
+        assert_free(&row, "upstream_error", 429, "upstream_rate_limited");
+    }
+    // The third muted the only credential for fifteen seconds: nothing is sent meanwhile.
+    assert_eq!(scene.o1.calls(), 3);
+    let answer = ask(&scene.client, Surface::Messages).await;
+    let wait: u64 = answer.header("retry-after").parse().expect("whole seconds");
+    assert!((5..=15).contains(&wait), "{wait}");
+    assert_eq!(answer.json()["error"]["type"], "rate_limit_error");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_overload_keeps_its_meaning_on_every_surface() {
+    let scene = scene(json!(["k"]), false, as_it_is).await;
+    let date = |date: &str| {
+        Behaviour::error(503, "busy")
+            .header("date", "Mon, 30 Nov 2026 10:00:00 GMT")
+            .header("retry-after", date)
+    };
+    let told = |status| Behaviour::failure(status, "busy").header("retry-after", "7");
+    let cases = [
+        (told(429), (429, 429), "7"),
+        (told(503), (503, 503), "7"),
+        (told(529), (503, 529), "7"),
+        (date("Mon, 30 Nov 2026 10:00:20 GMT"), (503, 503), "20"),
+    ];
+    for (behaviour, (usual, on_messages), retry_after) in cases {
+        for surface in Surface::ALL {
+            scene.o1.script([behaviour.clone()]);
+
+            let answer = ask(&scene.client, surface).await;
+
+            let is_messages = surface == Surface::Messages;
+            let status = if is_messages { on_messages } else { usual };
+            assert_eq!(answer.status, status, "{surface:?}: {}", answer.text());
+            assert_eq!(answer.header("retry-after"), retry_after, "{surface:?} {status}");
+            let kind = match (is_messages, status) {
+                (_, 429) => "rate_limit_error",
+                (true, _) => "overloaded_error",
+                (false, _) => "server_error",
+            };
+            assert_eq!(answer.json()["error"]["type"], kind, "{surface:?} {status}");
+            scene.o1.script([Behaviour::chat("again")]);
+            assert_eq!(ask(&scene.client, surface).await.status, 200);
+        }
+    }
+    scene.finish().await;
+}
+
+/// Limits that hold for the upstreams of a test, and whose waits are short.
+fn limited(node: NodeBuilder) -> NodeBuilder {
+    node.env("UPSTREAM_CONCURRENCY_LOCAL", "true")
+        .env("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "0.4")
+}
+
+/// Calls that run at once at most, tried with more of them.
+async fn most_at_once(scene: &Scene, calls: usize) -> usize {
+    let before = scene.o1.calls();
+    let body = Surface::Chat.ask("m");
+    let asked = async { join_all((0..calls).map(|_| scene.client.post(Surface::Chat, &body))).await };
+    let watched = async {
+        let mut most = 0;
+        while scene.o1.calls() < before + calls || scene.o1.busy() > 0 {
+            most = most.max(scene.o1.busy());
+            sleep(Duration::from_millis(2)).await;
+        }
+        most
+    };
+    let (answers, most) = tokio::join!(asked, watched);
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    most
+}
+
+#[tokio::test]
+async fn eight_calls_run_at_once_with_a_credential_and_the_ninth_waits() {
+    let scene = scene(json!(["k"]), true, |node| {
+        limited(node).env("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "30")
+    })
+    .await;
+    let slow = Behaviour::chat("slow").first_byte_delay(Duration::from_millis(150));
+    scene.o1.default(slow.clone());
+
+    assert_eq!(most_at_once(&scene, 20).await, 8);
+    assert_eq!(
+        (scene.o1.calls(), scene.o2.calls()),
+        (20, 0),
+        "waited, and went nowhere else"
+    );
+
+    // One 429 (of which the caller sees nothing) lowers it, and a hundred successes raise it again.
+    scene.o1.script([Behaviour::error(429, "slow down")]);
+    assert_eq!(ask(&scene.client, Surface::Responses).await.status, 200);
+    assert_eq!(scene.o2.calls(), 1);
+    assert_eq!(most_at_once(&scene, 10).await, 7);
+    scene.o1.default(Behaviour::chat("quick"));
+    for _ in 0..9 {
+        let answers = join_all((0..10).map(|_| ask(&scene.client, Surface::Messages))).await;
+        assert!(answers.iter().all(|answer| answer.status == 200));
+    }
+    scene.o1.default(slow);
+    let limit = counted(
+        &scene,
+        "waybill_upstream_concurrency_limit",
+        &endpoint("m", &scene.o1),
+    )
+    .await;
+    assert!((limit - 8.0).abs() < f64::EPSILON, "{limit}");
+    assert_eq!(most_at_once(&scene, 12).await, 8);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn who_waits_too_long_for_his_turn_goes_elsewhere_and_the_circuit_stays_closed() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = model(&o1, json!(["k"])).leg(&o2, 1);
+    let mut scene = Scene::start_on(o1, o2, |node| {
+        limited(node)
+            .env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "1")
+            .models(&[model])
+    })
+    .await;
+    scene.pin();
+    let long = Behaviour::chat("").chunks(80, Duration::from_millis(50));
+    scene.o1.script([long]);
+    let mut holder = scene
+        .client
+        .stream(Surface::Chat, &Surface::Chat.ask_streamed("m"))
+        .await;
+    holder.read_content(1).await;
+
+    for surface in Surface::ALL {
+        let asked = Instant::now();
+        let answer = ask(&scene.client, surface).await;
+
+        assert_eq!(answer.status, 200, "{surface:?}: {}", answer.text());
+        assert!(asked.elapsed() >= Duration::from_millis(400), "{surface:?}");
+        let row = scene.row(answer.request_id()).await;
+        assert_eq!(
+            tried(&row),
+            json!([[endpoint("m", &scene.o2), 200, "ok", null]]),
+            "nothing was sent to the first"
+        );
+    }
+    holder.collect().await.whole();
+
+    assert_eq!((scene.o1.calls(), scene.o2.calls()), (1, 4));
+    assert_eq!(ask(&scene.client, Surface::Chat).await.status, 200);
+    assert_eq!(
+        scene.o1.calls(),
+        2,
+        "its turn again, with a circuit that is closed"
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn without_another_endpoint_a_full_one_is_an_overload_and_a_sibling_that_has_room_is_used() {
+    let scene = scene(json!(["k1", "k2"]), false, |node| {
+        limited(node).env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "1")
+    })
+    .await;
+    let long = Behaviour::chat("").chunks(60, Duration::from_millis(50));
+    scene.o1.default(long);
+    let body = Surface::Chat.ask_streamed("m");
+    let mut holders = Vec::new();
+    for _ in 0..2 {
+        let mut holder = scene.client.stream(Surface::Chat, &body).await;
+        holder.read_content(1).await;
+        holders.push(holder);
+    }
+    assert_eq!(used(&scene.o1, 0), ["k1", "k2"]);
+
+    for (surface, status) in [(Surface::Responses, 503), (Surface::Messages, 529)] {
+        let answer = ask(&scene.client, surface).await;
+
+        assert_eq!(answer.status, status, "{surface:?}: {}", answer.text());
+        assert_eq!(answer.header("retry-after"), "1");
+    }
+    for holder in holders {
+        holder.collect().await.whole();
+    }
+    assert_eq!(scene.o1.calls(), 2);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn engines_of_ones_own_network_have_no_limit_unless_it_is_asked_for() {
+    let scene = scene(json!(["k"]), false, |node| {
+        node.env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "1")
+    })
+    .await;
+    scene
+        .o1
+        .default(Behaviour::chat("slow").first_byte_delay(Duration::from_millis(200)));
+
+    assert_eq!(most_at_once(&scene, 12).await, 12);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_operator_and_callers_of_two_tenants_share_the_limit_of_a_credential() {
+    let scene = scene(json!(["k"]), false, |node| {
+        limited(node)
+            .env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "2")
+            .env("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "30")
+    })
+    .await;
+    let slow = Behaviour::chat("slow").first_byte_delay(Duration::from_millis(150));
+    scene.o1.default(slow);
+    let callers = [CALLER_KEY, OTHER_KEY, OPERATOR_KEY, PRO_KEY].map(|key| scene.client.with_key(key));
+
+    let asked = Instant::now();
+    let answers = join_all(callers.iter().map(|client| ask(client, Surface::Messages))).await;
+
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert!(asked.elapsed() >= Duration::from_millis(300), "two, then two");
+    scene.finish().await;
+}

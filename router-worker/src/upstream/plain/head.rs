@@ -3,7 +3,7 @@
 
 use bytes::{Buf as _, BytesMut};
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
@@ -18,6 +18,8 @@ const SPARE_BYTES: usize = 64;
 
 /// Headers of an answer that somebody reads; the others are passed over.
 const KEPT: [HeaderName; 3] = [CONTENT_TYPE, CONTENT_ENCODING, RETRY_AFTER];
+/// The same of an error: when to try again may be told as a date.
+const KEPT_OF_ERRORS: [HeaderName; 4] = [CONTENT_TYPE, CONTENT_ENCODING, RETRY_AFTER, DATE];
 
 /// These bytes are no head of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -130,6 +132,8 @@ pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Head>, Malformed> {
 
 /// Reads the lines of a final head.
 fn read(status: StatusCode, is_current: bool, lines: &[httparse::Header<'_>]) -> Result<Head, Malformed> {
+    let is_error = status.is_client_error() || status.is_server_error();
+    let kept: &[HeaderName] = if is_error { &KEPT_OF_ERRORS } else { &KEPT };
     let mut headers = HeaderMap::new();
     let mut keeps_alive = is_current;
     let mut length = None;
@@ -149,7 +153,7 @@ fn read(status: StatusCode, is_current: bool, lines: &[httparse::Header<'_>]) ->
             is_chunked = true;
         } else if is(&CONNECTION) {
             keeps_alive &= !says_close(line.value);
-        } else if let Some(name) = KEPT.iter().find(|name| is(name)) {
+        } else if let Some(name) = kept.iter().find(|name| is(name)) {
             let value = HeaderValue::from_bytes(line.value).map_err(|_| Malformed::Syntax)?;
             headers.append(name, value);
         }
@@ -223,6 +227,17 @@ mod tests {
             String::from_utf8(head).expect("text"),
             "POST /v1/chat?x=1 HTTP/1.1\r\nhost: host:81\r\naccept: */*\r\nx-key: k\r\ncontent-length: 12\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn when_an_error_was_told_is_kept_and_when_an_answer_was_is_not() {
+        let date = "date: Mon, 30 Nov 2026 10:00:00 GMT\r\n";
+        for (status, kept) in [("200 OK", 0), ("429 Slow", 1), ("503 Busy", 1)] {
+            let head = head_of(&format!("HTTP/1.1 {status}\r\n{date}\r\n"));
+
+            let head = head.expect("valid").expect("whole");
+            assert_eq!(head.headers.len(), kept, "{status}");
+        }
     }
 
     #[test]

@@ -1,0 +1,96 @@
+//! Callers who do not want to see thoughts: they see none on any surface, whether their answer passes or is translated,
+//! and nothing else is lost.
+
+use harness::{Behaviour, Model, Scene, Surface, Upstream};
+use serde_json::{Value, json};
+
+const THOUGHT: &str = "thought-of-nobodys-concern";
+
+/// What the upstream does: a thought, a text and a call.
+fn thinking() -> Behaviour {
+    Behaviour::chat("the answer")
+        .reasoning(THOUGHT)
+        .tool_calls(&[("call_1", "look", r#"{"at":"it"}"#)])
+        .usage(9, 20)
+}
+
+/// A body that allows the call.
+fn body(surface: Surface, stream: bool) -> Value {
+    let mut body = if stream {
+        surface.ask_streamed("m")
+    } else {
+        surface.ask("m")
+    };
+    let schema = json!({"type": "object", "properties": {"at": {"type": "string"}}});
+    body["tools"] = match surface {
+        Surface::Messages => json!([{"name": "look", "input_schema": schema}]),
+        Surface::Responses => json!([{"type": "function", "name": "look", "parameters": schema}]),
+        Surface::Chat | Surface::Completions => {
+            json!([{"type": "function", "function": {"name": "look", "parameters": schema}}])
+        }
+    };
+    body
+}
+
+/// A scene whose model is served in the surface's own dialect, or in another.
+async fn scene(surface: Surface, passing: bool) -> Scene {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = Model::new("m").leg(&o1, 0);
+    let model = match (surface, passing) {
+        (Surface::Messages, true) | (Surface::Chat | Surface::Responses, false) => model
+            .set_leg("kind", "anthropic")
+            .set_leg("base_url", o1.root_url()),
+        (Surface::Responses, true) => model.set_leg("responses", "native"),
+        _ => model,
+    };
+    let scene = Scene::start_on(o1, o2, |node| node.models(&[model])).await;
+    scene.o1.default(thinking());
+    scene
+}
+
+#[tokio::test]
+async fn who_does_not_want_to_see_thoughts_sees_none_and_loses_nothing_else() {
+    for surface in Surface::RICH {
+        for passing in [true, false] {
+            let scene = scene(surface, passing).await;
+            let quiet = scene.client.with_header("x-reasoning-passthrough", "false");
+            for stream in [false, true] {
+                let case = format!("{surface:?}, passing: {passing}, stream: {stream}");
+                let body = body(surface, stream);
+                let (shown, hidden) = if stream {
+                    let shown = scene.client.stream(surface, &body).await.collect().await;
+                    let hidden = quiet.stream(surface, &body).await.collect().await;
+                    let raw = String::from_utf8_lossy(&hidden.raw);
+                    assert!(
+                        !raw.contains(THOUGHT) && !raw.contains("thinking"),
+                        "{case}: {raw}"
+                    );
+                    (shown.told(), hidden.told())
+                } else {
+                    let shown = scene.client.post(surface, &body).await;
+                    let hidden = quiet.post(surface, &body).await;
+                    let raw = hidden.text();
+                    assert!(
+                        !raw.contains(THOUGHT) && !raw.contains("thinking"),
+                        "{case}: {raw}"
+                    );
+                    (shown.told(surface), hidden.told(surface))
+                };
+                assert_eq!(shown.reasoning.trim(), THOUGHT, "{case}");
+                assert_eq!(
+                    (hidden.reasoning.as_str(), hidden.text.as_str()),
+                    ("", "the answer"),
+                    "{case}"
+                );
+                assert_eq!(hidden.calls.len(), 1, "{case}");
+                assert_eq!(hidden.calls[0].arguments, r#"{"at":"it"}"#, "{case}");
+                assert_eq!(
+                    (hidden.finish, hidden.usage),
+                    (shown.finish, shown.usage),
+                    "{case}"
+                );
+            }
+            scene.finish().await;
+        }
+    }
+}
