@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::connection::Connection;
 use crate::error;
 use crate::inference::call::Call;
+use crate::path;
 use crate::shape::Shape;
 use crate::state::State;
 
@@ -44,10 +45,10 @@ impl Arrival {
     /// Mints the id of a request.
     pub(crate) fn new(state: &State, connection: Arc<Connection>, request: &Request) -> Self {
         let at = state.ports.clock.now();
-        let path = request.uri().path();
+        let path = path::plain(request.uri().path());
         Self {
-            shape: Shape::of(path, request.headers()),
-            call: Call::of(path),
+            shape: Shape::of(&path, request.headers()),
+            call: Call::of(&path),
             request_id: state.ports.mint.request_id(at),
             at,
             peer: Some(connection.peer),

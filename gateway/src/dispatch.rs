@@ -29,7 +29,7 @@ use crate::inference::call::Call;
 use crate::open::Place;
 use crate::refusal::{self, Refused};
 use crate::relay::{self, Live, Progress, Running};
-use crate::responses::{self, Keeping};
+use crate::responses::{self, Echo, Keeping};
 use crate::settle::{Days, Terms};
 use crate::state::{Phase, Shared};
 
@@ -64,6 +64,7 @@ struct Asked {
     permit: Permit,
     skim: Skim,
     keeping: Option<Box<Keeping>>,
+    echo: Option<Box<Echo>>,
 }
 
 /// Lets a request in, or says why not.
@@ -87,6 +88,7 @@ async fn admit(
     let refused = |failure: Failure, model: &str, wishes: &Wishes| refused(failure, surface, model, wishes);
     let skim = skim::skim(surface, &body, &limits)
         .map_err(|problem| refused(gate::malformed(&problem), "", &wishes))?;
+    gate::of_version(surface, &told, &body).map_err(|failure| refused(failure, &skim.model, &wishes))?;
     wishes.end_user = wishes.end_user.or_else(|| arrival::kept(skim.user.as_deref()?));
     let mut asked = Asked {
         place,
@@ -97,6 +99,7 @@ async fn admit(
         permit,
         skim,
         keeping: None,
+        echo: None,
     };
     let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
     if surface == Surface::Responses {
@@ -118,6 +121,7 @@ async fn resume(state: &Shared, caller: &Caller, asked: &mut Asked) -> Result<()
     let streams = asked.skim.stream;
     let resumed = responses::resume(state, caller.tenant(), &asked.body, &mut asked.permit, streams).await?;
     asked.keeping = resumed.keeping;
+    asked.echo = resumed.echo;
     if let Some(body) = resumed.body {
         let limits = skim_limits(state);
         asked.skim =
@@ -211,6 +215,7 @@ fn dispatch(
         session,
         permit: Some(asked.permit),
         keeping: asked.keeping,
+        echo: asked.echo,
         progress: Progress::default(),
     })))
 }
@@ -242,6 +247,7 @@ fn offer(
             modalities: skim.modalities,
             prompt_tokens: skim.prompt_tokens_estimate,
             output_tokens_max: skim.max_tokens,
+            parameters: skim.parameters,
         },
         pin: asked.wishes.pin.clone(),
         splice: skim::splice_facts(skim),

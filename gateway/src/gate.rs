@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
+use dialects::messages::version;
+use dialects::parameter;
 use dialects::skim::{self, Skim};
+use dialects::superset::request::Refusal;
 use http::{HeaderMap, HeaderName};
-use schemas::catalog::{Catalog, Key, Modalities, Model, Role};
+use schemas::catalog::{Catalog, Key, Modalities, Model, Role, Route};
 use schemas::command::Told;
 use schemas::event::request::Surface;
 use schemas::failure::{Failure, FailureCode};
+use schemas::parameter::Parameters;
 
 use crate::arrival;
 use crate::caller::Caller;
@@ -116,14 +120,20 @@ pub(crate) fn admit<'c>(
     let model = visible(catalog, Some(&caller.key), &skim.model)
         .filter(|model| model.embeds == (surface == Surface::Embeddings))
         .ok_or_else(no_model)?;
-    if skim.tools && !model.supports_tools {
+    let drops = || model.routes.iter().any(|route| drops(catalog, route));
+    if skim.tools && !model.supports_tools && !drops() {
         return Err(unsupported("the model does not support tools", "tools"));
     }
-    if skim.response_format && !model.supports_structured_output {
+    if skim.response_format && !model.supports_structured_output && !drops() {
         return Err(unsupported(
             "the model does not support structured output",
             format_of(surface),
         ));
+    }
+    if let Some(parameter) = refused(catalog, model, skim.parameters) {
+        let param = parameter::name(surface, parameter);
+        let text = format!("the model does not support the parameter '{param}'");
+        return Err(Failure::new(FailureCode::UnsupportedParameter, text).param(param));
     }
     let foreign = skim.modalities.without(model.input_modalities | Modalities::TEXT);
     if let Some(word) = foreign.words().first() {
@@ -131,6 +141,26 @@ pub(crate) fn admit<'c>(
         return Err(Failure::new(FailureCode::UnsupportedModality, text).param(prompt_of(surface)));
     }
     Ok(model)
+}
+
+/// The first parameter that none of the model's routes takes or drops; `None` when one of them can do with all.
+fn refused(catalog: &Catalog, model: &Model, asks: Parameters) -> Option<Parameters> {
+    let mut first = None;
+    for route in &model.routes {
+        let refused = route.takes.refused(asks, false);
+        if refused.is_empty() || drops(catalog, route) {
+            return None;
+        }
+        first = first.or_else(|| refused.each().next());
+    }
+    first
+}
+
+/// The route drops what cannot be done there instead of refusing it.
+fn drops(catalog: &Catalog, route: &Route) -> bool {
+    catalog
+        .endpoint(&route.endpoint_id)
+        .is_some_and(|endpoint| endpoint.drop_params)
 }
 
 /// What the form of an answer is called.
@@ -167,6 +197,20 @@ pub(crate) fn malformed(problem: &skim::Error) -> Failure {
         Some(param) => failure.param(param),
         None => failure,
     }
+}
+
+/// Refuses what the version of the dialect that a caller speaks does not have.
+pub(crate) fn of_version(surface: Surface, told: &Told, body: &[u8]) -> Result<(), Failure> {
+    if surface != Surface::Messages {
+        return Ok(());
+    }
+    version::check(told.anthropic_version.as_deref(), body).map_err(|refusal| {
+        let failure = Failure::new(FailureCode::UnsupportedParameter, refusal.to_string());
+        match refusal {
+            Refusal::Unsupported { param, .. } | Refusal::Invalid { param, .. } => failure.param(param),
+            Refusal::InvalidJson => failure,
+        }
+    })
 }
 
 fn unsupported(text: &'static str, param: &'static str) -> Failure {

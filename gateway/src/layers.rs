@@ -25,7 +25,7 @@ use crate::arrival::Arrival;
 use crate::connection::Connection;
 use crate::error as answer;
 use crate::state::{Phase, Shared, State};
-use crate::{caller, dispatch};
+use crate::{caller, dispatch, path};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -87,6 +87,7 @@ impl Routes {
             };
         }
         request.extensions_mut().insert(arrival);
+        path::mend(&mut request);
         let Ok(response) = self.router.call(request).await;
         response
     }

@@ -29,6 +29,7 @@ mod manage;
 pub mod metrics;
 mod open;
 mod ops;
+mod path;
 mod pulse;
 mod refusal;
 mod relay;
@@ -74,15 +75,10 @@ fn inference() -> Router<Shared> {
     for base in ["/v1", "/v1/", "/anthropic", "/anthropic/", "/anthropic/v1"] {
         router = router.route(base, get(ops::root));
     }
-    for path in [
-        "/v1/models",
-        "/models",
-        "/openrouter/models",
-        "/anthropic/v1/models",
-    ] {
+    for path in path::MODELS {
         router = router.route(path, get(inference::models::list));
     }
-    for path in ["/v1/messages/count_tokens", "/anthropic/v1/messages/count_tokens"] {
+    for path in path::COUNTS {
         router = router.route(path, post(inference::count::create));
     }
     router
@@ -96,7 +92,7 @@ fn inference() -> Router<Shared> {
         )
         .route("/v1/models/{*id}", get(inference::models::show))
         .route("/anthropic/v1/models/{*id}", get(inference::models::show))
-        .route("/anthropic/user/balance", get(inference::balance::show))
+        .route(path::BALANCE, get(inference::balance::show))
 }
 
 /// Every path of the administrators' listener.

@@ -23,7 +23,7 @@ use tracing::warn;
 
 use crate::body::Permit;
 use crate::open::{Place, Slot};
-use crate::responses::Keeping;
+use crate::responses::{Echo, Keeping};
 use crate::settle::{self, Ending, Terms};
 use crate::state::Shared;
 
@@ -57,6 +57,8 @@ pub(crate) struct Live {
     pub(crate) progress: Progress,
     /// What is to be kept of its answer.
     pub(crate) keeping: Option<Box<Keeping>>,
+    /// What is put into its answer.
+    pub(crate) echo: Option<Box<Echo>>,
 }
 
 /// How far the answer is.
@@ -128,7 +130,7 @@ impl Running {
 
     /// What the gateway says by itself in its stream.
     fn voice(&self) -> Voice {
-        Voice::new(self.live().map(|live| (&live.slot.accepted, &live.public_model)))
+        Voice::new(self.live())
     }
 
     fn streams(&self) -> bool {
@@ -165,19 +167,23 @@ impl Running {
             live.progress.interrupted = true;
             live.session.interrupt();
         }
-        let frame = match live.session.poll_frame(context) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending if live.slot.waiting(context) && !live.progress.interrupted => {
-                live.progress.interrupted = true;
-                live.session.interrupt();
-                ready!(live.session.poll_frame(context))
+        loop {
+            let frame = match live.session.poll_frame(context) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending if live.slot.waiting(context) && !live.progress.interrupted => {
+                    live.progress.interrupted = true;
+                    live.session.interrupt();
+                    ready!(live.session.poll_frame(context))
+                }
+                Poll::Pending => return Poll::Pending,
+            };
+            if !matches!(frame, Frame::Chunk(_)) {
+                live.permit = None;
             }
-            Poll::Pending => return Poll::Pending,
-        };
-        if !matches!(frame, Frame::Chunk(_)) {
-            live.permit = None;
+            if let Some(frame) = live.echoed(frame) {
+                return Poll::Ready(frame);
+            }
         }
-        Poll::Ready(frame)
     }
 
     /// Notes the status that leaves.
@@ -229,6 +235,24 @@ impl Running {
 }
 
 impl Live {
+    /// The frame with what its answer repeats; `None` when nothing of it leaves yet.
+    fn echoed(&mut self, frame: Frame) -> Option<Frame> {
+        let Some(echo) = &mut self.echo else {
+            return Some(frame);
+        };
+        match frame {
+            Frame::Chunk(piece) => {
+                let piece = echo.piece(piece);
+                (!piece.is_empty()).then_some(Frame::Chunk(piece))
+            }
+            Frame::End(mut end) => {
+                end.tail = echo.tail(std::mem::take(&mut end.tail));
+                Some(Frame::End(end))
+            }
+            Frame::Head(head) => Some(Frame::Head(head)),
+        }
+    }
+
     fn settle(&self, report: Report, gone: bool) -> Settled {
         let told = (report.outcome != Outcome::Ok).then(|| report.failure.clone().unwrap_or_else(broken));
         let ending = Ending {

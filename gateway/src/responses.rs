@@ -20,11 +20,13 @@ use tracing::warn;
 use crate::body::{self, Permit};
 use crate::state::Shared;
 
+mod echo;
 mod kept;
 mod object;
 mod partial;
 mod store;
 
+pub(crate) use echo::Echo;
 pub(crate) use kept::Kept;
 use partial::Partial;
 use store::Place;
@@ -42,6 +44,8 @@ pub(crate) struct Resumed {
     pub(crate) body: Option<Bytes>,
     /// `None` when nothing is to be kept.
     pub(crate) keeping: Option<Box<Keeping>>,
+    /// What its answer repeats; `None` when it goes on from nothing.
+    pub(crate) echo: Option<Box<Echo>>,
 }
 
 /// What is to be kept of a request that runs.
@@ -87,6 +91,7 @@ pub(crate) async fn resume(
         Some(previous) => Some(grown(state, kept::chained(body, previous)?, permit)?),
         None => None,
     };
+    let echo = asks.previous.as_deref().map(|id| Box::new(Echo::new(id, streams)));
     let keeping = asks.store.then(|| {
         Box::new(Keeping {
             tenant: tenant.clone(),
@@ -100,6 +105,7 @@ pub(crate) async fn resume(
     Ok(Resumed {
         body: chained,
         keeping,
+        echo,
     })
 }
 

@@ -152,6 +152,39 @@ fn tools_and_formats_need_a_model_that_takes_them() {
 }
 
 #[test]
+fn a_parameter_is_refused_when_no_route_takes_it_and_effort_is_no_more_than_a_hint() {
+    let body =
+        r#"{"model":"m","top_k":5,"reasoning_effort":"low","messages":[{"role":"user","content":"hi"}]}"#;
+    let route = |parameters: Parameters| Route {
+        endpoint_id: schemas::id::EndpointId::from("m:o1"),
+        upstream_model: "up".into(),
+        priority: 0,
+        weight_micro: 1_000_000,
+        pool: schemas::id::PoolName::from("default"),
+        context_length: 8_192,
+        input_modalities: Modalities::TEXT,
+        takes: Arc::new(schemas::parameter::Takes {
+            parameters,
+            ..schemas::parameter::Takes::default()
+        }),
+        price: None,
+    };
+    let of = |takes: &[Parameters]| {
+        let routes = takes.iter().map(|parameters| route(*parameters)).collect();
+        ask(&model(|model| model.routes = routes), &caller(|_| {}), body)
+    };
+
+    let refused = of(&[Parameters::TEMPERATURE, Parameters::STOP]).expect_err("refused");
+
+    assert_eq!(
+        (refused.code, refused.status, refused.param),
+        (FailureCode::UnsupportedParameter, 400, Some("top_k".into()))
+    );
+    assert_eq!(of(&[Parameters::TEMPERATURE, Parameters::TOP_K]), Ok(()));
+    assert_eq!(of(&[Parameters::ALL]), Ok(()));
+}
+
+#[test]
 fn an_image_for_a_text_model_is_refused_before_any_upstream_sees_it() {
     let image = r#"{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}}]}]}"#;
     let seeing = model(|model| model.input_modalities = Modalities::TEXT | Modalities::IMAGE);

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dialects::messages;
-use schemas::event::request::{RequestAccepted, Surface};
+use dialects::{messages, responses};
+use schemas::event::request::Surface;
 use schemas::failure::Failure;
 use schemas::id::RequestId;
 use schemas::time::Timestamp;
 use uuid::Uuid;
 
+use super::Live;
 use crate::error;
-
-mod failed;
+use crate::responses::Echo;
 
 /// The comment of a silent stream: no part of any dialect, and passed over by clients of all.
 pub(super) const COMMENT: Bytes = Bytes::from_static(b": keepalive\n\n");
@@ -24,6 +24,9 @@ pub(super) struct Voice {
     request_id: RequestId,
     started_at: Timestamp,
     public_model: Arc<str>,
+    echo: Option<Box<Echo>>,
+    /// What the upstream began to call its response, without its prefix.
+    response: Option<String>,
     /// The upstream has said something.
     heard: bool,
     /// The number of the last event, where events have numbers.
@@ -32,13 +35,15 @@ pub(super) struct Voice {
 
 impl Voice {
     /// For the stream of a request.
-    pub(super) fn new(request: Option<(&RequestAccepted, &Arc<str>)>) -> Self {
-        let accepted = request.map(|(accepted, _)| accepted);
+    pub(super) fn new(request: Option<&Live>) -> Self {
+        let accepted = request.map(|live| &live.slot.accepted);
         Self {
             surface: accepted.map_or(Surface::Chat, |accepted| accepted.surface),
             request_id: accepted.map_or(RequestId(Uuid::nil()), |accepted| accepted.request_id),
             started_at: accepted.map_or(Timestamp::default(), |accepted| accepted.started_at),
-            public_model: request.map_or_else(|| "".into(), |(_, model)| model.clone()),
+            public_model: request.map_or_else(|| "".into(), |live| live.public_model.clone()),
+            echo: request.and_then(|live| live.echo.clone()),
+            response: None,
             heard: false,
             sequence: None,
         }
@@ -46,9 +51,12 @@ impl Voice {
 
     /// The upstream said `chunk`.
     pub(super) fn heard(&mut self, chunk: &[u8]) {
-        self.heard = true;
+        let is_first = !std::mem::replace(&mut self.heard, true);
         if self.surface == Surface::Responses {
-            self.sequence = failed::last_number(chunk).or(self.sequence);
+            if is_first {
+                self.response = responses::error::begun(chunk);
+            }
+            self.sequence = responses::error::last_sequence_number(chunk).or(self.sequence);
         }
     }
 
@@ -65,16 +73,22 @@ impl Voice {
     pub(super) fn failure(&self, failure: &Failure) -> Bytes {
         match self.surface {
             Surface::Messages => messages::error::event(failure, &self.request_id.to_string()),
-            Surface::Responses => failed::event(
-                failure,
-                self.request_id,
-                self.sequence,
-                &self.public_model,
-                self.started_at,
-            ),
+            Surface::Responses => self.failed(failure),
             Surface::Chat | Surface::Completions | Surface::Embeddings => {
                 error::event(failure, self.request_id)
             }
+        }
+    }
+
+    /// The same of a response.
+    fn failed(&self, failure: &Failure) -> Bytes {
+        let own = || self.request_id.0.as_simple().to_string();
+        let id = self.response.clone().unwrap_or_else(own);
+        let created = self.started_at.millis().div_euclid(1_000);
+        let told = responses::error::failed(failure, &id, self.sequence, &self.public_model, created);
+        match &self.echo {
+            Some(echo) => echo.own(told),
+            None => told,
         }
     }
 }

@@ -49,6 +49,7 @@ fn model(price: Option<Price>) -> Arc<Model> {
         pool: PoolName::from("default"),
         context_length: 8_192,
         input_modalities: Modalities::TEXT,
+        takes: Arc::default(),
         price,
     };
     Arc::new(Model {

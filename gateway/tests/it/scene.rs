@@ -289,6 +289,7 @@ fn model(name: &str, required_role: Role) -> Model {
         pool: PoolName::from("default"),
         context_length: 8_192,
         input_modalities: Modalities::TEXT,
+        takes: Arc::default(),
         price: Some(Price {
             input: 2_000_000_000,
             output: 8_000_000_000,
