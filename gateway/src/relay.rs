@@ -350,6 +350,7 @@ fn unheard(outcome: Outcome) -> Report {
         served: None,
         usage: None,
         usage_flags: Vec::new(),
+        upstream_cost_nano_usd: None,
         delivered: Delivered::default(),
     }
 }

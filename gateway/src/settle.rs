@@ -180,7 +180,12 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
     let (usage, source) = match (report.usage, estimated()) {
         (Some(told), _) => (told, UsageSource::Upstream),
         (None, Some(estimated)) => (estimated, UsageSource::Estimated),
-        (None, None) => return Bill::default(),
+        (None, None) => {
+            return Bill {
+                upstream_cost: report.upstream_cost_nano_usd,
+                ..Bill::default()
+            };
+        }
     };
     let served = report.served.as_ref().map(|served| &served.endpoint_id);
     let prices = served.and_then(|served| price(&terms.model, served));
@@ -189,6 +194,7 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
         source,
         flags: report.usage_flags.clone(),
         prices,
+        upstream_cost: report.upstream_cost_nano_usd,
         ..Bill::default()
     };
     let whole = prices.map(|prices| money::cost(&prices, &usage, terms.images));
@@ -200,7 +206,8 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
     let cost = whole.flatten();
     match charge {
         Charge::Usage => bill.cost = cost.unwrap_or_default(),
-        Charge::Nothing => bill.upstream_cost = cost,
+        // What the upstream itself tells counts for more than what we reckon.
+        Charge::Nothing => bill.upstream_cost = bill.upstream_cost.or(cost),
     }
     bill
 }
@@ -292,7 +299,8 @@ fn unrecorded(settled: RequestSettled, sent: Option<u16>) -> RequestSettled {
     let mut settled = settled;
     if was_whole {
         settled.outcome = Outcome::Lost;
-        settled.upstream_cost_nano_usd = Some(settled.cost_nano_usd).filter(|_| settled.prices.is_some());
+        let reckoned = Some(settled.cost_nano_usd).filter(|_| settled.prices.is_some());
+        settled.upstream_cost_nano_usd = settled.upstream_cost_nano_usd.or(reckoned);
         settled.cost_nano_usd = NanoUsd::ZERO;
         settled.cost_usd = NanoUsd::ZERO.usd();
     }

@@ -257,6 +257,11 @@ impl Call<'_> {
         }
     }
 
+    /// The upstream tells who served behind it.
+    fn names_providers(&self) -> bool {
+        self.candidate.endpoint.kind == ProviderKind::Openrouter
+    }
+
     /// What the caller speaks.
     const fn caller(&self) -> Dialect {
         Dialect::of_surface(self.offer.surface)

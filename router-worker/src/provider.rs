@@ -4,7 +4,6 @@
 pub(crate) mod call;
 pub(crate) mod echo;
 pub(crate) mod header;
-mod member;
 mod openrouter;
 mod url;
 mod vertex;
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dashmap::DashMap;
 use dialects::dialect::Dialect;
+use dialects::member;
 use dialects::splice::{Spliced, chat_upstream_body};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TE, TRAILER, TRANSFER_ENCODING,
@@ -188,6 +188,15 @@ pub(crate) fn body(candidate: &Candidate, dialect: Dialect, body: &Bytes, facts:
     complete(candidate, dialect, spliced)
 }
 
+/// What of a caller's body would choose where his request goes behind the upstream, by name: that is the operator's.
+pub(crate) fn choices(endpoint: &Endpoint, body: &[u8]) -> Vec<&'static str> {
+    if endpoint.kind == ProviderKind::Openrouter {
+        openrouter::choices(body)
+    } else {
+        Vec::new()
+    }
+}
+
 /// A body without the members that a server refuses although they are harmless to leave out, and the names of those
 /// that it had.
 pub(crate) fn without(body: Bytes, names: &[&'static str]) -> (Bytes, Vec<&'static str>) {
@@ -199,7 +208,7 @@ pub(crate) fn without(body: Bytes, names: &[&'static str]) -> (Bytes, Vec<&'stat
     if gone.is_empty() {
         return (body, gone);
     }
-    (member::without(body, &gone), gone)
+    (member::without(&body, &gone), gone)
 }
 
 /// A body in the upstream's dialect, with the upstream's name of the model, and with what its kind and its endpoint
@@ -211,10 +220,13 @@ pub(crate) fn complete(candidate: &Candidate, dialect: Dialect, body: Spliced) -
     let own = if asks_openrouter { openrouter::MEMBERS } else { "" };
     let additions = [endpoint.extra_body.as_str(), own];
     let adds = additions.iter().any(|members| !members.is_empty());
-    if !adds && endpoint.kind != ProviderKind::Vertex {
+    if !adds && endpoint.kind != ProviderKind::Vertex && endpoint.kind != ProviderKind::Openrouter {
         return body;
     }
     let mut whole = body.joined();
+    if endpoint.kind == ProviderKind::Openrouter {
+        whole = openrouter::preferring(&openrouter::without_choices(&whole), &endpoint.extra_body);
+    }
     if adds {
         let missing = member::missing(&whole, &additions);
         whole = member::with(whole, &missing);
@@ -223,7 +235,7 @@ pub(crate) fn complete(candidate: &Candidate, dialect: Dialect, body: Spliced) -
         whole = openrouter::requiring(whole);
     }
     if endpoint.kind == ProviderKind::Vertex {
-        whole = vertex::body(whole);
+        whole = vertex::body(&whole);
     }
     whole.into()
 }

@@ -18,6 +18,7 @@ use schemas::command::Offer;
 use schemas::event::request::Attempt;
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report, Served};
+use schemas::money::NanoUsd;
 use schemas::outcome::Outcome;
 use schemas::time::Timestamp;
 use tokio::time::Instant;
@@ -48,6 +49,8 @@ pub(crate) struct Request {
     preparation: Preparation,
     trail: Trail,
     attempts: Vec<Attempt>,
+    /// What upstreams charge for the attempts so far, as far as they tell.
+    upstream_cost: Option<NanoUsd>,
 }
 
 /// How the attempts at one candidate left the request.
@@ -72,6 +75,7 @@ impl Request {
             stream_deadline: None,
             preparation: Preparation::default(),
             attempts: Vec::with_capacity(1),
+            upstream_cost: None,
         }
     }
 
@@ -292,6 +296,10 @@ impl Request {
             Ending::Stopped(stop) => (stopped(*stop).0, Some(stopped(*stop).1.code)),
         };
         shared.metrics.attempt(&candidate.endpoint.id, outcome);
+        if let Some(cost) = meter.usage.and_then(|usage| usage.cost_nano_usd) {
+            let before = self.upstream_cost.map_or(0, |cost| cost.0);
+            self.upstream_cost = Some(NanoUsd(before.saturating_add(cost)));
+        }
         self.attempts.push(Attempt {
             endpoint_id: candidate.endpoint.id.clone(),
             backend: candidate.backend_id(),
@@ -365,6 +373,7 @@ impl Request {
                 served: settled.served,
                 usage,
                 usage_flags,
+                upstream_cost_nano_usd: self.upstream_cost,
                 delivered: settled.delivered,
             },
             tail: settled.tail,

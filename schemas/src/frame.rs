@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::request::Attempt;
 use crate::failure::Failure;
 use crate::id::{BackendId, EndpointId};
+use crate::money::NanoUsd;
 use crate::outcome::Outcome;
 use crate::usage::{Usage, UsageFlag};
 
@@ -60,6 +61,9 @@ pub struct Report {
     pub usage: Option<Usage>,
     /// What to know about it.
     pub usage_flags: Vec<UsageFlag>,
+    /// What upstreams charge us for all attempts, as far as they tell: never shown to callers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_cost_nano_usd: Option<NanoUsd>,
     /// What was handed over.
     pub delivered: Delivered,
 }

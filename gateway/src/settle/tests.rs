@@ -92,6 +92,7 @@ fn report(outcome: Outcome) -> Report {
             ..Usage::default()
         }),
         usage_flags: Vec::new(),
+        upstream_cost_nano_usd: None,
         delivered: Delivered {
             content: true,
             output_bytes: 36,
@@ -217,6 +218,30 @@ fn a_broken_answer_costs_the_caller_nothing_and_our_cost_is_noted() {
         (None, UsageSource::None)
     );
     assert_eq!(unknown.output_tokens, 0);
+}
+
+#[test]
+fn what_an_upstream_says_it_charges_is_noted_whoever_pays() {
+    for (outcome, usage, paid) in [
+        (Outcome::Ok, true, NanoUsd(178_000)),
+        (Outcome::UpstreamCut, true, NanoUsd::ZERO),
+        (Outcome::UpstreamError, false, NanoUsd::ZERO),
+    ] {
+        let mut told = report(outcome);
+        told.upstream_cost_nano_usd = Some(NanoUsd(140_001));
+        if !usage {
+            told.usage = None;
+            told.delivered = Delivered::default();
+        }
+
+        let row = settle(told, Some(200), false);
+
+        assert_eq!(
+            (row.cost_nano_usd, row.upstream_cost_nano_usd),
+            (paid, Some(NanoUsd(140_001))),
+            "{outcome:?}"
+        );
+    }
 }
 
 #[test]

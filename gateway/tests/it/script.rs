@@ -137,6 +137,7 @@ pub(crate) fn report(outcome: Outcome, failure: Option<Failure>) -> Report {
             ..Usage::default()
         }),
         usage_flags: Vec::new(),
+        upstream_cost_nano_usd: None,
         delivered: Delivered {
             content: true,
             output_bytes: 2,

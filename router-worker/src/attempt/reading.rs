@@ -12,7 +12,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
-use dialects::passage::{Seen, Skimmer, end_mark};
+use dialects::passage::{Seen, Skimmer, end_mark, private};
 use dialects::sse::{Error as FramingError, Event, Framer};
 use dialects::translate::Way;
 use dialects::translate::stream::Translation;
@@ -34,6 +34,8 @@ pub(super) struct Manner<'a> {
     pub(super) include_usage: bool,
     /// The caller does not want to see thoughts.
     pub(super) hides_thinking: bool,
+    /// The upstream tells who served behind it, which is not for callers.
+    pub(super) names_providers: bool,
     /// Longest event, in bytes.
     pub(super) event_bytes_max: usize,
 }
@@ -306,6 +308,11 @@ impl<'a> Reading<'a> {
             self.stage = Stage::Ended;
         }
         self.output_bytes += u64::try_from(seen.output_bytes).unwrap_or(u64::MAX);
+        if seen.usage.is_some() || self.manner.names_providers {
+            seen.edits
+                .extend(private::edits(&event.data, self.manner.names_providers));
+            seen.edits.sort_by_key(|edit| edit.range.start);
+        }
         if seen.end {
             self.done = true;
             self.end(event, &seen);

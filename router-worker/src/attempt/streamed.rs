@@ -51,6 +51,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         model_json: call.model_json,
         include_usage: call.offer.splice.include_usage,
         hides_thinking: call.offer.told.hides_thinking,
+        names_providers: call.names_providers(),
         event_bytes_max: config.event_bytes_max,
     });
     let ending = loop {

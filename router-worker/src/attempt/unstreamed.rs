@@ -6,6 +6,7 @@ use dialects::chat::answer::Answer as Skim;
 use dialects::chat::chunk::Finish;
 use dialects::chat::ends::Called;
 use dialects::dialect::Dialect;
+use dialects::passage::private;
 use dialects::splice::{Edit, splice};
 use dialects::translate::{Way, whole};
 use dialects::{embeddings, passage};
@@ -63,8 +64,9 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
     }
     call.deliver(meter, skim.content, count(skim.output_bytes));
     let hides = call.offer.told.hides_thinking;
-    let thoughts = hides.then(|| passage::thoughts(dialect, body)).flatten();
-    Ok(named(body, &skim, (call.model_json, thoughts)))
+    let mut edits = private::edits(body, call.names_providers());
+    edits.extend(hides.then(|| passage::thoughts(dialect, body)).flatten());
+    Ok(named(body, &skim, (call.model_json, edits)))
 }
 
 /// The same of an answer in another dialect.
@@ -110,8 +112,8 @@ pub(super) fn fault(skim: &Skim) -> Option<Fault> {
         .then_some(Fault::Unusable(Unusable::Aborted))
 }
 
-/// The body with the model's public name, with true reasons, and without thoughts where the caller wants none.
-fn named(body: &Bytes, skim: &Skim, (model_json, thoughts): (&[u8], Option<Edit>)) -> Bytes {
+/// The body with the model's public name, with true reasons, and without what is not for the caller.
+fn named(body: &Bytes, skim: &Skim, (model_json, private): (&[u8], Vec<Edit>)) -> Bytes {
     let model = skim.model_span.clone();
     let model = model.filter(|span| body.get(span.clone()) != Some(model_json));
     let model = model.map(|range| Edit {
@@ -119,7 +121,7 @@ fn named(body: &Bytes, skim: &Skim, (model_json, thoughts): (&[u8], Option<Edit>
         with: Bytes::copy_from_slice(model_json),
     });
     let mut edits = skim.ends.edits(&mut Called::default());
-    edits.extend(thoughts.into_iter().chain(model));
+    edits.extend(private.into_iter().chain(model));
     edits.sort_by_key(|edit| edit.range.start);
     splice(body, &edits)
 }

@@ -1,10 +1,10 @@
 //! OpenRouter: the OpenAI chat API, which tells usage in full only when asked in its own way, and which leaves out
-//! parameters that a provider does not know unless it is told that they matter.
+//! parameters that a provider does not know unless it is told that they matter. Which model and which provider behind it
+//! serve is for whoever pays it to say: what a caller would choose of that is not passed on.
 
 use bytes::Bytes;
+use dialects::member::{Member, members, removals, with, without};
 use dialects::splice::{Edit, splice};
-
-use super::member::{members, with};
 
 /// Members of each request body, unless it has its own.
 pub(super) const MEMBERS: &str = r#""usage":{"include":true}"#;
@@ -29,6 +29,97 @@ const MEANINGFUL: [&str; 15] = [
     "top_k",
     "top_logprobs",
 ];
+
+/// Members that choose another model, or a set of settings that is kept elsewhere.
+const CHOICES: [&str; 3] = ["models", "route", "preset"];
+/// The member with preferences among providers.
+const PROVIDER: &str = "provider";
+/// Preferences that choose a provider, and their names as paths.
+const PREFERENCES: [(&str, &str); 5] = [
+    ("order", "provider.order"),
+    ("only", "provider.only"),
+    ("ignore", "provider.ignore"),
+    ("sort", "provider.sort"),
+    ("allow_fallbacks", "provider.allow_fallbacks"),
+];
+
+/// What of a body would choose where it goes, by name.
+pub(super) fn choices(body: &[u8]) -> Vec<&'static str> {
+    let all = members(body).unwrap_or_default();
+    let has = |all: &[Member<'_>], name: &str| all.iter().any(|member| member.name == name);
+    let mut found: Vec<&'static str> = CHOICES.into_iter().filter(|name| has(&all, name)).collect();
+    for member in all.iter().filter(|member| member.name == PROVIDER) {
+        match members(body.get(member.value.clone()).unwrap_or_default()) {
+            Some(options) => {
+                let told = PREFERENCES.iter().filter(|(name, _)| has(&options, name));
+                found.extend(told.map(|(_, path)| *path));
+            }
+            None => found.push(PROVIDER),
+        }
+    }
+    found
+}
+
+/// The body without it.
+pub(super) fn without_choices(body: &Bytes) -> Bytes {
+    if choices(body).is_empty() {
+        return body.clone();
+    }
+    let mut gone = CHOICES.to_vec();
+    let is_object = |member: &Member<'_>| {
+        let value = body.get(member.value.clone()).unwrap_or_default();
+        member.name != PROVIDER || members(value).is_some()
+    };
+    if !members(body).unwrap_or_default().iter().all(is_object) {
+        gone.push(PROVIDER);
+    }
+    let mut edits = removals(body, &gone);
+    if !gone.contains(&PROVIDER) {
+        let names = PREFERENCES.map(|(name, _)| name);
+        for member in members(body).unwrap_or_default() {
+            if member.name == PROVIDER {
+                let inner = body.get(member.value.clone()).unwrap_or_default();
+                edits.extend(removals(inner, &names).into_iter().map(|edit| Edit {
+                    range: member.value.start + edit.range.start..member.value.start + edit.range.end,
+                    with: edit.with,
+                }));
+            }
+        }
+        edits.sort_by_key(|edit| edit.range.start);
+    }
+    splice(body, &edits)
+}
+
+/// The body with the operator's preferences, members of `own`, among those that it has itself: the operator's hold.
+pub(super) fn preferring(body: &Bytes, own: &str) -> Bytes {
+    let own = format!("{{{own}}}");
+    let of_operator = members(own.as_bytes()).unwrap_or_default();
+    let of_operator = of_operator.iter().find(|member| member.name == PROVIDER);
+    let preferences = of_operator.and_then(|member| own.get(member.value.clone()));
+    let all = members(body).unwrap_or_default();
+    let of_caller = all.iter().find(|member| member.name == PROVIDER);
+    let (Some(preferences), Some(of_caller)) = (preferences, of_caller) else {
+        return body.clone();
+    };
+    let names: Vec<String> = members(preferences.as_bytes())
+        .unwrap_or_default()
+        .into_iter()
+        .map(|member| member.name.into_owned())
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let left = without(&body.slice(of_caller.value.clone()), &names);
+    let inner = preferences
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'));
+    let Some(inner) = inner.filter(|inner| !inner.trim().is_empty()) else {
+        return body.clone();
+    };
+    let edit = Edit {
+        range: of_caller.value.clone(),
+        with: with(left, &format!("{inner},")),
+    };
+    splice(body, &[edit])
+}
 
 /// The body with the wish that none of its meaningful parameters is left out, unless it says itself how that is.
 pub(super) fn requiring(body: Bytes) -> Bytes {
@@ -62,6 +153,58 @@ pub(super) fn requiring(body: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_caller_chooses_neither_the_model_nor_the_provider_that_serves() {
+        for (body, chosen, left) in [
+            (
+                r#"{"model":"m","models":["x/dear"],"route":"fallback","messages":[]}"#,
+                &["models", "route"][..],
+                r#"{"model":"m","messages":[]}"#,
+            ),
+            (
+                r#"{"provider":{"order":["a"],"zdr":true,"sort":"price"},"seed":1}"#,
+                &["provider.order", "provider.sort"],
+                r#"{"provider":{"zdr":true},"seed":1}"#,
+            ),
+            (
+                r#"{"provider":{"only":["a"]},"preset":"@x"}"#,
+                &["preset", "provider.only"],
+                r#"{"provider":{}}"#,
+            ),
+            (r#"{"provider":"a","seed":1}"#, &["provider"], r#"{"seed":1}"#),
+            (
+                r#"{"provider":{"data_collection":"deny"}}"#,
+                &[],
+                r#"{"provider":{"data_collection":"deny"}}"#,
+            ),
+        ] {
+            assert_eq!(choices(body.as_bytes()), chosen, "{body}");
+            let sent = without_choices(&Bytes::from_static(body.as_bytes()));
+            assert_eq!(sent, left);
+            assert!(choices(&sent).is_empty());
+        }
+    }
+
+    #[test]
+    fn preferences_of_the_operator_hold_beside_those_of_the_caller() {
+        let own = r#""provider":{"allow_fallbacks":false,"order":["a"],"data_collection":"deny"},"x":1"#;
+        for (body, sent) in [
+            (
+                r#"{"provider":{"zdr":true,"data_collection":"allow"},"seed":1}"#,
+                r#"{"provider":{"allow_fallbacks":false,"order":["a"],"data_collection":"deny","zdr":true},"seed":1}"#,
+            ),
+            (
+                r#"{"provider":{}}"#,
+                r#"{"provider":{"allow_fallbacks":false,"order":["a"],"data_collection":"deny"}}"#,
+            ),
+            (r#"{"seed":1}"#, r#"{"seed":1}"#),
+        ] {
+            assert_eq!(preferring(&Bytes::from_static(body.as_bytes()), own), sent);
+        }
+        let body = Bytes::from_static(br#"{"provider":{"zdr":true}}"#);
+        assert_eq!(preferring(&body, ""), body);
+    }
 
     #[test]
     fn a_provider_must_know_parameters_that_change_the_answer() {

@@ -3,13 +3,13 @@
 
 use bytes::Bytes;
 
-use super::member::{with, without};
+use dialects::member::{with, without};
 
 /// The version of the API that Vertex speaks.
 const VERSION: &str = r#""anthropic_version":"vertex-2023-10-16","#;
 
 /// A body of Messages as Vertex reads it.
-pub(super) fn body(messages: Bytes) -> Bytes {
+pub(super) fn body(messages: &Bytes) -> Bytes {
     with(without(messages, &["model", "anthropic_version"]), VERSION)
 }
 
@@ -30,7 +30,7 @@ mod tests {
             ),
             (r#"{"model":"c"}"#, r#"{"anthropic_version":"vertex-2023-10-16"}"#),
         ] {
-            assert_eq!(body(Bytes::from_static(messages.as_bytes())), sent);
+            assert_eq!(body(&Bytes::from_static(messages.as_bytes())), sent);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::splice::Edit;
 use crate::{chat, messages, responses, sse};
 
 pub(crate) mod hidden;
+pub mod private;
 pub mod request;
 
 /// Name of the event by which some upstreams of chat tell that they failed.

@@ -146,11 +146,10 @@ pub fn proof(api: ProviderKind, bearer: Option<bool>, in_project: bool) -> Proof
     };
     match (api, bearer) {
         (_, Some(true)) => BEARER,
-        (ProviderKind::Anthropic, _) => own("x-api-key"),
         (ProviderKind::Gemini, _) => own("x-goog-api-key"),
         (ProviderKind::Vertex, None) if in_project => BEARER,
         (ProviderKind::Vertex, _) => own("api-key"),
-        (_, Some(false)) => own("x-api-key"),
+        (ProviderKind::Anthropic, _) | (_, Some(false)) => own("x-api-key"),
         (_, None) => BEARER,
     }
 }

@@ -13,6 +13,7 @@ fn reading() -> Reading<'static> {
         model_json: MODEL_JSON,
         include_usage: false,
         hides_thinking: false,
+        names_providers: false,
         event_bytes_max: 64 * 1024,
     })
 }

@@ -240,6 +240,7 @@ fn report(outcome: Outcome, failure: Option<FailureCode>, content: bool) -> Repo
             ..Usage::default()
         }),
         usage_flags: Vec::new(),
+        upstream_cost_nano_usd: None,
         delivered: Delivered {
             content,
             output_bytes: 20,

@@ -16,6 +16,9 @@ struct Members<'a> {
     output_tokens: Told<'a>,
     output_tokens_details: Told<'a>,
     total_tokens: Told<'a>,
+    cost: Told<'a>,
+    cost_details: Told<'a>,
+    is_byok: Told<'a>,
 }
 
 /// Reads the JSON of a `usage` member. `None` when it tells neither input nor output. Engines that tell it in the
@@ -25,12 +28,15 @@ pub(super) fn read(text: &str) -> Option<UsageFacts> {
     let word = |raw: Told<'_>| raw.map_or("null".to_owned(), |raw| raw.get().to_owned());
     // The same figures under the names of chat: one reading of odd numbers for all.
     let renamed = format!(
-        r#"{{"prompt_tokens":{},"prompt_tokens_details":{},"completion_tokens":{},"completion_tokens_details":{},"total_tokens":{}}}"#,
+        r#"{{"prompt_tokens":{},"prompt_tokens_details":{},"completion_tokens":{},"completion_tokens_details":{},"total_tokens":{},"cost":{},"cost_details":{},"is_byok":{}}}"#,
         word(members.input_tokens),
         word(members.input_tokens_details),
         word(members.output_tokens),
         word(members.output_tokens_details),
         word(members.total_tokens),
+        word(members.cost),
+        word(members.cost_details),
+        word(members.is_byok),
     );
     UsageFacts::read(&renamed).or_else(|| UsageFacts::read(text))
 }

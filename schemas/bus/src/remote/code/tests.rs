@@ -17,6 +17,7 @@ fn last() -> Last {
             served: None,
             usage: None,
             usage_flags: Vec::new(),
+            upstream_cost_nano_usd: None,
             delivered: Delivered {
                 content: true,
                 output_bytes: 7,

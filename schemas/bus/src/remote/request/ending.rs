@@ -128,6 +128,7 @@ impl Request {
                 served: None,
                 usage: None,
                 usage_flags: Vec::new(),
+                upstream_cost_nano_usd: None,
                 delivered: Delivered {
                     content: self.handed.content,
                     // How much of what was handed on is text, only the router could tell.

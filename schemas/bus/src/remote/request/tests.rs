@@ -93,6 +93,7 @@ fn end() -> Piece {
         served: None,
         usage: None,
         usage_flags: Vec::new(),
+        upstream_cost_nano_usd: None,
         delivered: schemas::frame::Delivered::default(),
     };
     Piece::End(Box::new(Last { report, head: None }), Bytes::from("tail"))

@@ -259,116 +259,119 @@ fn openrouter_is_told_whom_to_ask_and_in_which_order() {
     }
 }
 
+/// Legs, the key of the mistake, and a part of what is told.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    ("{ kind: nonsense }", "kind", "not a kind"),
+    (
+        "{ kind: vllm, base_url: 'http://h', profile: wllm }",
+        "profile",
+        "not a profile",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', provider_profile: x }",
+        "provider_profile",
+        "not a profile",
+    ),
+    ("{ kind: anthropic, profile: vllm }", "profile", "OpenAI API"),
+    (
+        "{ kind: vllm, base_url: 'http://h', processor: xml }",
+        "processor",
+        "not a processor",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', responses: always }",
+        "responses",
+        "Responses",
+    ),
+    ("{ kind: gemini, responses: native }", "responses", "Responses"),
+    (
+        "{ kind: vllm, base_url: 'http://h', project: p }",
+        "project",
+        "kind claude",
+    ),
+    ("{ kind: claude, location: eu }", "", "no `project`"),
+    ("{ kind: claude, project: 'a/b' }", "project", "no project"),
+    ("{ kind: claude }", "", "no address"),
+    (
+        "{ kind: claude, project: p, credentials_file: gone.json }",
+        "credentials_file",
+        "cannot be read",
+    ),
+    (
+        "{ kind: claude, project: p, api_key: '{\"type\":\"authorized_user\"}' }",
+        "api_key",
+        "service account",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', api_key: \"a\\nb\" }",
+        "api_key",
+        "no header",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', openrouter_sort: price }",
+        "openrouter_sort",
+        "openrouter",
+    ),
+    (
+        "{ kind: openrouter, openrouter_sort: cheap }",
+        "openrouter_sort",
+        "not an order",
+    ),
+    (
+        "{ kind: openrouter, openrouter_pinned_provider: 'a b' }",
+        "openrouter_pinned_provider",
+        "not a provider",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', auth_header_name: 'a b' }",
+        "auth_header_name",
+        "name of a header",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', auth_header_name: Host }",
+        "auth_header_name",
+        "gateway itself",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', auth_format: 'Bearer' }",
+        "auth_format",
+        "{api_key}",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', extra_headers: { Content-Length: '3' } }",
+        "extra_headers.Content-Length",
+        "gateway itself",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', chat_path: '/a/../b' }",
+        "chat_path",
+        "not a path",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', embeddings_path: ' ' }",
+        "embeddings_path",
+        "not a path",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', api_keys: [{ key: a, min_role: boss }] }",
+        "api_keys[0].min_role",
+        "not a role",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', api_keys: [{ key: a, role: pro }] }",
+        "api_keys[0].role",
+        "unknown field",
+    ),
+    (
+        "{ kind: vllm, base_url: 'http://h', api_keys: [7] }",
+        "api_keys[0]",
+        "expected a credential",
+    ),
+];
+
 #[test]
 fn what_a_kind_cannot_be_told_is_refused_with_its_place() {
-    for (leg, path, part) in [
-        ("{ kind: nonsense }", "kind", "not a kind"),
-        (
-            "{ kind: vllm, base_url: 'http://h', profile: wllm }",
-            "profile",
-            "not a profile",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', provider_profile: x }",
-            "provider_profile",
-            "not a profile",
-        ),
-        ("{ kind: anthropic, profile: vllm }", "profile", "OpenAI API"),
-        (
-            "{ kind: vllm, base_url: 'http://h', processor: xml }",
-            "processor",
-            "not a processor",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', responses: always }",
-            "responses",
-            "Responses",
-        ),
-        ("{ kind: gemini, responses: native }", "responses", "Responses"),
-        (
-            "{ kind: vllm, base_url: 'http://h', project: p }",
-            "project",
-            "kind claude",
-        ),
-        ("{ kind: claude, location: eu }", "", "no `project`"),
-        ("{ kind: claude, project: 'a/b' }", "project", "no project"),
-        ("{ kind: claude }", "", "no address"),
-        (
-            "{ kind: claude, project: p, credentials_file: gone.json }",
-            "credentials_file",
-            "cannot be read",
-        ),
-        (
-            "{ kind: claude, project: p, api_key: '{\"type\":\"authorized_user\"}' }",
-            "api_key",
-            "service account",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', api_key: \"a\\nb\" }",
-            "api_key",
-            "no header",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', openrouter_sort: price }",
-            "openrouter_sort",
-            "openrouter",
-        ),
-        (
-            "{ kind: openrouter, openrouter_sort: cheap }",
-            "openrouter_sort",
-            "not an order",
-        ),
-        (
-            "{ kind: openrouter, openrouter_pinned_provider: 'a b' }",
-            "openrouter_pinned_provider",
-            "not a provider",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', auth_header_name: 'a b' }",
-            "auth_header_name",
-            "name of a header",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', auth_header_name: Host }",
-            "auth_header_name",
-            "gateway itself",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', auth_format: 'Bearer' }",
-            "auth_format",
-            "{api_key}",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', extra_headers: { Content-Length: '3' } }",
-            "extra_headers.Content-Length",
-            "gateway itself",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', chat_path: '/a/../b' }",
-            "chat_path",
-            "not a path",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', embeddings_path: ' ' }",
-            "embeddings_path",
-            "not a path",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', api_keys: [{ key: a, min_role: boss }] }",
-            "api_keys[0].min_role",
-            "not a role",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', api_keys: [{ key: a, role: pro }] }",
-            "api_keys[0].role",
-            "unknown field",
-        ),
-        (
-            "{ kind: vllm, base_url: 'http://h', api_keys: [7] }",
-            "api_keys[0]",
-            "expected a credential",
-        ),
-    ] {
+    for (leg, path, part) in MISTAKES {
         let text = format!("models:\n  - id: m\n    route:\n      - {leg}\n");
         let problem = compiled(&text).expect_err(leg);
         let expected = format!("models[0].route[0].{path}");

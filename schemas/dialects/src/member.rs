@@ -5,23 +5,23 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+use crate::splice::{Edit, json_string, splice};
 use bytes::Bytes;
-use dialects::splice::{Edit, json_string, splice};
 use serde::Deserializer as _;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// A member of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Member<'a> {
+pub struct Member<'a> {
     /// Its name.
-    pub(super) name: Cow<'a, str>,
+    pub name: Cow<'a, str>,
     /// Where its value stands, in bytes of the text that the object was read from.
-    pub(super) value: Range<usize>,
+    pub value: Range<usize>,
 }
 
 /// The members of an object in their order; `None` when `text` is none.
-pub(super) fn members(text: &[u8]) -> Option<Vec<Member<'_>>> {
+pub fn members(text: &[u8]) -> Option<Vec<Member<'_>>> {
     let text = std::str::from_utf8(text).ok()?;
     serde_json::Deserializer::from_str(text)
         .deserialize_map(Members(text))
@@ -30,7 +30,7 @@ pub(super) fn members(text: &[u8]) -> Option<Vec<Member<'_>>> {
 
 /// Those of `additions` (members of an object, without braces) that `body` does not have, each followed by
 /// a comma, ready to stand behind the opening brace.
-pub(super) fn missing(body: &[u8], additions: &[&str]) -> String {
+pub fn missing(body: &[u8], additions: &[&str]) -> String {
     let mut missing = String::new();
     if additions.iter().all(|members| members.is_empty()) {
         return missing;
@@ -57,7 +57,7 @@ pub(super) fn missing(body: &[u8], additions: &[&str]) -> String {
 
 /// The object with `members`, each followed by a comma, behind its opening brace. An object that has none of its
 /// own gets them without the last comma.
-pub(super) fn with(body: Bytes, members: &str) -> Bytes {
+pub fn with(body: Bytes, members: &str) -> Bytes {
     let Some(brace) = body.iter().position(|byte| *byte == b'{') else {
         return body;
     };
@@ -79,14 +79,19 @@ pub(super) fn with(body: Bytes, members: &str) -> Bytes {
 }
 
 /// The object without the members of these names.
-pub(super) fn without(body: Bytes, names: &[&str]) -> Bytes {
-    let Some(all) = members(&body) else {
-        return body;
+pub fn without(body: &Bytes, names: &[&str]) -> Bytes {
+    splice(body, &removals(body, names))
+}
+
+/// The edits that take the members of these names out of an object; none for what is no object.
+pub fn removals(body: &[u8], names: &[&str]) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    let Some(all) = members(body) else {
+        return edits;
     };
     let Some(brace) = body.iter().position(|byte| *byte == b'{') else {
-        return body;
+        return edits;
     };
-    let mut edits = Vec::new();
     let mut kept_one = false;
     let mut end_before = brace + 1;
     for member in &all {
@@ -115,7 +120,7 @@ pub(super) fn without(body: Bytes, names: &[&str]) -> Bytes {
         }
         end_before = member.value.end;
     }
-    splice(&body, &edits)
+    edits
 }
 
 struct Members<'a>(&'a str);
@@ -187,7 +192,7 @@ mod tests {
             ("{}", "{}"),
             ("[1]", "[1]"),
         ] {
-            let taken = without(Bytes::from_static(body.as_bytes()), &["model", "x"]);
+            let taken = without(&Bytes::from_static(body.as_bytes()), &["model", "x"]);
             assert_eq!(taken, left, "{body}");
         }
     }
