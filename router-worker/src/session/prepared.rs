@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dialects::chat::mend::mend;
+use dialects::chat::mend::{Needs, mend};
 use dialects::dialect::Dialect;
 use dialects::passage::request::{Suspicion, choices_asked, suspicion};
 use dialects::processor::Kind;
@@ -173,17 +173,29 @@ impl Preparation {
     fn passed(&mut self, candidate: &Candidate, offer: &Offer, body: &Bytes, dialect: Dialect) -> Prepared {
         let endpoint = candidate.endpoint.as_ref();
         let mut sent = provider::body(candidate, dialect, body, &offer.splice);
+        let mut dropped = Vec::new();
         if dialect == Dialect::Chat && endpoint.kind != ProviderKind::Echo {
+            let profile = profile(endpoint);
             let suspicion = *self.suspicion.get_or_insert_with(|| suspicion(body));
-            let one_system = suspicion.systems && profile(endpoint).one_system;
-            if one_system || suspicion.arguments {
+            let needs = Needs::of(profile, suspicion, body);
+            if !needs.is_none() {
                 let whole = sent.joined();
-                sent = mend(&whole, one_system, suspicion.arguments)
-                    .unwrap_or(whole)
-                    .into();
+                sent = match mend(&whole, needs) {
+                    Some(mended) => {
+                        dropped.extend(mended.dropped);
+                        mended.body.into()
+                    }
+                    None => whole.into(),
+                };
+            }
+            if !profile.drops.is_empty() {
+                let (left, gone) = provider::without(sent.joined(), profile.drops);
+                dropped.extend(gone.into_iter().map(Cow::Borrowed));
+                sent = left.into();
             }
         }
         let extra = header::of_request(endpoint, dialect, Some(&offer.told), &[]);
+        dropped.extend(extra.dropped);
         Prepared {
             dialect,
             body: sent,
@@ -243,28 +255,28 @@ impl Preparation {
             headers: extra.headers,
             way: Some(Box::new(way)),
             dropped: header_value(&dropped),
+            fitted: None,
         })
     }
 
     /// Takes the thoughts out of what was translated, because an upstream does not accept their proofs; false when
     /// there are none, or they were taken out before.
     pub(super) fn forget_thoughts(&mut self) -> bool {
+        let fitted = self.fitted.as_mut();
+        if fitted.is_some_and(|(_, own)| own.forget_thoughts()) {
+            return true;
+        }
         let Some(Ok(conversation)) = &mut self.conversation else {
             return false;
         };
         if std::mem::replace(&mut self.is_thoughtless, true) {
             return false;
         }
-            fitted: None,
         let mut found = false;
         for turn in &mut conversation.turns {
             let parts = turn.parts.len();
             turn.parts.retain(|part| !matches!(part, Part::Thinking { .. }));
             found |= turn.parts.len() < parts;
-        }
-        let fitted = self.fitted.as_mut();
-        if fitted.is_some_and(|(_, own)| own.forget_thoughts()) {
-            return true;
         }
         conversation.turns.retain(|turn| !turn.parts.is_empty());
         found
