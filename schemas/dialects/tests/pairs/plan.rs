@@ -74,6 +74,16 @@ impl Plan {
         }
     }
 
+    /// Now and then an answer that reached its limit ends within the arguments of a call.
+    pub(crate) fn cut_short(&mut self, dice: &mut Dice) {
+        let Some(Segment::Call { arguments, .. }) = self.segments.last_mut() else {
+            return;
+        };
+        if self.stop == Stop::Length && arguments.len() > 1 {
+            arguments.truncate(1 + dice.below(arguments.len() - 1));
+        }
+    }
+
     /// What a reader of the stream must have in the end.
     pub(crate) fn meant(&self) -> Reading {
         let mut reading = Reading {

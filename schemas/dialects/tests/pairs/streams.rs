@@ -136,7 +136,10 @@ pub(crate) fn usage_holds(caller: Dialect, told: Option<Used>, meant: Option<Use
 /// One throw: an answer, a pair, an order, a way to cut it. Panics with the whole case when it goes wrong.
 pub(crate) fn one(dice: &mut Dice) {
     let (from, to) = (*dice.pick(UPSTREAMS), *dice.pick(CALLERS));
-    let plan = Plan::throw(dice, limits(from, to));
+    let mut plan = Plan::throw(dice, limits(from, to));
+    if from != Dialect::Gemini {
+        plan.cut_short(dice);
+    }
     let events = written::write(from, &plan, dice);
     let stream = written::stream(&events, dice);
     let (sent, over) = translate(from, to, written::cut(&stream, dice));

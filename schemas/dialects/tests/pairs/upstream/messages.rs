@@ -16,6 +16,8 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
         message["usage"] = usage;
     }
     let mut events = vec![json!({"type": "message_start", "message": message})];
+    // Some servers close all blocks at the end.
+    let (late, mut stops) = (dice.once_in(6), Vec::new());
     for (index, segment) in plan.segments.iter().enumerate() {
         if dice.once_in(5) {
             events.push(json!({"type": "ping"}));
@@ -51,8 +53,14 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
         if matches!(segment, Segment::Thinking(_)) && dice.once_in(2) {
             events.push(delta(("signature_delta", "signature"), "sig-of-a-thought"));
         }
-        events.push(json!({"type": "content_block_stop", "index": index}));
+        let stop = json!({"type": "content_block_stop", "index": index});
+        if late {
+            stops.push(stop);
+        } else {
+            events.push(stop);
+        }
     }
+    events.append(&mut stops);
     let reason = match plan.stop {
         Stop::Length => *dice.pick(&["max_tokens", "model_context_window_exceeded"]),
         Stop::Refused => "refusal",

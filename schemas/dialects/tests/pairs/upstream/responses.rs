@@ -17,7 +17,7 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
     if !dice.once_in(4) {
         events.push(json!({"type": "response.in_progress", "response": response("in_progress")}));
     }
-    let mut output = Vec::new();
+    let (mut output, mut open) = (Vec::new(), Vec::new());
     for (index, segment) in plan.segments.iter().enumerate() {
         let (item, inner) = item(index, segment, dice);
         let mut empty = item.clone();
@@ -30,15 +30,22 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
                 empty[member] = value;
             }
         }
-        events.push(json!({"type": "response.output_item.added", "output_index": index, "item": empty}));
+        let mut own =
+            vec![json!({"type": "response.output_item.added", "output_index": index, "item": empty})];
         for mut event in inner {
             event["output_index"] = json!(index);
             event["item_id"] = item["id"].clone();
-            events.push(event);
+            own.push(event);
         }
-        events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+        own.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+        // Calls that follow one another may be told in turns.
+        if !matches!(segment, Segment::Call { .. }) {
+            flush(&mut open, &mut events, dice);
+        }
+        open.push(own);
         output.push(item);
     }
+    flush(&mut open, &mut events, dice);
     events.push(end(plan, response("completed"), &output, dice));
     let numbered = !dice.once_in(5);
     for (number, event) in events.iter_mut().enumerate().filter(|_| numbered) {
@@ -48,6 +55,19 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
         .into_iter()
         .map(|event| (event["type"].as_str().map(str::to_owned), event.to_string()))
         .collect()
+}
+
+/// Empties items that are open, in turns or one after the other; each begins before those that follow it.
+fn flush(open: &mut Vec<Vec<Value>>, events: &mut Vec<Value>, dice: &mut Dice) {
+    let turns = dice.once_in(2);
+    while turns && open.iter().any(|own| !own.is_empty()) {
+        let heads = open
+            .iter_mut()
+            .filter(|own| !own.is_empty())
+            .map(|own| own.remove(0));
+        events.extend(heads);
+    }
+    events.extend(open.drain(..).flatten());
 }
 
 /// The same as one body.
