@@ -39,6 +39,13 @@ pub(super) struct Usage {
 #[derive(Serialize)]
 struct Cached {
     cached_tokens: u64,
+    #[serde(skip_serializing_if = "is_nothing")]
+    cache_write_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_nothing(tokens: &u64) -> bool {
+    *tokens == 0
 }
 
 impl<'a> Completion<'a> {
@@ -84,6 +91,7 @@ impl Usage {
             total_tokens: prompt_tokens + usage.output_tokens,
             prompt_tokens_details: Cached {
                 cached_tokens: usage.cached_tokens,
+                cache_write_tokens: usage.cache_write_tokens,
             },
         }
     }
@@ -113,6 +121,18 @@ pub fn encode(answer: &Answer, reply: &Reply) -> Bytes {
 mod tests {
     use super::*;
     use crate::completions::stream::tests::reply;
+
+    #[test]
+    fn each_class_of_input_is_told() {
+        let details = serde_json::json!({"cached_tokens": 4, "cache_write_tokens": 3});
+        let told = serde_json::json!({"prompt_tokens": 17, "completion_tokens": 4, "prompt_tokens_details": details});
+        let facts = UsageFacts::read(&told.to_string()).expect("usage");
+
+        let usage = serde_json::to_value(Usage::of(&facts)).expect("json");
+
+        assert_eq!(usage["prompt_tokens"], 17);
+        assert_eq!(usage["prompt_tokens_details"], details);
+    }
 
     #[test]
     fn an_answer_is_a_text_completion() {
