@@ -22,7 +22,7 @@ test-clients: ## whole programs that call models: Claude Code, Codex, opencode, 
 	$(CARGO) test -p system-tests --test system -- --ignored --test-threads 1 clients::
 
 fuzz-pairs: ## a million random answers over all pairs of dialects, at most ten minutes
-	WAYBILL_PAIRS=1000000 timeout 600 $(CARGO) test --release -p dialects --test pairs -- streams requests
+	WAYBILL_PAIRS=1000000 timeout 600 $(CARGO) test --release -p dialects --test pairs
 
 test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
 	scripts/setup.sh build sdk nats postgres
