@@ -12,6 +12,7 @@ mod kills;
 mod leader;
 mod outages;
 mod remote;
+mod responses;
 mod stores;
 
 /// Time between two calls: 50 a second.

@@ -2,6 +2,7 @@
 
 mod bugs;
 mod cases;
+mod parameters;
 mod pools;
 mod responses;
 mod surfaces;

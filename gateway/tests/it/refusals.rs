@@ -195,8 +195,9 @@ async fn unknown_paths_and_methods_have_the_dialects_shape() {
 
     for (line, status, code) in [
         ("GET /v2/nothing", 404, "not_found"),
-        ("POST //v1/chat/completions", 404, "not_found"),
-        ("POST /v1/chat/completions/", 404, "not_found"),
+        ("POST /v1/chat/completions/nothing", 404, "not_found"),
+        ("POST /V1/chat/completions", 404, "not_found"),
+        ("GET //v1/chat/completions/", 405, "method_not_allowed"),
         ("GET /v1/chat/completions", 405, "method_not_allowed"),
         ("DELETE /v1/models", 405, "method_not_allowed"),
     ] {
