@@ -1,9 +1,18 @@
 //! The load generator's command line.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use http::Uri;
 
-/// A load generator for chat completions.
+/// What the load generator speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dialect {
+    /// OpenAI chat completions.
+    Chat,
+    /// Anthropic Messages.
+    Messages,
+}
+
+/// A load generator for chat completions, and for streams of Messages.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct Arguments {
     /// Where to send requests; plain `http` only.
@@ -24,6 +33,9 @@ pub(crate) struct Arguments {
     /// Load before the window, in seconds.
     #[arg(long, default_value_t = 0.4)]
     pub(crate) warmup: f64,
+    /// What to speak: chat at the url, or Messages at `/v1/messages` of its host.
+    #[arg(long, default_value = "chat")]
+    pub(crate) dialect: Dialect,
     /// Ask for streams.
     #[arg(long)]
     pub(crate) stream: bool,

@@ -1,4 +1,4 @@
-//! One connection to the system under load and one call over it.
+//! One connection to the system under load and one call over it, in chat or in Messages.
 //!
 //! The request is put together once; a call clones its parts. A connection that the server closed between calls is opened
 //! again without counting as an error, one that breaks within a call is an error.
@@ -17,9 +17,16 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Dialect};
 
+/// How a stream ends.
 const DONE: &[u8] = b"data: [DONE]\n\n";
+/// How a stream of Messages ends.
+const STOPPED: &[u8] = b"data: {\"type\":\"message_stop\"}\n\n";
+/// Where Messages is spoken.
+const MESSAGES_PATH: &str = "/v1/messages";
+/// Events of a stream of Messages beside those with content: the start, the block's two, the end's two.
+const MESSAGES_EVENTS: usize = 5;
 
 /// Why a call did not count.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +64,17 @@ pub(crate) struct Target {
     headers: HeaderMap,
     body: Bytes,
     streamed: bool,
+    form: Form,
     events: Option<usize>,
+}
+
+/// How events are written, and the last one.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    /// Line ends of one event.
+    line_ends: usize,
+    /// Its last bytes.
+    end: &'static [u8],
 }
 
 /// When the parts of a whole answer came.
@@ -95,16 +112,29 @@ impl Target {
             header::AUTHORIZATION,
             HeaderValue::from_str(&format!("Bearer {}", arguments.key))?,
         );
-        let path = arguments
+        let own_path = arguments
             .url
             .path_and_query()
             .map_or("/", http::uri::PathAndQuery::as_str);
+        let path = if arguments.dialect == Dialect::Messages {
+            MESSAGES_PATH
+        } else {
+            own_path
+        };
         Ok(Arc::new(Self {
             address,
             uri: path.parse()?,
             headers,
             body: request_body(arguments)?,
             streamed: arguments.stream || arguments.idle_streams > 0,
+            form: if arguments.dialect == Dialect::Messages {
+                Form {
+                    line_ends: 3,
+                    end: STOPPED,
+                }
+            } else {
+                CHAT
+            },
             events: events_expected(arguments),
         }))
     }
@@ -118,13 +148,20 @@ impl Target {
     }
 }
 
-/// Events of a whole stream: the content, the finish, the usage if asked for, the end mark.
+/// Events of chat have no names.
+const CHAT: Form = Form {
+    line_ends: 2,
+    end: DONE,
+};
+
+/// Events of a whole stream: the content, and in chat the finish, the usage if asked for, the end mark.
 fn events_expected(arguments: &Arguments) -> Option<usize> {
-    (arguments.expect_chunks > 0).then(|| {
-        arguments
-            .expect_chunks
-            .saturating_add(2 + usize::from(arguments.include_usage))
-    })
+    let others = if arguments.dialect == Dialect::Messages {
+        MESSAGES_EVENTS
+    } else {
+        2 + usize::from(arguments.include_usage)
+    };
+    (arguments.expect_chunks > 0).then(|| arguments.expect_chunks.saturating_add(others))
 }
 
 fn request_body(arguments: &Arguments) -> anyhow::Result<Bytes> {
@@ -135,6 +172,12 @@ fn request_body(arguments: &Arguments) -> anyhow::Result<Bytes> {
         .take(arguments.prompt_bytes)
         .collect();
     let stream = arguments.stream || arguments.idle_streams > 0;
+    // Messages has other members for instructions and usage.
+    if arguments.dialect == Dialect::Messages {
+        return Ok(Bytes::from(format!(
+            r#"{{"model":{model},"system":"You answer briefly.","messages":[{{"role":"user","content":"{prompt}"}}],"temperature":0.7,"max_tokens":128,"stream":{stream}}}"#
+        )));
+    }
     let tail = match (stream, arguments.include_usage) {
         (true, true) => r#","stream":true,"stream_options":{"include_usage":true}"#,
         (true, false) => r#","stream":true"#,
@@ -167,7 +210,7 @@ impl Link {
     async fn exchange(&mut self, target: &Target) -> Result<Times, Error> {
         let mut body = self.send(target).await?;
         let mut first_byte = None;
-        let mut seen = Seen::default();
+        let mut seen = Seen::of(target.form);
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             if data.is_empty() {
@@ -221,31 +264,42 @@ impl Link {
 }
 
 /// What came of a stream so far: events are counted by their line ends, which escaped JSON cannot contain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
+    form: Form,
     line_ends: usize,
     tail: Vec<u8>,
 }
 
 impl Seen {
+    const fn of(form: Form) -> Self {
+        Self {
+            form,
+            line_ends: 0,
+            tail: Vec::new(),
+        }
+    }
+
     fn add(&mut self, data: &[u8]) {
         self.line_ends += data.iter().map(|byte| usize::from(*byte == b'\n')).sum::<usize>();
-        if data.len() >= DONE.len() {
+        let length = self.form.end.len();
+        if data.len() >= length {
             self.tail.clear();
         }
         self.tail
-            .extend_from_slice(data.get(data.len().saturating_sub(DONE.len())..).unwrap_or(data));
-        let surplus = self.tail.len().saturating_sub(DONE.len());
+            .extend_from_slice(data.get(data.len().saturating_sub(length)..).unwrap_or(data));
+        let surplus = self.tail.len().saturating_sub(length);
         self.tail.drain(..surplus);
     }
 
     fn check(&self, events: Option<usize>) -> Result<(), Error> {
-        if self.tail != DONE {
+        if self.tail != self.form.end {
             return Err(Error::Cut);
         }
+        let Form { line_ends, .. } = self.form;
         match events {
-            Some(expected) if self.line_ends != expected.saturating_mul(2) => Err(Error::Events {
-                found: self.line_ends / 2,
+            Some(expected) if self.line_ends != expected.saturating_mul(line_ends) => Err(Error::Events {
+                found: self.line_ends / line_ends,
                 expected,
             }),
             _ => Ok(()),
@@ -260,7 +314,7 @@ mod tests {
     const STREAM: &[u8] = b"data: {\"a\":1}\n\ndata: {}\n\ndata: [DONE]\n\n";
 
     fn seen(pieces: &[&[u8]]) -> Seen {
-        let mut seen = Seen::default();
+        let mut seen = Seen::of(CHAT);
         for piece in pieces {
             seen.add(piece);
         }
@@ -281,6 +335,20 @@ mod tests {
     #[test]
     fn a_stream_without_its_end_mark_is_cut() {
         assert!(matches!(seen(&[b"data: {}\n\n"]).check(None), Err(Error::Cut)));
+    }
+
+    #[test]
+    fn a_stream_of_messages_has_names_and_another_end() {
+        let form = Form {
+            line_ends: 3,
+            end: STOPPED,
+        };
+        let mut seen = Seen::of(form);
+        seen.add(b"event: ping\ndata: {\"type\":\"ping\"}\n\nevent: message_stop\n");
+        assert!(matches!(seen.check(None), Err(Error::Cut)));
+        seen.add(STOPPED);
+
+        assert!(seen.check(Some(2)).is_ok());
     }
 
     #[test]

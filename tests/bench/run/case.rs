@@ -28,6 +28,8 @@ pub(crate) struct Case {
     pub(crate) placement: Placement,
     /// Whether the nodes of a cluster take part.
     pub(crate) clustered: bool,
+    /// Whether the caller speaks Messages, which Waybill alone translates.
+    pub(crate) translated: bool,
 }
 
 const PROMPT_BYTES: u32 = 150;
@@ -40,10 +42,11 @@ const PLAIN: Case = Case {
     prompt_bytes: PROMPT_BYTES,
     placement: Placement::OwnCore,
     clustered: false,
+    translated: false,
 };
 
 /// All cases, in the order they are run.
-pub(crate) const CASES: [Case; 8] = [
+pub(crate) const CASES: [Case; 9] = [
     Case {
         name: "c1",
         clustered: true,
@@ -79,6 +82,13 @@ pub(crate) const CASES: [Case; 8] = [
         ..PLAIN
     },
     Case {
+        name: "t16",
+        connections: 16,
+        streaming: true,
+        translated: true,
+        ..PLAIN
+    },
+    Case {
         name: "sp64",
         connections: 64,
         streaming: true,
@@ -96,6 +106,9 @@ pub(crate) const CASES: [Case; 8] = [
 impl Case {
     /// Whether a system takes part.
     pub(crate) fn is_for(&self, kind: Kind) -> bool {
+        if self.translated {
+            return kind == Kind::Waybill;
+        }
         self.clustered || Kind::ALONE.contains(&kind)
     }
 
@@ -111,6 +124,9 @@ impl Case {
         ];
         if self.streaming {
             flags.extend(["--stream", "--include-usage", "--expect-chunks", "32"].map(str::to_owned));
+        }
+        if self.translated {
+            flags.extend(["--dialect", "messages"].map(str::to_owned));
         }
         flags
     }

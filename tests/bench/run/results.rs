@@ -66,6 +66,22 @@ impl Results {
         })
     }
 
+    /// The median over rounds of what one case is to another of the same system, each taken within one round.
+    pub(crate) fn between(
+        &self,
+        (case, base): (&str, &str),
+        system: Kind,
+        quantity: fn(&Measurement) -> f64,
+    ) -> Option<f64> {
+        let left = self.by_round(case, system, quantity);
+        let right = self.by_round(base, system, quantity);
+        let ratios = left.iter().filter_map(|(round, value)| {
+            let base = right.get(round).filter(|base| **base > 0.0)?;
+            Some(value / base)
+        });
+        median(ratios.collect())
+    }
+
     /// The median over rounds of `system` minus `base`, each taken within one round.
     pub(crate) fn added(
         &self,
@@ -250,6 +266,22 @@ mod tests {
             10.0
         ));
         assert_eq!(results.ratio("c16", (Kind::Waybill, Kind::Bare), cpu_us), None);
+    }
+
+    #[test]
+    fn one_case_is_compared_with_another_of_the_same_system() {
+        let mut results = Results::default();
+        for (round, (base, other)) in (0..).zip([(10.0, 20.0), (100.0, 150.0), (1.0, 4.0)]) {
+            results.rows.push(row(round, Kind::Waybill, &[("node", base)]));
+            results.rows.push(Row {
+                case: "t16",
+                ..row(round, Kind::Waybill, &[("node", other)])
+            });
+        }
+
+        let ratio = |pair| results.between(pair, Kind::Waybill, cpu_us);
+        assert!(close(ratio(("t16", "c16")), 2.0));
+        assert_eq!(ratio(("t16", "s16")), None);
     }
 
     #[test]

@@ -128,11 +128,12 @@ fn row(name: &'static str, value: Option<f64>, limit: Limit, alarm: Option<f64>)
 }
 
 /// CPU per request and throughput.
-fn work(results: &Results) -> [Judged; 6] {
+fn work(results: &Results) -> [Judged; 7] {
     let nginx = (Kind::Waybill, Kind::Nginx);
     let cpu = |case| results.ratio(case, nginx, results::path_cpu_us);
     let all = results.ratio("c16", nginx, results::cpu_us);
     let rate = results.ratio("c64", (Kind::Waybill, Kind::Bare), results::rate);
+    let translated = results.between(("t16", "s16"), Kind::Waybill, results::path_cpu_us);
     [
         row(
             "plain call, CPU without books, x nginx (c16)",
@@ -152,6 +153,12 @@ fn work(results: &Results) -> [Judged; 6] {
             cpu("s16"),
             Limit::AtMost(1.7),
             Some(2.5),
+        ),
+        row(
+            "Messages to chat, CPU without books, x passing (t16)",
+            translated,
+            Limit::AtMost(2.5),
+            None,
         ),
         row(
             "paced stream, CPU without books, x nginx (sp64)",
