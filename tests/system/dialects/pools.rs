@@ -323,6 +323,80 @@ async fn an_overload_keeps_its_meaning_on_every_surface() {
     scene.finish().await;
 }
 
+/// An error of Google's: what hides in its details says more than its status.
+fn of_google(code: u16, detail: &Value) -> Behaviour {
+    let error = json!({"code": code, "message": "no", "status": "INVALID_ARGUMENT", "details": [detail]});
+    Behaviour::status(code, json!({"error": error}))
+}
+
+/// A scene of one leg to a Gemini with these credentials.
+async fn gemini_scene(keys: Value) -> Scene {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = model(&o1, keys)
+        .set_leg("kind", "gemini")
+        .set_leg("base_url", o1.root_url());
+    let mut scene = Scene::start_on(o1, o2, |node| tireless(node).models(&[model])).await;
+    scene.pin();
+    scene
+}
+
+#[tokio::test]
+async fn a_key_that_google_calls_invalid_is_a_credential_on_every_surface() {
+    let invalid = || {
+        of_google(
+            400,
+            &json!({"reason": "API_KEY_INVALID", "domain": "googleapis.com"}),
+        )
+    };
+    let scene = gemini_scene(json!(["k1", "k2"])).await;
+    for surface in Surface::ALL {
+        let before = scene.o1.calls();
+        scene.o1.script([invalid()]);
+
+        let served = ask(&scene.client, surface).await;
+
+        assert_eq!(served.status, 200, "{surface:?}: {}", served.text());
+        let calls = scene.o1.recorded();
+        let key = |call: &harness::Call| call.request.header("x-goog-api-key").map(str::to_owned);
+        let keys: Vec<String> = calls.iter().skip(before).filter_map(key).collect();
+        assert_eq!(keys, ["k1", "k2"], "{surface:?}");
+        assert_eq!(ask(&scene.client, surface).await.status, 200);
+    }
+    scene.finish().await;
+    let scene = gemini_scene(json!(["dead"])).await;
+    for surface in Surface::ALL {
+        scene.o1.script([invalid()]);
+        let answer = ask(&scene.client, surface).await;
+        assert_eq!(answer.status, 502, "{surface:?}: {}", answer.text());
+        assert_eq!(ask(&scene.client, surface).await.status, 200);
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_google_tells_in_the_body_reaches_callers_of_every_surface() {
+    let scene = gemini_scene(json!(["k"])).await;
+    let wait = json!({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "22.4s"});
+    for surface in Surface::ALL {
+        for (upstream, status) in [(429, 429), (503, 503)] {
+            scene.o1.script([of_google(upstream, &wait)]);
+            let answer = ask(&scene.client, surface).await;
+            assert_eq!(
+                (answer.status, answer.header("retry-after")),
+                (status, "23"),
+                "{surface:?}"
+            );
+            assert_eq!(ask(&scene.client, surface).await.status, 200);
+        }
+        scene
+            .o1
+            .script([of_google(400, &json!({"reason": "BAD_SCHEMA"}))]);
+        let refused = ask(&scene.client, surface).await;
+        assert_eq!(refused.status, 400, "{surface:?}: {}", refused.text());
+    }
+    scene.finish().await;
+}
+
 /// Limits that hold for the upstreams of a test, and whose waits are short.
 fn limited(node: NodeBuilder) -> NodeBuilder {
     node.env("UPSTREAM_CONCURRENCY_LOCAL", "true")
