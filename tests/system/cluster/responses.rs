@@ -50,3 +50,37 @@ async fn a_response_of_one_node_is_gone_on_from_shown_and_deleted_on_the_other()
     );
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn a_bus_that_is_away_keeps_nothing_and_costs_no_answer() {
+    let plan = Plan {
+        proxied: true,
+        ..Plan::default()
+    };
+    let mut scene = Scene::start_cluster(plan, |node| node).await;
+    scene.wait_ready().await;
+    let before = scene.metric("waybill_responses_unkept_total").await;
+
+    scene.cluster().services.nats_proxy.cut();
+    let body = json!({"model": "m", "input": "one"});
+    let whole = respond(&scene.client, &body).await;
+    let streamed = json!({"model": "m", "input": "one", "stream": true});
+    let streamed = scene.client.stream(Surface::Responses, &streamed).await;
+    let last = streamed.collect().await.chunks().last().expect("an event")["type"].clone();
+    let gone = json!({"model": "m", "previous_response_id": whole["id"], "input": "two"});
+    let away = scene.client.post(Surface::Responses, &gone).await;
+    let unkept = scene.metric("waybill_responses_unkept_total").await;
+    scene.cluster().services.nats_proxy.heal();
+
+    assert_eq!(
+        (&whole["status"], last),
+        (&json!("completed"), json!("response.completed"))
+    );
+    assert_eq!(
+        (away.status, &*away.error_code()),
+        (503, "store_unavailable"),
+        "nobody can tell whether it is there"
+    );
+    assert!((unkept - before - 2.0).abs() < f64::EPSILON, "{before} {unkept}");
+    scene.finish().await;
+}

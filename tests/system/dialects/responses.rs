@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use harness::{ADMIN_KEY, Answer, Behaviour, Client, OTHER_KEY, Said, Scene, Surface};
+use harness::{ADMIN_KEY, Answer, Behaviour, Client, Model, OTHER_KEY, Said, Scene, Surface};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
+
+use super::surfaces::scene_of;
 
 /// How long what is kept after its caller left may take to be there.
 const KEPT_WITHIN: Duration = Duration::from_secs(5);
@@ -403,5 +405,42 @@ async fn what_is_kept_survives_a_crash_of_the_node() {
     assert_eq!((shown.status, &shown.json()), (200, &first));
     let next = respond(&scene.client, &going_on(&first["id"], "two")).await;
     assert_eq!(next["previous_response_id"], first["id"]);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_speaks_responses_is_sent_the_history_and_not_what_it_is_called() {
+    let scene = scene_of(|o1, _| vec![Model::new("m").leg(o1, 0).set_leg("responses", "native")]).await;
+    scene.o1.default(Behaviour::chat("an answer"));
+
+    let first = respond(&scene.client, &ask("one")).await;
+    let second = respond(&scene.client, &going_on(&first["id"], "two")).await;
+    let third = streamed(going_on(&second["id"], "three"));
+    let third = scene.client.stream(Surface::Responses, &third).await;
+    let third = third.collect().await;
+
+    assert_eq!(second["previous_response_id"], first["id"]);
+    let skeletons: Vec<&Value> = third
+        .chunks()
+        .into_iter()
+        .filter(|event| event["response"].is_object())
+        .map(|event| &event["response"])
+        .collect();
+    assert!(skeletons.len() >= 2, "{skeletons:?}");
+    for skeleton in skeletons {
+        assert_eq!(skeleton["previous_response_id"], second["id"]);
+    }
+    let sent = scene.o1.call(2).request;
+    assert_eq!(sent.target, "/v1/responses");
+    let sent = sent.json();
+    assert_eq!(sent.get("previous_response_id"), None);
+    let items = sent["input"].as_array().expect("items");
+    let roles: Vec<_> = items.iter().map(|item| item["role"].as_str()).collect();
+    let (user, assistant) = (Some("user"), Some("assistant"));
+    assert_eq!(roles, [user, assistant, user, assistant, user]);
+    assert_eq!(items[4]["content"][0]["text"], "three");
+    assert_eq!(third.told().text, "an answer");
+    let shown = get(&scene.client, second["id"].as_str().expect("an id")).await;
+    assert_eq!((shown.status, shown.json()), (200, second));
     scene.finish().await;
 }
