@@ -4,5 +4,8 @@ mod bugs;
 mod cases;
 mod parameters;
 mod pools;
+mod providers;
 mod responses;
+mod shapes;
 mod surfaces;
+mod thoughts;

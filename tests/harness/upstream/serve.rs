@@ -228,8 +228,7 @@ async fn answer_read(stream: &mut TcpStream, shared: &Shared, request: Received)
     let path = request.target.split('?').next().unwrap_or_default();
     let body = if path.ends_with("/models") {
         let ids = shared.state.lock().models.clone();
-        let entry = |id: &String| json!({"id": id, "object": "model", "created": 0, "owned_by": "harness"});
-        json!({"object": "list", "data": ids.iter().map(entry).collect::<Vec<_>>()})
+        models(&request, &ids)
     } else {
         json!({"status": "ok"})
     }
@@ -239,6 +238,28 @@ async fn answer_read(stream: &mut TcpStream, shared: &Shared, request: Received)
     stream
         .write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes())
         .await
+}
+
+/// A model list in the shape of the provider that is asked for it: Gemini's by its path, Anthropic's by its header.
+fn models(request: &Received, ids: &[String]) -> serde_json::Value {
+    if request.target.contains("/v1beta/") {
+        let entry = |id: &String| {
+            json!({
+                "name": format!("models/{id}"), "displayName": id, "inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536,
+                "supportedGenerationMethods": ["generateContent", "countTokens"],
+            })
+        };
+        return json!({"models": ids.iter().map(entry).collect::<Vec<_>>()});
+    }
+    if request.header("anthropic-version").is_some() {
+        let entry = |id: &String| json!({"type": "model", "id": id, "display_name": id, "created_at": "2026-01-01T00:00:00Z"});
+        return json!({
+            "data": ids.iter().map(entry).collect::<Vec<_>>(), "has_more": false,
+            "first_id": ids.first(), "last_id": ids.last(),
+        });
+    }
+    let entry = |id: &String| json!({"id": id, "object": "model", "created": 0, "owned_by": "harness"});
+    json!({"object": "list", "data": ids.iter().map(entry).collect::<Vec<_>>()})
 }
 
 /// Notes how one call goes.

@@ -1,0 +1,285 @@
+//! OpenRouter: what it is told, what it charges, and what of it callers see.
+
+use harness::{Behaviour, Model, Scene, Surface, Upstream, chat, chat_streamed, chat_streamed_with_usage};
+use serde_json::{Value, json};
+
+use crate::retries::tireless;
+
+use super::{costing, header, of_kind, scene, sent};
+
+/// Usage as it tells it; the cost has more digits than a float keeps apart.
+const USAGE: &str = r#"{"prompt_tokens": 9, "completion_tokens": 20, "total_tokens": 29, "cost": 0.000140001,
+    "cost_details": {"upstream_inference_cost": 0.5}, "is_byok": false}"#;
+
+async fn plain() -> Scene {
+    scene(|o1| vec![of_kind(o1, "openrouter")]).await
+}
+
+#[tokio::test]
+async fn what_it_charges_is_in_the_row_to_the_nano_dollar_and_in_no_answer() {
+    let scene = plain().await;
+    scene.o1.default(costing(USAGE));
+
+    let whole = scene.client.post_chat(&chat("m")).await;
+    let stream = scene
+        .client
+        .stream_chat(&chat_streamed_with_usage("m"))
+        .await
+        .collect()
+        .await;
+    let messages = scene
+        .client
+        .post(Surface::Messages, &Surface::Messages.ask("m"))
+        .await;
+
+    assert_eq!(whole.status, 200, "{}", whole.text());
+    let usage = &whole.json()["usage"];
+    assert_eq!(
+        *usage,
+        json!({"prompt_tokens": 9, "completion_tokens": 20, "total_tokens": 29})
+    );
+    let usage = stream.usage().expect("usage");
+    assert_eq!(
+        usage,
+        json!({"prompt_tokens": 9, "completion_tokens": 20, "total_tokens": 29})
+    );
+    for text in [whole.text(), stream.text(), messages.text()] {
+        assert!(!text.contains("cost") && !text.contains("byok"), "{text}");
+    }
+    for id in [whole.request_id(), stream.request_id(), messages.request_id()] {
+        let row = scene.row(id).await;
+        assert_eq!(row["upstream_cost_nano_usd"], 140_001, "{row}");
+        assert_eq!(
+            row["cost_nano_usd"], 178_000,
+            "the caller pays the price of the file: {row}"
+        );
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn with_a_key_of_our_own_behind_it_both_are_what_a_call_costs() {
+    let scene = plain().await;
+    scene
+        .o1
+        .default(costing(&USAGE.replace("\"is_byok\": false", "\"is_byok\": true")));
+
+    let answer = scene.client.post_chat(&chat("m")).await;
+
+    let row = scene.row(answer.request_id()).await;
+    assert_eq!(row["upstream_cost_nano_usd"], 500_140_001, "{row}");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_tells_no_cost_leaves_it_open() {
+    let scene = plain().await;
+
+    let answer = scene.client.post_chat(&chat("m")).await;
+
+    assert_eq!(
+        scene.row(answer.request_id()).await["upstream_cost_nano_usd"],
+        Value::Null
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn who_served_behind_it_is_not_told_and_its_comments_are_not_passed_on() {
+    let scene = plain().await;
+    let event = |delta: &str, finish: &str| {
+        format!(
+            "data: {{\"id\":\"gen-1\",\"provider\":\"Novita\",\"model\":\"x\",\"object\":\"chat.completion.chunk\",\
+             \"created\":1,\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{finish},\
+             \"native_finish_reason\":{finish}}}]}}\n\n"
+        )
+    };
+    let events = [
+        ": OPENROUTER PROCESSING\n\n".to_owned(),
+        event("\"role\":\"assistant\",\"content\":\"\"", "null"),
+        event("\"content\":\"a \"", "null"),
+        event("\"content\":\"provider\"", "null"),
+        ": OPENROUTER PROCESSING\n\n".to_owned(),
+        event("\"content\":\"\"", "\"stop\""),
+        format!(
+            "data: {{\"id\":\"gen-1\",\"provider\":\"Novita\",\"choices\":[],\"usage\":{}}}\n\n",
+            USAGE.replace('\n', " ")
+        ),
+        "data: [DONE]\n\n".to_owned(),
+    ]
+    .concat();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    scene.o1.script([Behaviour::raw(format!("{head}{events}"))]);
+
+    let stream = scene
+        .client
+        .stream_chat(&chat_streamed("m"))
+        .await
+        .collect()
+        .await;
+
+    assert_eq!(stream.whole(), "a provider");
+    assert!(
+        !stream.text().contains("Novita") && !stream.text().contains("OPENROUTER"),
+        "{}",
+        stream.text()
+    );
+    assert_eq!(
+        scene.row(stream.request_id()).await["upstream_cost_nano_usd"],
+        140_001
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn it_is_told_whom_to_ask_what_matters_and_whose_calls_these_are() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let pinned = of_kind(&o1, "openrouter[novita/fp8]").set_leg("extra_headers", json!({"X-Title": "Mine"}));
+    let sorted = Model::new("s")
+        .leg(&o1, 0)
+        .set_leg("kind", "openrouter")
+        .set_leg("openrouter_sort", "price");
+    let models = [pinned, sorted];
+    let scene = Scene::start_on(o1, o2, |node| {
+        node.models(&models)
+            .env("SITE_PUBLIC_BASE_URL", "https://site.example")
+            .env("SITE_NAME", "Site")
+    })
+    .await;
+    let client = scene
+        .client
+        .with_header("http-referer", "https://callers.example")
+        .with_header("x-title", "Caller");
+    let mut body = chat("m");
+    body["seed"] = json!(7);
+    body["provider"] = json!({"data_collection": "deny"});
+
+    client.post_chat(&body).await;
+    client.post_chat(&chat("s")).await;
+
+    let first = sent(&scene.o1, 0);
+    assert_eq!(first["usage"], json!({"include": true}));
+    assert_eq!(
+        first["provider"],
+        json!({
+            "order": ["novita/fp8"], "allow_fallbacks": false, "data_collection": "deny", "require_parameters": true,
+        })
+    );
+    assert_eq!(sent(&scene.o1, 1)["provider"], json!({"sort": "price"}));
+    for (call, title) in [(0, "Mine"), (1, "Site")] {
+        assert_eq!(header(&scene.o1, call, "x-title").as_deref(), Some(title));
+        assert_eq!(
+            header(&scene.o1, call, "http-referer").as_deref(),
+            Some("https://site.example")
+        );
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn nobody_is_named_where_nobody_is_configured() {
+    let scene = plain().await;
+
+    scene
+        .client
+        .with_header("x-title", "Caller")
+        .post_chat(&chat("m"))
+        .await;
+
+    assert_eq!(header(&scene.o1, 0, "x-title"), None);
+    assert_eq!(header(&scene.o1, 0, "http-referer"), None);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn callers_choose_neither_another_model_nor_who_serves_it() {
+    let scene = scene(|o1| {
+        let dropping = Model::new("d")
+            .leg(o1, 0)
+            .set_leg("kind", "openrouter")
+            .set_leg("drop_params", true);
+        vec![of_kind(o1, "openrouter"), dropping]
+    })
+    .await;
+    for (member, value, param) in [
+        ("models", json!(["x/dear"]), "models"),
+        ("route", json!("fallback"), "route"),
+        ("preset", json!("@p"), "preset"),
+        ("provider", json!({"order": ["dear"]}), "provider.order"),
+        ("provider", json!({"sort": "throughput"}), "provider.sort"),
+    ] {
+        let mut body = chat("m");
+        body[member] = value;
+
+        let answer = scene.client.post_chat(&body).await;
+
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert_eq!(answer.json()["error"]["param"], param);
+        assert_eq!(answer.error_code(), "unsupported_parameter");
+    }
+    assert_eq!(scene.o1.calls(), 0);
+    let mut body = chat("d");
+    body["models"] = json!(["x/dear"]);
+    body["provider"] = json!({"only": ["dear"], "zdr": true});
+
+    let answer = scene.client.post_chat(&body).await;
+
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.header("x-waybill-dropped"), "models, provider.only");
+    let seen = sent(&scene.o1, 0);
+    assert_eq!(
+        (&seen["models"], &seen["provider"]),
+        (&Value::Null, &json!({"zdr": true}))
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_error_inside_an_answer_has_the_status_that_it_names() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = of_kind(&o1, "openrouter");
+    let scene = Scene::start_on(o1, o2, |node| tireless(node).models(&[model])).await;
+    for (told, status) in [(429, 429), (502, 502), (400, 400), (503, 503), (402, 502)] {
+        let error =
+            json!({"error": {"code": told, "message": "no", "metadata": {"provider_name": "Novita"}}});
+        scene.o1.script([Behaviour::status(200, error)]);
+
+        let answer = scene.client.post_chat(&chat("m")).await;
+
+        assert_eq!(answer.status, status, "{told}: {}", answer.text());
+        assert!(!answer.text().contains("Novita"), "{}", answer.text());
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_error_inside_a_stream_ends_it_in_sight_and_without_a_reason_of_its_own() {
+    let scene = plain().await;
+    let error = json!({
+        "id": "gen-1", "provider": "Novita", "error": {"code": 502, "message": "provider disconnected"},
+        "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}],
+    });
+    scene.o1.script([Behaviour::chat("a b c").error_after(2, error)]);
+
+    let stream = scene
+        .client
+        .stream_chat(&chat_streamed("m"))
+        .await
+        .collect()
+        .await;
+
+    assert_eq!(stream.finish_reason(), None);
+    assert_eq!(stream.error()["code"], "stream_interrupted", "{}", stream.text());
+    assert!(
+        !stream.text().contains("Novita") && !stream.text().contains("[DONE]"),
+        "{}",
+        stream.text()
+    );
+    let row = scene.row(stream.request_id()).await;
+    assert_eq!(
+        (&row["outcome"], &row["cost_nano_usd"]),
+        (&json!("upstream_error"), &json!(0)),
+        "{row}"
+    );
+    scene.finish().await;
+}
