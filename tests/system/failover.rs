@@ -176,6 +176,7 @@ async fn when_both_legs_fail_the_true_status_reaches_the_caller_as_json() {
 async fn the_surfaced_error_is_the_primarys_unless_a_later_one_says_more_about_the_request() {
     let scene = tireless_scene().await;
     let words = "max_tokens is too large for this model";
+    // A third refusal mutes the only credential of the second leg: no case follows it.
     let cases = [
         (
             Behaviour::closed(),
@@ -202,16 +203,16 @@ async fn the_surfaced_error_is_the_primarys_unless_a_later_one_says_more_about_t
             "upstream_error",
         ),
         (
-            Behaviour::error(503, "down"),
-            Behaviour::error(401, "no"),
-            503,
-            "upstream_error",
-        ),
-        (
             Behaviour::error(429, "slow"),
             Behaviour::error(500, "boom"),
             429,
             "upstream_rate_limited",
+        ),
+        (
+            Behaviour::error(503, "down"),
+            Behaviour::error(401, "no"),
+            503,
+            "upstream_error",
         ),
     ];
     for (first, second, status, code) in cases {

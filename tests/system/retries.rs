@@ -19,7 +19,8 @@ pub(crate) fn tireless(node: NodeBuilder) -> NodeBuilder {
 
 #[tokio::test]
 async fn the_next_key_of_an_endpoint_is_used_when_one_is_refused() {
-    let scene = two_keys_scene().await;
+    let mut scene = two_keys_scene().await;
+    scene.pin();
     for status in [401, 402, 403, 429] {
         let before = scene.o1.calls();
         scene.o1.script([Behaviour::error(status, "not with this key")]);
@@ -27,9 +28,8 @@ async fn the_next_key_of_an_endpoint_is_used_when_one_is_refused() {
         let answer = scene.client.post_chat(&chat("m")).await;
 
         assert_eq!(answer.status, 200, "{status}: {}", answer.text());
-        let keys = |call: &Call| call.request.header("authorization").map(str::to_owned);
-        let used: Vec<_> = scene.o1.recorded().iter().skip(before).filter_map(keys).collect();
-        assert_eq!(used, ["Bearer first-of-two", "Bearer second-of-two"], "{status}");
+        let used = keys_since(&scene, before);
+        assert_eq!(used, ["first-of-two", "second-of-two"], "{status}");
         let row = scene.row(answer.request_id()).await;
         let at = endpoint("m", &scene.o1);
         let code = if status == 429 {
@@ -41,8 +41,34 @@ async fn the_next_key_of_an_endpoint_is_used_when_one_is_refused() {
             tried(&row),
             json!([[at, status, "upstream_error", code], [at, 200, "ok", null]])
         );
+        // The first key serves again: one refusal is none too many.
+        assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+        assert_eq!(keys_since(&scene, before + 2), ["first-of-two"], "{status}");
     }
     assert_eq!(scene.o2.calls(), 0);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_again_and_again_costs_no_attempt_of_every_call() {
+    let mut scene = two_keys_scene().await;
+    scene.pin();
+    scene.o1.on(
+        |request| match request.header("authorization").unwrap_or_default() {
+            "Bearer first-of-two" => Behaviour::error(401, "not this key"),
+            _ => Behaviour::chat("ok"),
+        },
+    );
+
+    for _ in 0..5 {
+        assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+    }
+
+    let (dead, alive) = ("first-of-two", "second-of-two");
+    assert_eq!(
+        keys_since(&scene, 0),
+        [dead, alive, dead, alive, alive, alive, alive]
+    );
     scene.finish().await;
 }
 
@@ -121,6 +147,15 @@ async fn retries_are_bounded_by_a_budget_when_an_upstream_is_down() {
     assert_eq!(statuses, BTreeMap::from([(200, 100), (502, 200)]));
     assert_eq!((scene.o1.calls(), scene.o2.calls()), (300, 100));
     scene.finish().await;
+}
+
+/// The keys that the first leg was called with, from the call of this number on.
+fn keys_since(scene: &Scene, from: usize) -> Vec<String> {
+    let key = |call: &Call| {
+        let header = call.request.header("authorization")?;
+        header.strip_prefix("Bearer ").map(str::to_owned)
+    };
+    scene.o1.recorded().iter().skip(from).filter_map(key).collect()
 }
 
 /// A scene whose first leg has two keys.
