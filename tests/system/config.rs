@@ -354,9 +354,13 @@ async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
 async fn the_examples_of_the_project_are_good_configurations() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/config");
     let path = |name: &str| root.join(name).display().to_string();
+    let dir = tempfile::tempdir().expect("a directory");
+    let account = dir.path().join("account.json");
+    std::fs::write(&account, r#"{"client_email":"a@b","private_key":"k"}"#).expect("a file");
     for (settings, models) in [
         ("", "models.openrouter.yaml"),
         ("", "models.local-first.yaml"),
+        ("", "models.providers.yaml"),
         ("embedded.yaml", "models.local-first.yaml"),
     ] {
         let mut builder = Node::builder()
@@ -364,6 +368,11 @@ async fn the_examples_of_the_project_are_good_configurations() {
             .env("MODELS_CONFIG_PATH", &path(models));
         for (name, value) in [
             ("OPENROUTER_API_KEY", PROVIDER_KEY),
+            ("ANTHROPIC_API_KEY", PROVIDER_KEY),
+            ("GEMINI_API_KEY", PROVIDER_KEY),
+            ("GROQ_API_KEY", PROVIDER_KEY),
+            ("GOOGLE_CLOUD_PROJECT", "project-1"),
+            ("GOOGLE_APPLICATION_CREDENTIALS", &account.display().to_string()),
             ("WB_ADMIN_KEY", OPERATOR_KEY),
             ("WB_KEY", CALLER_KEY),
         ] {
