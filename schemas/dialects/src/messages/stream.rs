@@ -15,7 +15,7 @@ use crate::sse;
 use crate::superset::answer::{Broken, Finish};
 use crate::superset::event::{Event, Reply, Sink};
 
-mod arguments;
+pub(crate) mod arguments;
 mod blocks;
 mod reading;
 mod write;

@@ -8,6 +8,7 @@ use crate::superset::event::{Event, Reply, Sink};
 
 pub(in crate::responses) mod frame;
 mod open;
+mod queue;
 mod reading;
 pub(in crate::responses) mod writing;
 

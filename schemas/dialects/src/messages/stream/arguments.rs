@@ -2,7 +2,7 @@
 
 /// Reads arguments as they come, byte by byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Scan {
+pub(crate) enum Scan {
     /// Nothing but space so far.
     #[default]
     Fresh,
@@ -23,7 +23,7 @@ pub(super) enum Scan {
 
 impl Scan {
     /// Reads on.
-    pub(super) fn read(&mut self, piece: &str) {
+    pub(crate) fn read(&mut self, piece: &str) {
         for byte in piece.bytes() {
             *self = self.after(byte);
             if matches!(self, Self::Whole | Self::Foreign) {

@@ -3,8 +3,10 @@
 use serde::Serialize;
 
 use super::frame;
+use crate::messages::stream::arguments::Scan;
 use crate::responses::item::{Item, Piece};
 use crate::responses::object::{Frame, State};
+use crate::superset::request::ProofMaker;
 
 /// What is written, and the number of the next event.
 #[derive(Debug, Default)]
@@ -121,7 +123,10 @@ pub(super) struct Call {
     pub(super) namespace: Option<String>,
     pub(super) custom: bool,
     pub(super) arguments: String,
-    pub(super) closed: bool,
+    /// How far they have come.
+    pub(super) scan: Scan,
+    /// What proves it, to be told once it has closed.
+    pub(super) proofs: Vec<(ProofMaker, String)>,
 }
 
 impl Message {
@@ -180,6 +185,11 @@ impl Said {
 }
 
 impl Call {
+    /// It needs no more arguments; a free text may always go on.
+    pub(super) const fn is_whole(&self) -> bool {
+        matches!(self.scan, Scan::Whole) && !self.custom
+    }
+
     pub(super) fn item(&self, status: &'static str) -> Item<'_> {
         let arguments = Some(self.arguments.as_str());
         Item {
@@ -215,8 +225,7 @@ impl Call {
         self.arguments.push_str(piece);
     }
 
-    pub(super) fn close(&mut self, status: &'static str, pen: &mut Pen) -> Vec<u8> {
-        self.closed = true;
+    pub(super) fn close(&self, status: &'static str, pen: &mut Pen) -> Vec<u8> {
         if self.custom {
             let input = Some(self.arguments.as_str());
             pen.say(

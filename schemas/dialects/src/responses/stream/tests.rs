@@ -130,8 +130,8 @@ fn parsed(stream: &str) -> Vec<Value> {
 /// An item, the names and texts of its pieces, and whether it is done.
 type Opened = (Value, Vec<(String, String)>, bool);
 
-/// The grammar: numbers without gaps; a beginning; items that open in order, whose pieces are what they close with; an
-/// end that repeats them. Gives the response of the end.
+/// The grammar: numbers without gaps; a beginning; items one after another, whose pieces are what they close with; an end
+/// that repeats them. Gives the response of the end.
 fn accepted(stream: &str) -> Value {
     let events = parsed(stream);
     let mut open: Vec<Opened> = Vec::new();
@@ -152,6 +152,7 @@ fn accepted(stream: &str) -> Value {
             }
             "response.output_item.added" => {
                 assert_eq!(at, Some(open.len()), "{event}");
+                assert!(open.iter().all(|(_, _, closed)| *closed), "one after another: {event}");
                 open.push((event["item"].clone(), Vec::new(), false));
             }
             "response.output_item.done" => {
@@ -227,21 +228,24 @@ fn joined(said: Vec<Said>) -> Vec<Said> {
     joined
 }
 
-/// The arguments of each call, whole, right behind it: several calls may have come mixed.
+/// The arguments of each call, whole, right behind it, and then what proves it: several calls may have come mixed.
 fn sorted(said: Vec<Said>) -> Vec<Said> {
-    let (arguments, mut rest): (Vec<Said>, Vec<Said>) = said
+    let (arguments, rest): (Vec<Said>, Vec<Said>) = said
         .into_iter()
         .partition(|said| matches!(said, Said::Arguments(..)));
-    for piece in arguments {
-        let Said::Arguments(call, text) = piece else {
-            continue;
-        };
-        let at = rest.iter().rposition(
-            |said| matches!(said, Said::Call(number, ..) | Said::Arguments(number, _) if *number == call),
-        );
-        match at.and_then(|at| rest.get_mut(at)) {
-            Some(Said::Arguments(_, all)) => all.push_str(&text),
-            _ => rest.insert(at.expect("its call") + 1, Said::Arguments(call, text)),
+    let (proofs, mut rest): (Vec<Said>, Vec<Said>) = rest
+        .into_iter()
+        .partition(|said| matches!(said, Said::CallProof(..)));
+    let number = |said: &Said| match said {
+        Said::Call(number, ..) | Said::Arguments(number, _) | Said::CallProof(number, ..) => Some(*number),
+        _ => None,
+    };
+    for piece in arguments.into_iter().chain(proofs) {
+        let of = number(&piece);
+        let at = rest.iter().rposition(|said| number(said) == of).expect("its call");
+        match (rest.get_mut(at), &piece) {
+            (Some(Said::Arguments(_, all)), Said::Arguments(_, text)) => all.push_str(text),
+            _ => rest.insert(at + 1, piece),
         }
     }
     joined(rest)

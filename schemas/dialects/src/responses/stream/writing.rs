@@ -1,10 +1,12 @@
-//! The machine that writes an answer as events of Responses. Items open in order and keep their numbers; a thought or a
-//! message is closed before anything else opens; calls stay open until the answer has ended, since the pieces of
-//! several may mix.
+//! The machine that writes an answer as events of Responses. Items open in order and keep their numbers, and each is
+//! closed before the next one opens: clients that follow one item at a time do not lose their place. Pieces of several
+//! calls may come mixed, so what comes for another item waits until the open call is whole, or the answer has ended.
 
 use super::open::{Call, Members, Message, Pen, Place, Said};
+use super::queue::Queue;
 use crate::chat::usage::UsageFacts;
 use crate::estimate;
+use crate::messages::stream::arguments::Scan;
 use crate::responses::item::{Item, Piece};
 use crate::responses::object::{Frame, State};
 use crate::responses::proof;
@@ -30,7 +32,12 @@ pub(in crate::responses) struct Writer {
     output: Vec<Vec<u8>>,
     thought: Option<Thought>,
     message: Option<Message>,
-    calls: Vec<Call>,
+    /// The ids of all calls so far, by their numbers.
+    calls: Vec<String>,
+    /// The last of them, while it is open.
+    open: Option<Call>,
+    /// What waits until it has closed.
+    queue: Queue,
     /// The model said no in words.
     refused: bool,
     output_bytes: u64,
@@ -59,6 +66,8 @@ impl Writer {
             thought: None,
             message: None,
             calls: Vec::new(),
+            open: None,
+            queue: Queue::default(),
             refused: false,
             output_bytes: 0,
             usage: None,
@@ -79,13 +88,62 @@ impl Writer {
         match event {
             Event::Begin => {}
             Event::Thinking(_) | Event::Proof { .. } | Event::CallProof { .. } if self.hides_thinking => {}
+            Event::Usage(usage) => self.usage = Some(usage),
+            Event::Finish { finish, .. } => {
+                self.finish = finish;
+                self.close();
+            }
+            _ => self.tell(event),
+        }
+    }
+
+    /// Writes content, or lets it wait for an open call.
+    fn tell(&mut self, event: Event<'_>) {
+        let last = self.calls.len().wrapping_sub(1);
+        let is_last = |call: u32| usize::try_from(call).is_ok_and(|call| call == last);
+        match (event, &mut self.open) {
+            (Event::Arguments { call, piece }, Some(open)) if is_last(call) => {
+                open.scan.read(piece);
+                open.piece(piece, &mut self.pen);
+                self.release();
+            }
+            (Event::CallProof { call, maker, text }, Some(open)) if is_last(call) => {
+                open.proofs.push((maker, text.to_owned()));
+            }
+            (_, Some(open)) if !open.is_whole() => self.queue.push(event),
+            _ => {
+                self.close_call("completed");
+                self.say(event);
+            }
+        }
+    }
+
+    /// Closes the open call if it is whole and something waits for that, and goes on with what waits.
+    fn release(&mut self) {
+        if self.queue.is_empty() || !self.open.as_ref().is_some_and(Call::is_whole) {
+            return;
+        }
+        self.close_call("completed");
+        for held in self.queue.take() {
+            self.tell(held.event());
+        }
+    }
+
+    /// Writes content while no call is open.
+    fn say(&mut self, event: Event<'_>) {
+        match event {
             Event::Thinking(piece) => self.thinking(piece),
             Event::Proof {
                 maker,
                 text,
                 redacted,
             } => self.proof(maker, text, redacted),
-            Event::CallProof { call, maker, text } => self.call_proof(call, maker, text),
+            Event::CallProof { call, maker, text } => {
+                let told = usize::try_from(call).ok().and_then(|call| self.calls.get(call));
+                if let Some(call_id) = told.cloned() {
+                    self.call_proof(&call_id, maker, text);
+                }
+            }
             Event::Text(piece) => self.said(piece, false),
             Event::Refusal(piece) => self.said(piece, true),
             Event::Call {
@@ -95,12 +153,8 @@ impl Writer {
                 custom,
                 ..
             } => self.call((id, name, namespace), custom),
-            Event::Arguments { call, piece } => self.arguments(call, piece),
-            Event::Usage(usage) => self.usage = Some(usage),
-            Event::Finish { finish, .. } => {
-                self.finish = finish;
-                self.close();
-            }
+            // A call that is closed was whole.
+            Event::Arguments { .. } | Event::Begin | Event::Usage(_) | Event::Finish { .. } => {}
         }
     }
 
@@ -235,14 +289,11 @@ impl Writer {
     }
 
     /// What proves a call has no place in it: it stands in a reasoning item of its own.
-    fn call_proof(&mut self, call: u32, maker: ProofMaker, text: &str) {
-        let Some(call_id) = self.called(call).map(|call| call.told_id.clone()) else {
-            return;
-        };
+    fn call_proof(&mut self, call_id: &str, maker: ProofMaker, text: &str) {
         self.close_message();
         self.close_thought();
         let mut thought = self.open_thought();
-        thought.proof = Some(proof::written_for_call(maker, &call_id, text));
+        thought.proof = Some(proof::written_for_call(maker, call_id, text));
         self.thought = Some(thought);
         self.close_thought();
     }
@@ -370,10 +421,6 @@ impl Writer {
         self.done(message.place.index, done);
     }
 
-    fn called(&mut self, call: u32) -> Option<&mut Call> {
-        self.calls.get_mut(usize::try_from(call).ok()?)
-    }
-
     fn call(&mut self, (id, name, namespace): (&str, &str, Option<&str>), custom: bool) {
         self.close_thought();
         self.close_message();
@@ -384,33 +431,40 @@ impl Writer {
             namespace: namespace.map(ToOwned::to_owned),
             custom,
             arguments: String::new(),
-            closed: false,
+            scan: Scan::default(),
+            proofs: Vec::new(),
         };
         self.pen.open(call.place.index, &call.item("in_progress"));
-        self.calls.push(call);
+        self.calls.push(call.told_id.clone());
+        self.open = Some(call);
     }
 
-    fn arguments(&mut self, call: u32, piece: &str) {
-        let place = usize::try_from(call).ok();
-        if let Some(call) = place.and_then(|place| self.calls.get_mut(place)) {
-            call.piece(piece, &mut self.pen);
+    /// Closes the open call, if there is one.
+    fn close_call(&mut self, status: &'static str) {
+        let Some(mut call) = self.open.take() else {
+            return;
+        };
+        if status == "completed" && call.arguments.is_empty() && !call.custom {
+            call.piece(NO_ARGUMENTS, &mut self.pen);
+        }
+        let done = call.close(status, &mut self.pen);
+        self.done(call.place.index, done);
+        for (maker, text) in &call.proofs {
+            self.call_proof(&call.told_id, *maker, text);
         }
     }
 
-    /// Closes whatever is open.
+    /// Writes what waits, and closes whatever is open.
     fn close(&mut self) {
         let whole = self.state().1.incomplete.is_none();
         let status = if whole { "completed" } else { "incomplete" };
-        self.close_thought();
-        self.end_message(status);
-        for call in self.calls.iter_mut().filter(|call| !call.closed) {
-            if whole && call.arguments.is_empty() && !call.custom {
-                call.piece(NO_ARGUMENTS, &mut self.pen);
-            }
-            let done = call.close(status, &mut self.pen);
-            if let Some(place) = self.output.get_mut(call.place.index) {
-                *place = done;
+        while let Some(open) = &self.open {
+            self.close_call(if open.is_whole() { "completed" } else { status });
+            for held in self.queue.take() {
+                self.tell(held.event());
             }
         }
+        self.close_thought();
+        self.end_message(status);
     }
 }

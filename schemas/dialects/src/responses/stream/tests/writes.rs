@@ -52,12 +52,12 @@ fn a_stream_opens_items_in_order_and_ends_with_all_of_them() {
             "content_part.done",
             "output_item.done",
             "output_item.added",
-            "output_item.added",
-            "custom_tool_call_input.delta",
             "function_call_arguments.delta",
             "function_call_arguments.delta",
             "function_call_arguments.done",
             "output_item.done",
+            "output_item.added",
+            "custom_tool_call_input.delta",
             "custom_tool_call_input.done",
             "output_item.done",
             "completed",
@@ -75,6 +75,59 @@ fn a_stream_opens_items_in_order_and_ends_with_all_of_them() {
                 "name": "patch", "input": "*** x"},
         ])
     );
+}
+
+#[test]
+fn a_call_waits_until_the_one_before_is_whole_and_its_proof_until_it_has_closed() {
+    let said = [
+        Said::Begin,
+        call(0, "f", false),
+        Said::CallProof(0, ProofMaker::Gemini, "p".to_owned()),
+        call(1, "g", false),
+        arguments(1, "{\"b\":"),
+        arguments(0, "{\"a\":"),
+        text("and"),
+        arguments(0, "1}"),
+    ];
+
+    let kinds = |said: &[Said]| -> Vec<String> {
+        let told = parsed(&written_so_far(said)).into_iter().skip(2);
+        told.map(|event| {
+            let kind = event["type"].as_str().expect("a type");
+            let delta = event["delta"].as_str().or(event["item"]["type"].as_str());
+            format!(
+                "{} {}",
+                kind.rsplit('.').next().expect("a word"),
+                delta.unwrap_or_default()
+            )
+        })
+        .collect()
+    };
+
+    assert_eq!(kinds(&said[..7]), ["added function_call", "delta {\"a\":"]);
+    assert_eq!(
+        kinds(&said),
+        [
+            "added function_call",
+            "delta {\"a\":",
+            "delta 1}",
+            "done ",
+            "done function_call",
+            "added reasoning",
+            "done reasoning",
+            "added function_call",
+            "delta {\"b\":",
+        ]
+    );
+}
+
+/// What is written before the answer has ended.
+fn written_so_far(said: &[Said]) -> String {
+    let (mut encoder, mut out) = (Encoder::new(reply()), BytesMut::new());
+    for said in said {
+        encoder.event(said.event(), &mut out);
+    }
+    String::from_utf8(out.to_vec()).expect("text")
 }
 
 #[test]
