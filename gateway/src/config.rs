@@ -6,6 +6,8 @@ use chrono_tz::Tz;
 use schemas::id::NodeId;
 use schemas::secret::Secret;
 
+use crate::small::SmallCalls;
+
 /// The HTTP ingress. [`Config::new`] fills in the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -53,6 +55,8 @@ pub struct Config {
     pub billing_tz: Tz,
     /// The ledger has a database: health tells whether it answers.
     pub database_configured: bool,
+    /// What becomes of calls that leave no room to think; `None` leaves them where they were sent.
+    pub small_calls: Option<SmallCalls>,
     /// False credentials from one address in a day before it is refused unread; `None` never. Loopback is exempt.
     pub auth_failures_max: Option<u32>,
 }
@@ -83,6 +87,7 @@ impl Config {
             cors_origins: Vec::new(),
             billing_tz: Tz::UTC,
             database_configured: true,
+            small_calls: None,
             auth_failures_max: None,
         }
     }

@@ -18,6 +18,7 @@ use schemas::catalog::{Catalog, Model, Role};
 use schemas::command::{Offer, Requirements, Told};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
+use schemas::id::ModelName;
 use schemas::money::PriceVersion;
 use tracing::error;
 
@@ -31,6 +32,7 @@ use crate::refusal::{self, Refused};
 use crate::relay::{self, Live, Progress, Running};
 use crate::responses::{self, Echo, Keeping};
 use crate::settle::{Days, Terms};
+use crate::small;
 use crate::state::{Phase, Shared};
 
 /// How long a caller may pause while he sends his body.
@@ -65,6 +67,8 @@ struct Asked {
     skim: Skim,
     keeping: Option<Box<Keeping>>,
     echo: Option<Box<Echo>>,
+    /// Another model than the one that was asked for answers.
+    routed: Option<ModelName>,
 }
 
 /// Lets a request in, or says why not.
@@ -100,6 +104,7 @@ async fn admit(
         skim,
         keeping: None,
         echo: None,
+        routed: None,
     };
     let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
     if surface == Surface::Responses {
@@ -113,7 +118,30 @@ async fn admit(
     let model = gate::admit(&catalog, caller, &asked.skim, surface)
         .map_err(|failure| refused_by(failure, &asked))?
         .clone();
+    let other = small(state, &catalog, (caller, &model), &mut asked);
+    let model = other.unwrap_or(model);
     dispatch(state, arrival, caller, (&catalog, model), asked)
+}
+
+/// The small model that answers a call which leaves no room to think; the call then has room enough.
+fn small(
+    state: &Shared,
+    catalog: &Catalog,
+    (caller, model): (&Caller, &Model),
+    asked: &mut Asked,
+) -> Option<Arc<Model>> {
+    let small = state.config.small_calls.as_ref()?;
+    let by = (caller, asked.surface);
+    let other = small::instead(small, catalog, by, (model, &asked.skim))?;
+    let body = small::roomier(small, &asked.body)?;
+    asked
+        .permit
+        .grow_to(u64::try_from(body.len()).unwrap_or(u64::MAX))
+        .ok()?;
+    asked.skim = skim::skim(asked.surface, &body, &skim_limits(state)).ok()?;
+    asked.body = body;
+    asked.routed = Some(other.id.clone());
+    Some(Arc::clone(other))
 }
 
 /// Puts what a request of Responses goes on from into its body, and says what is to be kept of it.
@@ -216,6 +244,7 @@ fn dispatch(
         permit: Some(asked.permit),
         keeping: asked.keeping,
         echo: asked.echo,
+        routed: asked.routed,
         progress: Progress::default(),
     })))
 }

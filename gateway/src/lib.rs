@@ -37,6 +37,7 @@ mod responses;
 mod serve;
 mod settle;
 mod shape;
+mod small;
 mod state;
 mod unwritten;
 
@@ -47,6 +48,7 @@ pub use config::Config;
 pub use error::Error;
 pub use serve::{Gateway, bind, run};
 pub use settle::recover;
+pub use small::SmallCalls;
 pub use state::Ports;
 
 use state::Shared;

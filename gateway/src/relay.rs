@@ -12,10 +12,11 @@ use bus::dispatch::{Frame, Session};
 use bus::spool::Spool;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http::{HeaderName, HeaderValue};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Report};
-use schemas::id::RequestId;
+use schemas::id::{ModelName, RequestId};
 use schemas::outcome::Outcome;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -35,6 +36,9 @@ mod whole;
 
 use stall::Silence;
 use voice::Voice;
+
+/// Tells which model answered, where that is another one than was asked for.
+const ROUTED_MODEL: HeaderName = HeaderName::from_static("x-routed-model");
 
 /// How long a canceled session may take to report.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -59,6 +63,8 @@ pub(crate) struct Live {
     pub(crate) keeping: Option<Box<Keeping>>,
     /// What is put into its answer.
     pub(crate) echo: Option<Box<Echo>>,
+    /// The model that answers, where that is another one than was asked for.
+    pub(crate) routed: Option<ModelName>,
 }
 
 /// How far the answer is.
@@ -97,7 +103,17 @@ impl Settled {
 }
 
 /// Answers a request: runs it to its first content, then relays.
-pub(crate) async fn answer(mut running: Running) -> Response {
+pub(crate) async fn answer(running: Running) -> Response {
+    let routed = running.live().and_then(|live| live.routed.clone());
+    let mut response = begin(running).await;
+    if let Some(name) = routed.and_then(|routed| HeaderValue::from_str(routed.as_str()).ok()) {
+        response.headers_mut().insert(ROUTED_MODEL, name);
+    }
+    response
+}
+
+/// The answer as the session gives it.
+async fn begin(mut running: Running) -> Response {
     let mut silence = running.silence();
     let first = std::future::poll_fn(|context| running.poll_first(context, silence.as_mut())).await;
     match first {

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use bus::BusError;
-use bus::layout::RESPONSE_AGE_MAX;
 use bytes::{Bytes, BytesMut};
 use dialects::sse::Framer;
 use schemas::failure::{Failure, FailureCode};
@@ -22,7 +21,7 @@ use crate::state::Shared;
 
 mod echo;
 mod kept;
-mod object;
+pub(crate) mod object;
 mod partial;
 mod store;
 
@@ -91,7 +90,10 @@ pub(crate) async fn resume(
         Some(previous) => Some(grown(state, kept::chained(body, previous)?, permit)?),
         None => None,
     };
-    let echo = asks.previous.as_deref().map(|id| Box::new(Echo::new(id, streams)));
+    let echo = asks
+        .previous
+        .as_deref()
+        .map(|id| Box::new(Echo::new(id, streams)));
     let keeping = asks.store.then(|| {
         Box::new(Keeping {
             tenant: tenant.clone(),
@@ -221,8 +223,7 @@ async fn find(state: &Shared, tenant: &TenantId, id: &str) -> Result<Kept, Missi
     let found = found.unwrap_or(Err(BusError::Timeout)).map_err(Missing::Away)?;
     let kept: Option<Kept> = found.and_then(|found| serde_json::from_slice(&found).ok());
     let now_seconds = state.ports.clock.now().millis() / 1_000;
-    let age_max = i64::try_from(RESPONSE_AGE_MAX.as_secs()).unwrap_or(i64::MAX);
-    kept.filter(|kept| now_seconds.saturating_sub(kept.at_seconds) <= age_max)
+    kept.filter(|kept| kept.is_there_at(now_seconds))
         .ok_or(Missing::Unknown)
 }
 

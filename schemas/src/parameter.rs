@@ -125,6 +125,8 @@ pub struct Takes {
     /// An effort that it does not take is refused like any other parameter, instead of being dropped as the hint that
     /// it is.
     pub effort_binding: bool,
+    /// It is known to think before it answers.
+    pub reasons: bool,
 }
 
 impl Default for Takes {
@@ -133,6 +135,7 @@ impl Default for Takes {
             parameters: Parameters::ALL,
             efforts: Vec::new(),
             effort_binding: false,
+            reasons: false,
         }
     }
 }

@@ -215,8 +215,8 @@ async fn unknown_paths_and_methods_are_told_in_the_callers_dialect() {
     for (method, path, status, code) in [
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("DELETE", "/v1/chat/completions", 405, "method_not_allowed"),
-        ("POST", "/v1/chat/completions/", 404, "not_found"),
-        ("POST", "//v1/chat/completions", 404, "not_found"),
+        ("GET", "//v1/chat/completions/", 405, "method_not_allowed"),
+        ("POST", "/v1/chat/completions/nothing", 404, "not_found"),
         ("POST", "/V1/CHAT/COMPLETIONS", 404, "not_found"),
         ("POST", "/v1/chat", 404, "not_found"),
         ("GET", "/nothing/here", 404, "not_found"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bus::spool::Durability;
 use chrono_tz::Tz;
 use schemas::circuit;
-use schemas::id::{NodeId, PoolName, TenantId};
+use schemas::id::{ModelName, NodeId, PoolName, TenantId};
 use schemas::secret::Secret;
 
 use crate::command_line::Flags;
@@ -116,6 +116,8 @@ pub struct Config {
     pub admin_token: Option<Secret<String>>,
     /// Authentication failures from one address before it is blocked.
     pub auth_failures_max: u64,
+    /// What becomes of calls that leave no room to think.
+    pub small_calls: Option<gateway::SmallCalls>,
     /// How log lines look.
     pub log_format: LogFormat,
     /// How much is logged.
@@ -228,9 +230,7 @@ impl Resolver<'_> {
             "MODELS_CONFIG",
             settings.models_path.as_deref(),
         );
-        let first_run = self.flags.config.is_none()
-            && self.environment.get("WAYBILL_CONFIG").is_none()
-            && models_path.is_none();
+        let first_run = self.has_no_file() && models_path.is_none();
         let (keys, mut warnings) = keys::from_settings(settings, self.document)?;
         warnings.extend(idle::problems(settings, self.document, parts.bus.is_shared()));
         warnings.extend(parts.warnings);
@@ -282,6 +282,7 @@ impl Resolver<'_> {
             concurrency: self.concurrency()?,
             api_key_secret: self.secret("API_KEY_SECRET"),
             admin_token: self.secret("ADMIN_TOKEN"),
+            small_calls: self.small_calls()?,
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),
             log_format: self.log_format()?,
             log_level: self.log_level()?,
@@ -289,6 +290,22 @@ impl Resolver<'_> {
             environment: self.environment.clone(),
             data_dir,
         })
+    }
+
+    /// Nothing names a `waybill.yaml`.
+    fn has_no_file(&self) -> bool {
+        self.flags.config.is_none() && self.environment.get("WAYBILL_CONFIG").is_none()
+    }
+
+    fn small_calls(&self) -> Result<Option<gateway::SmallCalls>, Error> {
+        let tokens_max = self.number("SMALL_MAXTOK_REASONING_THRESHOLD")?.unwrap_or(64);
+        let tokens_min = self.number("SMALL_MAXTOK_REASONING_FLOOR")?.unwrap_or(512);
+        let model = self.environment.get("SMALL_MAXTOK_REASONING_TARGET");
+        Ok(model.map(|model| gateway::SmallCalls {
+            model: ModelName::from(model.trim()),
+            tokens_max,
+            tokens_min,
+        }))
     }
 
     fn secret(&self, variable: &str) -> Option<Secret<String>> {

@@ -41,7 +41,7 @@ fn catalog(model: &Model) -> Catalog {
     catalog
 }
 
-fn caller(change: impl FnOnce(&mut Key)) -> Caller {
+pub(crate) fn caller(change: impl FnOnce(&mut Key)) -> Caller {
     let mut key = Key {
         id: KeyId::from("k1"),
         name: "k1".into(),

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use bus::layout::RESPONSE_AGE_MAX;
 use bytes::Bytes;
 use schemas::failure::{Failure, FailureCode};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,14 @@ pub(crate) struct Kept {
     own: Range<usize>,
     /// The response as its caller got it.
     pub(super) response: Box<RawValue>,
+}
+
+impl Kept {
+    /// Whether it is not too old to be there.
+    pub(super) fn is_there_at(&self, now_seconds: i64) -> bool {
+        let age_max = i64::try_from(RESPONSE_AGE_MAX.as_secs()).unwrap_or(i64::MAX);
+        now_seconds.saturating_sub(self.at_seconds) <= age_max
+    }
 }
 
 /// What a request says of what is to be kept, and what was.
@@ -266,6 +275,15 @@ mod tests {
 
         assert_eq!(read.response.get(), RESPONSE);
         assert_eq!((read.id.as_str(), read.own), ("resp_1", 0..1));
+    }
+
+    #[test]
+    fn a_response_is_there_for_thirty_days() {
+        let kept = kept(r#"{"input":"x"}"#, None);
+        let thirty_days = 30 * 24 * 3_600;
+
+        assert!(kept.is_there_at(7 + thirty_days));
+        assert!(!kept.is_there_at(8 + thirty_days));
     }
 
     #[test]

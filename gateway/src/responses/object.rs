@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// The members of an object, in order.
-pub(super) struct Object<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Object<'a> {
     /// Reads one; `None` for anything else.
-    pub(super) fn read(text: &'a [u8]) -> Option<Self> {
+    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
         serde_json::from_slice(text).ok()
     }
 
@@ -28,7 +28,7 @@ impl<'a> Object<'a> {
     }
 
     /// The object with other values for some members, which it need not have; without those whose value is empty.
-    pub(super) fn with(&self, members: &[(&str, &str)]) -> Vec<u8> {
+    pub(crate) fn with(&self, members: &[(&str, &str)]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.0.iter().map(|(_, value)| value.get().len() + 32).sum());
         let replaced = |name: &str| members.iter().find(|(own, _)| *own == name);
         for (name, value) in &self.0 {

@@ -1,7 +1,7 @@
 //! Parameters that a model does not take: refused by name, dropped and told, or no more than a hint; and what a version
 //! of Anthropic's API no longer has.
 
-use harness::{CALLER_KEY, Model, Scene, Surface, chat};
+use harness::{Behaviour, CALLER_KEY, Model, PRICE, Scene, Surface, Upstream, chat, models_file};
 use serde_json::{Value, json};
 
 use super::surfaces::scene_of;
@@ -268,5 +268,63 @@ async fn messages_are_held_to_the_version_that_they_say_they_are_in() {
         .post(Surface::Messages, &asking(Surface::Messages, &gone[0].0))
         .await;
     assert_eq!(answer.status, 200, "no version is the oldest: {}", answer.text());
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_call_that_leaves_no_room_to_think_is_answered_by_the_small_model_where_there_is_one() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let reasons = Model::new("m").set("reasoning_efforts", json!(["low", "high"]));
+    let file = models_file(&[reasons.leg(&o1, 0), Model::new("little").leg(&o2, 0)]);
+    let mut scene = Scene::start_on(o1, o2, move |node| {
+        node.models_yaml(&file)
+            .env("SMALL_MAXTOK_REASONING_TARGET", "little")
+    })
+    .await;
+    scene.price("little", Some(PRICE));
+    scene.o2.default(Behaviour::chat("a title").usage(100, 2));
+    let call = |tokens: u64, more: Value| {
+        let mut body = asking(Surface::Messages, &more);
+        body["max_tokens"] = json!(tokens);
+        body
+    };
+
+    let small = scene.client.post(Surface::Messages, &call(32, json!({}))).await;
+    let streamed = scene
+        .client
+        .stream(Surface::Messages, &call(32, json!({"stream": true})))
+        .await;
+    let streamed = streamed.collect().await;
+
+    assert_eq!((small.status, small.header("x-routed-model")), (200, "little"));
+    assert_eq!(
+        (&small.json()["model"], small.told(Surface::Messages).text),
+        (&json!("m"), "a title".to_owned())
+    );
+    assert_eq!(streamed.told().text, "a title");
+    assert_eq!((scene.o1.calls(), scene.o2.calls()), (0, 2));
+    let sent = scene.o2.call(0).request.json();
+    assert_eq!(
+        (&sent["model"], &sent["max_tokens"]),
+        (&json!("little"), &json!(512))
+    );
+    let row = scene.row(small.request_id()).await;
+    assert_eq!(
+        (&row["model"], &row["cost_nano_usd"]),
+        (&json!("little"), &json!(216_000))
+    );
+    for body in [
+        call(65, json!({})),
+        call(32, json!({"stop_sequences": ["x"]})),
+        call(32, json!({"model": "little"})),
+    ] {
+        let answer = scene.client.post(Surface::Messages, &body).await;
+        assert_eq!(
+            (answer.status, answer.header("x-routed-model")),
+            (200, ""),
+            "{body}"
+        );
+    }
+    assert_eq!((scene.o1.calls(), scene.o2.calls()), (2, 3));
     scene.finish().await;
 }

@@ -252,6 +252,7 @@ impl<'a> Running<'a> {
         settings.stale_seconds_max = config.stale_seconds_max;
         settings.cors_origins.clone_from(&config.cors_origins);
         settings.billing_tz = config.billing_tz;
+        settings.small_calls.clone_from(&config.small_calls);
         settings.auth_failures_max = u32::try_from(config.auth_failures_max)
             .ok()
             .filter(|most| *most > 0);

@@ -38,8 +38,10 @@ pub(super) fn takes(entry: &Entry, leg: &Leg) -> Takes {
             parameters = parameters | parameter;
         }
     }
+    let lists_effort = listed.is_some() && parameters.contains(Parameters::EFFORT);
     Takes {
         parameters,
+        reasons: lists_effort || !efforts.is_empty(),
         efforts: efforts.to_vec(),
         effort_binding: leg.effort_binding.or(entry.effort_binding).unwrap_or(false),
     }
@@ -49,8 +51,8 @@ pub(super) fn takes(entry: &Entry, leg: &Leg) -> Takes {
 mod tests {
     use super::*;
 
-    fn words(words: &[&str]) -> Option<Vec<String>> {
-        Some(words.iter().map(|word| (*word).to_owned()).collect())
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
     }
 
     #[test]
@@ -65,13 +67,13 @@ mod tests {
     #[test]
     fn what_a_leg_says_of_its_model_outweighs_the_entry() {
         let entry = Entry {
-            supported_params: words(&["temperature", "top_p", "max_tokens"]),
+            supported_params: Some(words(&["temperature", "top_p", "max_tokens"])),
             supports_tools: Some(true),
             ..Entry::default()
         };
         let leg = Leg {
-            supported_params: words(&["temperature", "stop"]),
-            reasoning_efforts: words(&["low", "high"]),
+            supported_params: Some(words(&["temperature", "stop"])),
+            reasoning_efforts: Some(words(&["low", "high"])),
             effort_binding: Some(true),
             ..Leg::default()
         };
@@ -82,7 +84,8 @@ mod tests {
         let sampling = Parameters::TEMPERATURE | Parameters::STOP;
         assert_eq!(own.parameters, sampling | Parameters::TOOLS | Parameters::EFFORT);
         assert_eq!(own.efforts, ["low", "high"]);
-        assert!(own.effort_binding);
+        assert!(own.effort_binding && own.reasons);
+        assert!(!inherited.reasons);
         assert_eq!(
             inherited.parameters,
             Parameters::TEMPERATURE | Parameters::TOP_P | Parameters::TOOLS
