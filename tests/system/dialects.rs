@@ -3,6 +3,7 @@
 mod bugs;
 mod cases;
 mod parameters;
+mod overloads;
 mod pools;
 mod providers;
 mod responses;

@@ -2,7 +2,7 @@
 //! answer or the true error, and the row tells every attempt.
 
 use harness::{
-    ADMIN_KEY, Answer, Behaviour, End, Model, OPERATOR_KEY, Scene, Surface, Then, Transcript, Upstream, chat,
+    ADMIN_KEY, Answer, Behaviour, End, Model, OPERATOR_KEY, Scene, Then, Transcript, Upstream, chat,
     chat_streamed, refusing_addr,
 };
 use serde_json::{Value, json};
@@ -91,38 +91,6 @@ async fn a_plain_call_falls_back_on_errors_empty_answers_and_errors_inside_200()
         let row = scene.row(answer.request_id()).await;
         assert_billed(&row, 9, 20, 178_000);
         assert_eq!(tried_endpoints(&row), legs(&scene), "{case}");
-    }
-    scene.finish().await;
-}
-
-#[tokio::test]
-async fn an_answer_without_choices_is_a_failure_on_every_surface() {
-    let mut scene = tireless_scene().await;
-    scene.pin();
-    let empty = json!({"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": []});
-    let empty = [
-        Behaviour::status(200, empty.clone()),
-        events(&[&empty.to_string(), "[DONE]"]),
-    ];
-    for surface in Surface::ALL {
-        for (stream, empty) in [false, true].into_iter().zip(&empty) {
-            scene.o1.script([empty.clone()]);
-            scene.o2.script([Behaviour::chat("from the second").usage(9, 20)]);
-
-            let (request_id, told) = if stream {
-                let body = surface.ask_streamed("m");
-                let streamed = scene.client.stream(surface, &body).await.collect().await;
-                (streamed.request_id().to_owned(), streamed.told())
-            } else {
-                let answer = scene.client.post(surface, &surface.ask("m")).await;
-                (answer.request_id().to_owned(), answer.told(surface))
-            };
-
-            assert_eq!(told.text.trim_end(), "from the second", "{surface:?} {stream}");
-            let row = scene.row(&request_id).await;
-            assert_billed(&row, 9, 20, 178_000);
-            assert_eq!(tried_endpoints(&row), legs(&scene), "{surface:?} {stream}");
-        }
     }
     scene.finish().await;
 }

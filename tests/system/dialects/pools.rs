@@ -1,24 +1,21 @@
-//! Pools of credentials: which one a call is made with, what becomes of one that is refused, and how many calls run
-//! with one at once. Told of every surface, because they share one execution path.
+//! Pools of credentials: which one a call is made with, and what becomes of one that is refused. Told of every surface,
+//! because they share one execution path.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use harness::{
-    Answer, Behaviour, CALLER_KEY, Client, Model, NodeBuilder, OPERATOR_KEY, OTHER_KEY, Scene, Surface,
-    Upstream, settings,
-};
+use harness::{Answer, Behaviour, Client, Model, NodeBuilder, Scene, Surface, Upstream, settings};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::retries::tireless;
-use crate::rows::{assert_free, endpoint, tried};
+use crate::rows::{assert_free, endpoint};
 
 /// The key of a caller of role pro.
-const PRO_KEY: &str = "sk-harness-canary-pro-77a1c05e";
+pub(super) const PRO_KEY: &str = "sk-harness-canary-pro-77a1c05e";
 
 /// The model with one leg to an upstream and these credentials.
-fn model(upstream: &Upstream, keys: Value) -> Model {
+pub(super) fn model(upstream: &Upstream, keys: Value) -> Model {
     Model::new("m")
         .leg(upstream, 0)
         .set_leg("api_key", Value::Null)
@@ -26,7 +23,11 @@ fn model(upstream: &Upstream, keys: Value) -> Model {
 }
 
 /// A scene of one leg with these credentials, and a second leg where `fallback` says so. Circuits never open.
-async fn scene(keys: Value, fallback: bool, bend: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Scene {
+pub(super) async fn scene(
+    keys: Value,
+    fallback: bool,
+    bend: impl FnOnce(NodeBuilder) -> NodeBuilder,
+) -> Scene {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let model = model(&o1, keys);
     let model = if fallback { model.leg(&o2, 1) } else { model };
@@ -42,12 +43,12 @@ async fn scene(keys: Value, fallback: bool, bend: impl FnOnce(NodeBuilder) -> No
     scene
 }
 
-fn as_it_is(node: NodeBuilder) -> NodeBuilder {
+pub(super) fn as_it_is(node: NodeBuilder) -> NodeBuilder {
     node
 }
 
 /// The credentials of an upstream's calls from the one with this number on, without their scheme.
-fn used(upstream: &Upstream, from: usize) -> Vec<String> {
+pub(super) fn used(upstream: &Upstream, from: usize) -> Vec<String> {
     let key = |call: harness::Call| {
         let header = call
             .request
@@ -59,12 +60,12 @@ fn used(upstream: &Upstream, from: usize) -> Vec<String> {
     upstream.recorded().into_iter().skip(from).map(key).collect()
 }
 
-async fn ask(client: &Client, surface: Surface) -> Answer {
+pub(super) async fn ask(client: &Client, surface: Surface) -> Answer {
     client.post(surface, &surface.ask("m")).await
 }
 
 /// The sum of a metric of credentials over its series that hold `label`.
-async fn counted(scene: &Scene, metric: &str, label: &str) -> f64 {
+pub(super) async fn counted(scene: &Scene, metric: &str, label: &str) -> f64 {
     let page = scene.node.metrics().await;
     page.lines()
         .filter(|line| line.starts_with(metric) && line.contains(label))
@@ -285,44 +286,6 @@ async fn a_limited_pool_is_a_rate_with_an_end() {
     scene.finish().await;
 }
 
-#[tokio::test]
-async fn an_overload_keeps_its_meaning_on_every_surface() {
-    let scene = scene(json!(["k"]), false, as_it_is).await;
-    let date = |date: &str| {
-        Behaviour::error(503, "busy")
-            .header("date", "Mon, 30 Nov 2026 10:00:00 GMT")
-            .header("retry-after", date)
-    };
-    let told = |status| Behaviour::failure(status, "busy").header("retry-after", "7");
-    let cases = [
-        (told(429), (429, 429), "7"),
-        (told(503), (503, 503), "7"),
-        (told(529), (503, 529), "7"),
-        (date("Mon, 30 Nov 2026 10:00:20 GMT"), (503, 503), "20"),
-    ];
-    for (behaviour, (usual, on_messages), retry_after) in cases {
-        for surface in Surface::ALL {
-            scene.o1.script([behaviour.clone()]);
-
-            let answer = ask(&scene.client, surface).await;
-
-            let is_messages = surface == Surface::Messages;
-            let status = if is_messages { on_messages } else { usual };
-            assert_eq!(answer.status, status, "{surface:?}: {}", answer.text());
-            assert_eq!(answer.header("retry-after"), retry_after, "{surface:?} {status}");
-            let kind = match (is_messages, status) {
-                (_, 429) => "rate_limit_error",
-                (true, _) => "overloaded_error",
-                (false, _) => "server_error",
-            };
-            assert_eq!(answer.json()["error"]["type"], kind, "{surface:?} {status}");
-            scene.o1.script([Behaviour::chat("again")]);
-            assert_eq!(ask(&scene.client, surface).await.status, 200);
-        }
-    }
-    scene.finish().await;
-}
-
 /// An error of Google's: what hides in its details says more than its status.
 fn of_google(code: u16, detail: &Value) -> Behaviour {
     let error = json!({"code": code, "message": "no", "status": "INVALID_ARGUMENT", "details": [detail]});
@@ -394,175 +357,5 @@ async fn a_wait_that_google_tells_in_the_body_reaches_callers_of_every_surface()
         let refused = ask(&scene.client, surface).await;
         assert_eq!(refused.status, 400, "{surface:?}: {}", refused.text());
     }
-    scene.finish().await;
-}
-
-/// Limits that hold for the upstreams of a test, and whose waits are short.
-fn limited(node: NodeBuilder) -> NodeBuilder {
-    node.env("UPSTREAM_CONCURRENCY_LOCAL", "true")
-        .env("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "0.4")
-}
-
-/// Calls that run at once at most, tried with more of them.
-async fn most_at_once(scene: &Scene, calls: usize) -> usize {
-    let before = scene.o1.calls();
-    let body = Surface::Chat.ask("m");
-    let asked = async { join_all((0..calls).map(|_| scene.client.post(Surface::Chat, &body))).await };
-    let watched = async {
-        let mut most = 0;
-        while scene.o1.calls() < before + calls || scene.o1.busy() > 0 {
-            most = most.max(scene.o1.busy());
-            sleep(Duration::from_millis(2)).await;
-        }
-        most
-    };
-    let (answers, most) = tokio::join!(asked, watched);
-    assert!(answers.iter().all(|answer| answer.status == 200));
-    most
-}
-
-#[tokio::test]
-async fn eight_calls_run_at_once_with_a_credential_and_the_ninth_waits() {
-    let scene = scene(json!(["k"]), true, |node| {
-        limited(node).env("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "30")
-    })
-    .await;
-    let slow = Behaviour::chat("slow").first_byte_delay(Duration::from_millis(150));
-    scene.o1.default(slow.clone());
-
-    assert_eq!(most_at_once(&scene, 20).await, 8);
-    assert_eq!(
-        (scene.o1.calls(), scene.o2.calls()),
-        (20, 0),
-        "waited, and went nowhere else"
-    );
-
-    // One 429 (of which the caller sees nothing) lowers it, and a hundred successes raise it again.
-    scene.o1.script([Behaviour::error(429, "slow down")]);
-    assert_eq!(ask(&scene.client, Surface::Responses).await.status, 200);
-    assert_eq!(scene.o2.calls(), 1);
-    assert_eq!(most_at_once(&scene, 10).await, 7);
-    scene.o1.default(Behaviour::chat("quick"));
-    for _ in 0..9 {
-        let answers = join_all((0..10).map(|_| ask(&scene.client, Surface::Messages))).await;
-        assert!(answers.iter().all(|answer| answer.status == 200));
-    }
-    scene.o1.default(slow);
-    let limit = counted(
-        &scene,
-        "waybill_upstream_concurrency_limit",
-        &endpoint("m", &scene.o1),
-    )
-    .await;
-    assert!((limit - 8.0).abs() < f64::EPSILON, "{limit}");
-    assert_eq!(most_at_once(&scene, 12).await, 8);
-    scene.finish().await;
-}
-
-#[tokio::test]
-async fn who_waits_too_long_for_his_turn_goes_elsewhere_and_the_circuit_stays_closed() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = model(&o1, json!(["k"])).leg(&o2, 1);
-    let mut scene = Scene::start_on(o1, o2, |node| {
-        limited(node)
-            .env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "1")
-            .models(&[model])
-    })
-    .await;
-    scene.pin();
-    let long = Behaviour::chat("").chunks(80, Duration::from_millis(50));
-    scene.o1.script([long]);
-    let mut holder = scene
-        .client
-        .stream(Surface::Chat, &Surface::Chat.ask_streamed("m"))
-        .await;
-    holder.read_content(1).await;
-
-    for surface in Surface::ALL {
-        let asked = Instant::now();
-        let answer = ask(&scene.client, surface).await;
-
-        assert_eq!(answer.status, 200, "{surface:?}: {}", answer.text());
-        assert!(asked.elapsed() >= Duration::from_millis(400), "{surface:?}");
-        let row = scene.row(answer.request_id()).await;
-        assert_eq!(
-            tried(&row),
-            json!([[endpoint("m", &scene.o2), 200, "ok", null]]),
-            "nothing was sent to the first"
-        );
-    }
-    holder.collect().await.whole();
-
-    assert_eq!((scene.o1.calls(), scene.o2.calls()), (1, 4));
-    assert_eq!(ask(&scene.client, Surface::Chat).await.status, 200);
-    assert_eq!(
-        scene.o1.calls(),
-        2,
-        "its turn again, with a circuit that is closed"
-    );
-    scene.finish().await;
-}
-
-#[tokio::test]
-async fn without_another_endpoint_a_full_one_is_an_overload_and_a_sibling_that_has_room_is_used() {
-    let scene = scene(json!(["k1", "k2"]), false, |node| {
-        limited(node).env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "1")
-    })
-    .await;
-    let long = Behaviour::chat("").chunks(60, Duration::from_millis(50));
-    scene.o1.default(long);
-    let body = Surface::Chat.ask_streamed("m");
-    let mut holders = Vec::new();
-    for _ in 0..2 {
-        let mut holder = scene.client.stream(Surface::Chat, &body).await;
-        holder.read_content(1).await;
-        holders.push(holder);
-    }
-    assert_eq!(used(&scene.o1, 0), ["k1", "k2"]);
-
-    for (surface, status) in [(Surface::Responses, 503), (Surface::Messages, 529)] {
-        let answer = ask(&scene.client, surface).await;
-
-        assert_eq!(answer.status, status, "{surface:?}: {}", answer.text());
-        assert_eq!(answer.header("retry-after"), "1");
-    }
-    for holder in holders {
-        holder.collect().await.whole();
-    }
-    assert_eq!(scene.o1.calls(), 2);
-    scene.finish().await;
-}
-
-#[tokio::test]
-async fn engines_of_ones_own_network_have_no_limit_unless_it_is_asked_for() {
-    let scene = scene(json!(["k"]), false, |node| {
-        node.env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "1")
-    })
-    .await;
-    scene
-        .o1
-        .default(Behaviour::chat("slow").first_byte_delay(Duration::from_millis(200)));
-
-    assert_eq!(most_at_once(&scene, 12).await, 12);
-    scene.finish().await;
-}
-
-#[tokio::test]
-async fn an_operator_and_callers_of_two_tenants_share_the_limit_of_a_credential() {
-    let scene = scene(json!(["k"]), false, |node| {
-        limited(node)
-            .env("UPSTREAM_CONCURRENCY_INITIAL_LIMIT", "2")
-            .env("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "30")
-    })
-    .await;
-    let slow = Behaviour::chat("slow").first_byte_delay(Duration::from_millis(150));
-    scene.o1.default(slow);
-    let callers = [CALLER_KEY, OTHER_KEY, OPERATOR_KEY, PRO_KEY].map(|key| scene.client.with_key(key));
-
-    let asked = Instant::now();
-    let answers = join_all(callers.iter().map(|client| ask(client, Surface::Messages))).await;
-
-    assert!(answers.iter().all(|answer| answer.status == 200));
-    assert!(asked.elapsed() >= Duration::from_millis(300), "two, then two");
     scene.finish().await;
 }
