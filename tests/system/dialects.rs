@@ -2,8 +2,8 @@
 
 mod bugs;
 mod cases;
-mod parameters;
 mod overloads;
+mod parameters;
 mod pools;
 mod providers;
 mod responses;
