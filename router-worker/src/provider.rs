@@ -200,10 +200,8 @@ pub(crate) fn choices(endpoint: &Endpoint, body: &[u8]) -> Vec<&'static str> {
 /// A body without the members that a server refuses although they are harmless to leave out, and the names of those
 /// that it had.
 pub(crate) fn without(body: Bytes, names: &[&'static str]) -> (Bytes, Vec<&'static str>) {
-    let present = |name: &&&'static str| {
-        let members = member::members(&body).unwrap_or_default();
-        members.iter().any(|member| member.name == **name)
-    };
+    let members = member::members(&body).unwrap_or_default();
+    let present = |name: &&&'static str| members.iter().any(|member| member.name == **name);
     let gone: Vec<&'static str> = names.iter().filter(present).copied().collect();
     if gone.is_empty() {
         return (body, gone);

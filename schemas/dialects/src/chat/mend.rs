@@ -1,6 +1,6 @@
 //! Repairs of a request that passes as it came, for servers that refuse what others let through: instructions that
 //! are not one message at the front, earlier calls whose arguments are not the text of a JSON object, calls and results
-//! that are apart, tools without a schema, and schemas of a form of their own. Everything else stays byte for byte.
+//! that are apart, names, tools without a schema, and schemas of a form of their own. Everything else stays byte for byte.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::arguments;
+use crate::member::removals;
 use crate::passage::request::Suspicion;
 use crate::profile::Profile;
 use crate::splice::{Edit, splice};
@@ -22,6 +23,10 @@ mod tools;
 const BETWEEN: &str = "\n\n";
 const SYSTEM: &str = "\"system\"";
 const DEVELOPER: &str = "\"developer\"";
+/// Roles of those who may have a name.
+const SPEAKERS: [&str; 4] = [SYSTEM, DEVELOPER, "\"user\"", "\"assistant\""];
+/// Their names' member.
+const NAME: &str = "name";
 
 type Told<'a> = Option<&'a RawValue>;
 
@@ -108,6 +113,8 @@ pub struct Needs {
     /// Calls whose results do not follow at once, and results that follow no call: the former are dropped, the latter
     /// become the user's.
     pub results_follow: bool,
+    /// Names of speakers: they are dropped.
+    pub names: bool,
     /// Tools without a schema: they get an empty one.
     pub parameters: bool,
     /// Schemas with a `type` beside `anyOf`: it goes into the branches.
@@ -122,6 +129,7 @@ impl Needs {
             one_system: suspicion.systems && profile.one_system,
             arguments: suspicion.arguments,
             results_follow: profile.results_follow && (has(b"\"tool_calls\"") || has(b"\"tool\"")),
+            names: profile.drops.contains(&NAME) && has(b"\"name\""),
             parameters: profile.parameters_required && has(b"\"tools\""),
             types_in_branches: profile.types_in_branches && has(b"\"anyOf\""),
         }
@@ -138,7 +146,7 @@ impl Needs {
 pub struct Mended {
     /// It.
     pub body: Bytes,
-    /// Calls that were dropped, by their place.
+    /// What was dropped: calls by their place, and names of speakers.
     pub dropped: Vec<Cow<'static, str>>,
 }
 
@@ -180,6 +188,16 @@ fn messages(
     if needs.arguments {
         for message in &messages {
             argument_edits(body, message, edits);
+        }
+    }
+    if needs.names {
+        let before = edits.len();
+        for (raw, message) in raws.iter().zip(&messages) {
+            edits.extend(name_edits(body, raw, message));
+        }
+        if edits.len() > before {
+            dropped.push(NAME.into());
+            edits.sort_by_key(|edit| edit.range.start);
         }
     }
     let together = needs.one_system.then(|| Together::of(&messages)).flatten();
@@ -283,6 +301,20 @@ fn argument_edits(body: &Bytes, message: &Message<'_>, edits: &mut Vec<Edit>) {
             edits.push(edit(body, raw, quoted));
         }
     }
+}
+
+/// Takes the name of a speaker out of what he says. That of a function is no speaker's.
+fn name_edits(body: &Bytes, raw: &RawValue, message: &Message<'_>) -> Vec<Edit> {
+    if !SPEAKERS.iter().any(|role| message.is(role)) {
+        return Vec::new();
+    }
+    let start = span(body, raw).start;
+    let inside = removals(raw.get().as_bytes(), &[NAME]).into_iter();
+    let shifted = inside.map(|edit| Edit {
+        range: start + edit.range.start..start + edit.range.end,
+        with: edit.with,
+    });
+    shifted.collect()
 }
 
 /// Where a part of the body stands in it.

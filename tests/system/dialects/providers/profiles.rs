@@ -159,11 +159,12 @@ async fn mistral_and_groq_get_none_of_the_hints_that_they_refuse() {
         let mut body = chat(model);
         body["store"] = json!(true);
         body["metadata"] = json!({"a": "b"});
+        body["messages"] = json!([{"role": "user", "name": "alice", "content": "hi"}]);
 
         let answer = scene.client.post_chat(&body).await;
 
         assert_eq!(answer.status, 200, "{}", answer.text());
-        assert_eq!(answer.header("x-waybill-dropped"), "store, metadata");
+        assert_eq!(answer.header("x-waybill-dropped"), "name, store, metadata");
     }
     let stream = scene
         .client
@@ -174,6 +175,7 @@ async fn mistral_and_groq_get_none_of_the_hints_that_they_refuse() {
     assert!(stream.whole().starts_with("ok "), "{}", stream.text());
     for call in 0..3 {
         let body = sent(&scene.o1, call);
+        assert_eq!(body["messages"][0]["name"], Value::Null, "{body}");
         for member in ["store", "metadata"] {
             assert_eq!(body[member], Value::Null, "{body}");
         }

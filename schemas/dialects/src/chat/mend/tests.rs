@@ -248,6 +248,24 @@ fn types_beside_any_of_go_into_the_branches() {
 }
 
 #[test]
+fn names_of_speakers_are_dropped_and_those_of_functions_are_not() {
+    let needs = Needs {
+        names: true,
+        arguments: true,
+        one_system: true,
+        ..Needs::default()
+    };
+    let body = r#"{"messages":[{"name":"a","role":"user","content":"x"},{"role":"assistant","name":"b","tool_calls":[{"function":{"name":"f","arguments":""}}]},{"role":"function","name":"f","content":"1"},{"role":"user","content":"y"}]}"#;
+
+    let mended = mend(&Bytes::from(body), needs).expect("mended");
+
+    let expected = r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]},{"role":"function","name":"f","content":"1"},{"role":"user","content":"y"}]}"#;
+    assert_eq!(mended.body, expected);
+    assert_eq!(mended.dropped, ["name"]);
+    assert_eq!(mend(&mended.body, needs), None);
+}
+
+#[test]
 fn only_what_a_server_refuses_and_a_request_has_is_looked_for() {
     let of = |name: &str, body: &str| {
         let profile = crate::profile::named(name).expect("a profile");
