@@ -11,7 +11,7 @@ pub mod response;
 pub mod stream;
 pub mod usage;
 
-mod arguments;
+pub(crate) mod arguments;
 mod choices;
 mod frame;
 pub(crate) mod mint;

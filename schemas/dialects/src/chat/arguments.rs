@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 /// Arguments as the text of a JSON object, and whether something was lost on the way: what is no object becomes one
 /// without members, an object that is no text becomes its text.
-pub(super) fn whole(raw: &str) -> (Cow<'_, str>, bool) {
+pub(crate) fn whole(raw: &str) -> (Cow<'_, str>, bool) {
     if raw.starts_with('{') {
         return (Cow::Borrowed(raw), false);
     }
@@ -23,7 +23,7 @@ pub(super) fn whole(raw: &str) -> (Cow<'_, str>, bool) {
 
 /// The arguments that an upstream meant by a text that is no object: none, or an object whose text was quoted once
 /// more. `None` when there is no telling.
-pub(super) fn repaired(text: &str) -> Option<String> {
+pub(crate) fn repaired(text: &str) -> Option<String> {
     match text.trim_ascii() {
         "" | "null" => Some("{}".to_owned()),
         quoted => serde_json::from_str(quoted)

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::stream::reading::whole;
 use super::stream::writing::Writer;
 use super::told::{self, Item, Kind, Response, text};
 use super::{proof, usage};
@@ -63,11 +64,13 @@ fn read(item: &Item<'_>, parts: &mut Vec<Part>) -> Result<(), Broken> {
             } else {
                 told.into_owned()
             };
+            let arguments = item.arguments(custom);
+            let arguments = if custom { arguments } else { whole(arguments)? };
             parts.push(Part::ToolCall(Call {
                 id,
                 name: text(item.name).ok_or(Broken::Malformed)?.into_owned(),
                 namespace: text(item.namespace).map(Into::into),
-                arguments: item.arguments(custom).into_owned(),
+                arguments: arguments.into_owned(),
                 custom,
                 proof: None,
             }));

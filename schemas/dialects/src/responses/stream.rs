@@ -9,7 +9,7 @@ use crate::superset::event::{Event, Reply, Sink};
 pub(in crate::responses) mod frame;
 mod open;
 mod queue;
-mod reading;
+pub(in crate::responses) mod reading;
 pub(in crate::responses) mod writing;
 
 /// Reads an upstream's stream. Servers that number nothing, that tell arguments or texts only when they are whole, or

@@ -159,6 +159,20 @@ fn an_answer_that_failed_says_how_and_what_is_none_is_malformed() {
 }
 
 #[test]
+fn arguments_that_are_no_object_are_of_no_use_unless_they_mean_one() {
+    let call = |arguments: Value| json!({"output": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}]});
+
+    for none in ["true", "[1]", "\"x\""] {
+        assert_eq!(broken(&call(json!(none))), Broken::Malformed, "{none}");
+    }
+    for (meant, object) in [("null", "{}"), ("\"{}\"", "{}"), ("", "")] {
+        let answer = decoded(&call(json!(meant)));
+        let arguments = answer.calls().next().map(|call| call.arguments.clone());
+        assert_eq!(arguments.as_deref(), Some(object), "{meant}");
+    }
+}
+
+#[test]
 fn an_answer_is_written_with_all_members_that_clients_demand() {
     let answer = Answer {
         parts: vec![

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::chat::arguments;
 use crate::chat::error::parse_upstream_error;
 use crate::responses::told::{self, BETWEEN, Item, Kind, Response, Told, text};
 use crate::responses::{proof, usage};
@@ -43,6 +44,8 @@ struct Open {
     thought: Option<(bool, u64)>,
     /// Of calls: the number, once the call was told.
     call: Option<u32>,
+    /// Of calls of functions: the arguments began as no object does, so that they are told when they are whole.
+    waits: bool,
     done: bool,
 }
 
@@ -153,6 +156,7 @@ impl Reader {
             refused: 0,
             thought: None,
             call: None,
+            waits: false,
             done: false,
         });
         self.items.last_mut().ok_or(Broken::Malformed)
@@ -244,8 +248,10 @@ impl Reader {
             "reasoning_summary_text" => place.thinking((true, frame.summary_index), &delta, sink),
             "reasoning_text" => place.thinking((false, frame.content_index), &delta, sink),
             _ => {
+                let custom = of == (Kind::Call { custom: true });
+                place.waits |= place.told == 0 && !custom && !begins_object(&delta);
                 // Without a name it is no call yet: its arguments come with the whole of it.
-                if let Some(call) = place.call {
+                if let Some(call) = place.call.filter(|_| !place.waits) {
                     place.told += delta.len();
                     sink.event(Event::Arguments { call, piece: &delta });
                 }
@@ -291,7 +297,9 @@ impl Reader {
             Kind::Call { custom } => {
                 let told = place.told;
                 let call = self.call(item, index, custom, sink)?;
-                if let Some(piece) = rest(&item.arguments(custom), told) {
+                let all = item.arguments(custom);
+                let all = if custom || told > 0 { all } else { whole(all)? };
+                if let Some(piece) = rest(&all, told) {
                     sink.event(Event::Arguments { call, piece });
                 }
             }
@@ -346,6 +354,9 @@ impl Reader {
             let index = self.index_of(item, number);
             self.whole(item, Some(index), sink)?;
         }
+        if self.items.iter().any(|item| item.waits && !item.done) {
+            return Err(Broken::Malformed);
+        }
         if let Some(usage) = response.usage.and_then(|raw| usage::read(raw.get())) {
             sink.event(Event::Usage(usage));
         }
@@ -380,6 +391,21 @@ impl Open {
 fn item<'a>(frame: &Frame<'a>) -> Result<Item<'a>, Broken> {
     let raw = frame.item.ok_or(Broken::Malformed)?;
     serde_json::from_str(raw.get()).map_err(|_| Broken::Malformed)
+}
+
+/// True for a piece of arguments with which an object begins.
+fn begins_object(piece: &str) -> bool {
+    piece.trim_ascii_start().starts_with('{')
+}
+
+/// Arguments that came whole, as the object that they are or mean; those of another kind are of no use to anybody.
+pub(in crate::responses) fn whole(arguments: Cow<'_, str>) -> Result<Cow<'_, str>, Broken> {
+    if arguments.is_empty() || begins_object(&arguments) {
+        return Ok(arguments);
+    }
+    arguments::repaired(&arguments)
+        .map(Cow::Owned)
+        .ok_or(Broken::Malformed)
 }
 
 /// What of a text was not told.

@@ -152,7 +152,10 @@ fn accepted(stream: &str) -> Value {
             }
             "response.output_item.added" => {
                 assert_eq!(at, Some(open.len()), "{event}");
-                assert!(open.iter().all(|(_, _, closed)| *closed), "one after another: {event}");
+                assert!(
+                    open.iter().all(|(_, _, closed)| *closed),
+                    "one after another: {event}"
+                );
                 open.push((event["item"].clone(), Vec::new(), false));
             }
             "response.output_item.done" => {
@@ -242,7 +245,10 @@ fn sorted(said: Vec<Said>) -> Vec<Said> {
     };
     for piece in arguments.into_iter().chain(proofs) {
         let of = number(&piece);
-        let at = rest.iter().rposition(|said| number(said) == of).expect("its call");
+        let at = rest
+            .iter()
+            .rposition(|said| number(said) == of)
+            .expect("its call");
         match (rest.get_mut(at), &piece) {
             (Some(Said::Arguments(_, all)), Said::Arguments(_, text)) => all.push_str(text),
             _ => rest.insert(at + 1, piece),
@@ -288,14 +294,23 @@ fn answer() -> impl Strategy<Value = Vec<Said>> {
     ];
     (proptest::collection::vec(content, 0..14), finish, any::<bool>()).prop_map(|(contents, finish, used)| {
         let (mut said, mut calls) = (vec![Said::Begin], 0);
+        // Of each call, whether its arguments may go on with anything: those of a function are an object.
+        let mut begun: Vec<bool> = Vec::new();
         for content in contents {
             said.push(match content {
                 Said::Call(_, _, name, namespace, custom) => {
                     calls += 1;
+                    begun.push(custom);
                     Said::Call(calls - 1, format!("call_{calls}"), name, namespace, custom)
                 }
                 Said::Arguments(..) | Said::CallProof(..) if calls == 0 => continue,
-                Said::Arguments(call, piece) => Said::Arguments(call % calls, piece),
+                Said::Arguments(call, piece) => {
+                    let call = call % calls;
+                    let begun = &mut begun[usize::try_from(call).expect("small")];
+                    let piece = if *begun { piece } else { format!("{{{piece}") };
+                    *begun = true;
+                    Said::Arguments(call, piece)
+                }
                 Said::CallProof(call, maker, text) => Said::CallProof(call % calls, maker, text),
                 other => other,
             });

@@ -154,3 +154,44 @@ fn calls_get_ids_that_no_other_call_has() {
         .collect();
     assert_eq!(ids, ["c", "call_1_c", "call_2_"]);
 }
+
+#[test]
+fn arguments_that_are_no_object_are_not_told_unless_they_mean_one() {
+    let item = |arguments: &str| json!({"type": "function_call", "id": "fc", "call_id": "c", "name": "f", "arguments": arguments});
+    let stream = |arguments: &str, told_whole: bool| {
+        let mut events = vec![
+            json!({"type": "response.output_item.added", "output_index": 0, "item": item("")}),
+            json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": &arguments[..1]}),
+            json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": &arguments[1..]}),
+        ];
+        if told_whole {
+            events.push(
+                json!({"type": "response.output_item.done", "output_index": 0, "item": item(arguments)}),
+            );
+        }
+        events.push(json!({"type": "response.completed", "response": {"status": "completed", "output": []}}));
+        read(&sent(&events), 33)
+    };
+    let told = |said: &[Said]| -> Vec<Said> {
+        let arguments = said.iter().filter(|said| matches!(said, Said::Arguments(..)));
+        arguments.cloned().collect()
+    };
+
+    for none in ["true", "[1]", "\"x\""] {
+        let (said, over) = stream(none, true);
+        assert_eq!((told(&said), over), (vec![], Err(Broken::Malformed)), "{none}");
+    }
+    for (meant, object) in [
+        ("null", "{}"),
+        (r#""{\"a\":1}""#, r#"{"a":1}"#),
+        (" {\"b\":2}", " {\"b\":2}"),
+    ] {
+        let (said, over) = stream(meant, true);
+        assert_eq!(
+            (told(&said), over),
+            (vec![arguments(0, object)], Ok(())),
+            "{meant}"
+        );
+    }
+    assert_eq!(stream("true", false).1, Err(Broken::Malformed));
+}
