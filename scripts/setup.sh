@@ -83,10 +83,10 @@ clients() {
   mkdir -p "$home"
   command -v node >/dev/null || packages nodejs
   command -v npm >/dev/null || packages npm
-  if ! cmp -s "$pins" "$home/package-lock.json.done"; then
+  if ! cmp -s "$pins" "$home/package-lock.json.done" || [ ! -d "$home/node_modules/@openai" ]; then
     cp tests/clients/package.json "$pins" "$home/"
-    # Their scripts after installation pick the program of this machine.
-    npm ci --prefix "$home" --silent --no-audit --no-fund
+    # The programs themselves are in packages of their own, one per kind of machine: no script has to fetch them.
+    npm ci --prefix "$home" --silent --no-audit --no-fund --ignore-scripts
     cp "$pins" "$home/package-lock.json.done"
   fi
   venv aider tests/clients/aider.txt aider

@@ -2,12 +2,13 @@
 
 import assert from "node:assert/strict";
 import {
-  CITIES, CITY, HELLO, KEY, LONG_SYSTEM, MODEL, PNG, SCHEMA, STRANGER, URL_ROOT, WEATHER, library, run,
+  BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS,
+  RETRY_AFTER, SCHEMA, STRANGER, TOTAL_INPUT, URL_ROOT, WEATHER, each, library, raises, run, servedAfterWait,
 } from "./conformance.mjs";
 
 const { default: Anthropic } = await library("@anthropic-ai/sdk");
 
-const client = (apiKey = KEY) => new Anthropic({ baseURL: URL_ROOT, apiKey, maxRetries: 0, timeout: 60_000 });
+const client = (apiKey = KEY, maxRetries = 0) => new Anthropic({ baseURL: URL_ROOT, apiKey, maxRetries, timeout: 60_000 });
 const body = (prompt, options = {}) => ({
   model: MODEL,
   max_tokens: 2000,
@@ -15,7 +16,16 @@ const body = (prompt, options = {}) => ({
   ...options,
 });
 const create = (prompt, options) => client().messages.create(body(prompt, options));
+const hello = () => create(HELLO);
+const final = (prompt, options) => client().messages.stream(body(prompt, options)).finalMessage();
 const TOOL = { name: "weather", description: "The weather of a city, now.", input_schema: CITY };
+
+function checkUsage(usage) {
+  assert.equal(usage.input_tokens, TOTAL_INPUT - CACHED - CACHE_WRITE);
+  assert.equal(usage.cache_read_input_tokens ?? 0, CACHED);
+  assert.equal(usage.cache_creation_input_tokens ?? 0, CACHE_WRITE);
+  assert.equal(usage.output_tokens, OUTPUT);
+}
 
 async function read(stream) {
   const events = [];
@@ -35,7 +45,7 @@ await run({
     assert.deepEqual([answer.type, answer.role, answer.model], ["message", "assistant", MODEL]);
     assert.match(answer.content[0].text, /hello/);
     assert.equal(answer.stop_reason, "end_turn");
-    assert(answer.usage.input_tokens > 0 && answer.usage.output_tokens > 0);
+    checkUsage(answer.usage);
   },
   async request_id() {
     const { response, request_id } = await client().messages.create(body(HELLO)).withResponse();
@@ -47,9 +57,9 @@ await run({
     assert.deepEqual(kinds.slice(-2), ["message_delta", "message_stop"]);
   },
   async stream_helper() {
-    const final = await client().messages.stream(body(HELLO)).finalMessage();
-    assert.match(final.content[0].text, /hello/);
-    assert(final.usage.output_tokens > 0);
+    const answer = await final(HELLO);
+    assert.match(answer.content[0].text, /hello/);
+    checkUsage(answer.usage);
   },
   async thinking() {
     const answer = await create("Please think.", { thinking: { type: "enabled", budget_tokens: 1024 } });
@@ -59,7 +69,7 @@ await run({
     checkCalls(await create(WEATHER, { tools: [TOOL] }));
   },
   async tools_stream() {
-    checkCalls(await client().messages.stream(body(WEATHER, { tools: [TOOL] })).finalMessage());
+    checkCalls(await final(WEATHER, { tools: [TOOL] }));
   },
   async tool_results() {
     const first = await create(WEATHER, { tools: [TOOL] });
@@ -73,10 +83,10 @@ await run({
     assert.equal((await create(null, { tools: [TOOL], messages })).stop_reason, "end_turn");
   },
   async structured_output() {
-    const answer = await create("Greet me as JSON.", {
+    const answer = await create(GREET, {
       output_config: { format: { type: "json_schema", schema: SCHEMA } },
     });
-    assert.deepEqual(JSON.parse(answer.content[0].text), { text: "hello", count: 1 });
+    assert.deepEqual(JSON.parse(answer.content[0].text), GREETING);
   },
   async image() {
     const source = { type: "base64", media_type: "image/png", data: PNG };
@@ -104,15 +114,48 @@ await run({
   async bad_request() {
     await assert.rejects(create(null, { messages: [] }), Anthropic.BadRequestError);
   },
-  async overloaded() {
-    await assert.rejects(create("overload"), (error) => [429, 503, 529].includes(error.status));
-  },
-  async cut_stream() {
-    for (const prompt of ["cut", "break"]) {
-      await assert.rejects(create(prompt, { stream: true }).then(read), Anthropic.APIError);
+  async odd_streams() {
+    for (const writing of ODD) {
+      const answer = await final(`odd ${writing}`);
+      assert.match(answer.content[0].text, /hello/, writing);
+      checkUsage(answer.usage);
     }
   },
-  async cut_stream_helper() {
-    await assert.rejects(client().messages.stream(body("cut")).finalMessage());
+  async refusals() {
+    for (const stream of [false, true]) {
+      const act = async (prompt) => {
+        const error = await raises(() => create(prompt, { stream }));
+        const due = REFUSALS[prompt];
+        assert((due === 503 ? [503, 529] : [due]).includes(error.status), String(error));
+        assert.equal(error.error.type, "error");
+        if (due === 429) assert.equal(error.headers.get("retry-after"), RETRY_AFTER);
+      };
+      await each(Object.keys(REFUSALS), act, hello);
+    }
+  },
+  async errors_in_a_good_status() {
+    for (const stream of [false, true]) {
+      const act = async (prompt) => assert((await raises(() => create(prompt, { stream }))).status >= 500);
+      await each(["stumble"], act, hello);
+    }
+  },
+  async broken_streams() {
+    const act = async (prompt) => {
+      const error = await raises(async () => read(await create(prompt, { tools: [TOOL], stream: true })));
+      assert(error instanceof Anthropic.APIError, String(error));
+    };
+    await each(BROKEN, act, hello);
+  },
+  async broken_streams_helper() {
+    await each(BROKEN, (prompt) => raises(() => final(prompt, { tools: [TOOL] })), hello);
+  },
+  /** Every leg was tried: the node says so, and the client believes it. */
+  async not_tried_again() {
+    await raises(() => client(KEY, 2).messages.create(body("refuse 503 stubborn")));
+    await hello();
+  },
+  async tried_again() {
+    const answer = await servedAfterWait(() => create("refuse 500"), () => client(KEY, 2).messages.create(body(HELLO)));
+    assert.match(answer.content[0].text, /hello/);
   },
 });

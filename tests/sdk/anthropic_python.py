@@ -4,31 +4,43 @@ key as `x-api-key` and speaks the API of 2023, the newer presents a bearer and s
 import json
 
 import anthropic
-from conformance import CITIES, CITY, KEY, LONG_SYSTEM, MODEL, PNG, REQUEST_ID, SCHEMA, STRANGER, URL, WEATHER, raises, run
+from conformance import (
+    BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS,
+    REQUEST_ID, RETRY_AFTER, SCHEMA, STRANGER, TOTAL_INPUT, URL, WEATHER, each, raises, run, served_after_wait,
+)
 
 TOOL = {"name": "weather", "description": "The weather of a city, now.", "input_schema": CITY}
+OVERLOADED = (503, 529)
 
 
-def client(key=KEY):
-    return anthropic.Anthropic(base_url=URL, api_key=key, max_retries=0, timeout=60)
+def client(key=KEY, retries=0):
+    return anthropic.Anthropic(base_url=URL, api_key=key, max_retries=retries, timeout=60)
 
 
-def body(prompt="Say hello in one short sentence.", **options):
+def body(prompt=HELLO, **options):
     settings = {"model": MODEL, "max_tokens": 2000, "messages": [{"role": "user", "content": prompt}]}
     return {**settings, **options}
 
 
-def create(*prompt, **options):
-    return client().messages.create(**body(*prompt, **options))
+def create(prompt=HELLO, retries=0, **options):
+    return client(retries=retries).messages.create(**body(prompt, **options))
+
+
+def final(prompt=HELLO, **options):
+    with client().messages.stream(**body(prompt, **options)) as running:
+        return running.get_final_message()
 
 
 def check_usage(usage):
-    assert usage.input_tokens > 0 and usage.output_tokens > 0, usage
+    assert usage.input_tokens == TOTAL_INPUT - CACHED - CACHE_WRITE, usage
+    assert (usage.cache_read_input_tokens or 0) == CACHED, usage
+    assert (usage.cache_creation_input_tokens or 0) == CACHE_WRITE, usage
+    assert usage.output_tokens == OUTPUT, usage
 
 
 def check_calls(message):
     calls = [block for block in message.content if block.type == "tool_use"]
-    assert [call.input for call in calls] == [{"city": city} for city in CITIES], calls
+    assert [call.input for call in calls] == CITIES, calls
     assert len({call.id for call in calls}) == 2, calls
     assert message.stop_reason == "tool_use", message.stop_reason
 
@@ -60,9 +72,9 @@ def stream():
 def stream_helper():
     with client().messages.stream(**body()) as running:
         text = "".join(running.text_stream)
-        final = running.get_final_message()
-    assert final.content[0].text == text and "hello" in text, final
-    check_usage(final.usage)
+        answer = running.get_final_message()
+    assert answer.content[0].text == text and "hello" in text, answer
+    check_usage(answer.usage)
 
 
 def thinking():
@@ -71,13 +83,24 @@ def thinking():
     assert answer.content[0].thinking, answer.content
 
 
+def thinking_again():
+    """Thoughts go back with their turn, streamed or not, and are no reason to refuse it."""
+    wants = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    for first in (create("Please think.", **wants), final("Please think.", **wants)):
+        messages = [
+            {"role": "user", "content": "Please think."},
+            {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in first.content]},
+            {"role": "user", "content": HELLO},
+        ]
+        assert "hello" in create(messages=messages, **wants).content[-1].text
+
+
 def tools():
     check_calls(create(WEATHER, tools=[TOOL]))
 
 
 def tools_stream():
-    with client().messages.stream(**body(WEATHER, tools=[TOOL])) as running:
-        check_calls(running.get_final_message())
+    check_calls(final(WEATHER, tools=[TOOL]))
 
 
 def tool_results():
@@ -97,8 +120,8 @@ def tool_results():
 
 
 def structured_output():
-    answer = create("Greet me as JSON.", output_config={"format": {"type": "json_schema", "schema": SCHEMA}})
-    assert json.loads(answer.content[0].text) == {"text": "hello", "count": 1}, answer
+    answer = create(GREET, output_config={"format": {"type": "json_schema", "schema": SCHEMA}})
+    assert json.loads(answer.content[0].text) == GREETING, answer
 
 
 def image():
@@ -142,28 +165,70 @@ def bad_request_stream():
     raises(anthropic.BadRequestError, lambda: list(create(messages=[], stream=True)))
 
 
-def overloaded():
-    error = raises(anthropic.APIStatusError, lambda: create("overload"))
-    assert error.status_code in (429, 503, 529), error
-    assert error.body["type"] == "error", error.body
+def odd_streams():
+    for writing in ODD:
+        answer = final(f"odd {writing}")
+        assert "hello" in answer.content[0].text and answer.stop_reason == "end_turn", (writing, answer)
+        check_usage(answer.usage)
 
 
-def cut_stream():
-    for prompt in ("cut", "break"):
-        raises(anthropic.APIError, lambda: list(create(prompt, stream=True)))
+def refusals():
+    for stream in (False, True):
+        def act(prompt):
+            error = raises(anthropic.APIStatusError, lambda: create(prompt, stream=stream))
+            due = REFUSALS[prompt]
+            assert error.status_code in (OVERLOADED if due == 503 else (due,)), error
+            assert error.body["type"] == "error" and error.body["error"]["message"], error.body
+            if due == 429:
+                assert error.body["error"]["type"] == "rate_limit_error", error.body
+                assert error.response.headers["retry-after"] == RETRY_AFTER, error.response.headers
+
+        each(REFUSALS, act, create)
 
 
-def cut_stream_helper():
-    def act():
-        with client().messages.stream(**body("cut")) as running:
-            running.get_final_message()
+def errors_in_a_good_status():
+    """The first thing that comes is an error: it is one for the caller too, whatever the status was."""
+    for stream in (False, True):
+        def act(prompt):
+            error = raises(anthropic.APIStatusError, lambda: create(prompt, stream=stream))
+            assert error.status_code >= 500, error
 
-    raises(anthropic.APIError, act)
+        each(["stumble"], act, create)
+
+
+def broken_answers():
+    each(["cut text", "end text"], lambda prompt: raises(anthropic.InternalServerError, lambda: create(prompt)), create)
+
+
+def broken_streams():
+    def act(prompt):
+        raises(anthropic.APIError, lambda: list(create(prompt, tools=[TOOL], stream=True)))
+
+    each(BROKEN, act, create)
+
+
+def broken_streams_helper():
+    each(BROKEN, lambda prompt: raises(anthropic.APIError, lambda: final(prompt, tools=[TOOL])), create)
+
+
+def not_tried_again():
+    """Every leg was tried: the node says so, and the client believes it."""
+    raises(anthropic.APIStatusError, lambda: create("refuse 503 stubborn", retries=2))
+    create()
+
+
+def tried_again():
+    def once():
+        return create("refuse 500")
+
+    answer = served_after_wait(anthropic.APIStatusError, once, lambda: create(retries=2))
+    assert "hello" in answer.content[0].text, answer
 
 
 if __name__ == "__main__":
     run([
-        message, headers, stream, stream_helper, thinking, tools, tools_stream, tool_results, structured_output, image,
-        long_system, count_tokens, models, not_found, unauthorized, bad_request, bad_request_stream, overloaded,
-        cut_stream, cut_stream_helper,
+        message, headers, stream, stream_helper, thinking, thinking_again, tools, tools_stream, tool_results,
+        structured_output, image, long_system, count_tokens, models, not_found, unauthorized, bad_request,
+        bad_request_stream, odd_streams, refusals, errors_in_a_good_status, broken_answers, broken_streams,
+        broken_streams_helper, not_tried_again, tried_again,
     ])

@@ -1,6 +1,8 @@
 // What the conformance scripts for Node share: where the node is, the libraries, scripted prompts, the running of cases.
-// The upstream behind the node answers by the words of the last prompt: `weather` (two parallel calls), `JSON`, `think`,
-// `cut`, `break`, `overload`, else a greeting.
+// Scripts read WAYBILL_URL (http://HOST:PORT), WAYBILL_KEY, WAYBILL_MODEL and WAYBILL_UPSTREAM (whose API the upstream
+// speaks: openai, anthropic or gemini). The upstream behind the node answers by the words of the last prompt, see
+// tests/system/sdk/actor.rs. The libraries are looked up in target/sdk/node (scripts/setup.sh sdk), or in
+// WAYBILL_SDK_NODE.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -10,16 +12,19 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 const home = process.env.WAYBILL_SDK_NODE ?? fileURLToPath(new URL("../../target/sdk/node", import.meta.url));
 const { resolve } = createRequire(join(home, "package.json"));
 
-/** Imports a library of target/sdk/node (scripts/setup.sh sdk). */
+/** Imports a library of target/sdk/node. */
 export const library = (name) => import(pathToFileURL(resolve(name)).href);
 
-export const { WAYBILL_URL, WAYBILL_KEY: KEY, WAYBILL_MODEL: MODEL } = process.env;
+export const { WAYBILL_URL, WAYBILL_KEY: KEY, WAYBILL_MODEL: MODEL, WAYBILL_UPSTREAM: UPSTREAM = "openai" } = process.env;
 assert(WAYBILL_URL && KEY && MODEL, "set WAYBILL_URL, WAYBILL_KEY and WAYBILL_MODEL");
 export const URL_ROOT = WAYBILL_URL.replace(/\/$/, "");
+export const REQUEST_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 export const STRANGER = "sk-tenant-0000000000000000000000";
 export const HELLO = "Say hello in one short sentence.";
 export const WEATHER = "What is the weather in Oslo and in Bergen?";
+export const GREET = "Greet me as JSON.";
 export const CITIES = [{ city: "Oslo" }, { city: "Bergen" }];
+export const GREETING = { text: "hello", count: 1 };
 export const LONG_SYSTEM = "You answer for a freight office. ".repeat(1500);
 export const PNG =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
@@ -35,17 +40,76 @@ export const SCHEMA = {
   required: ["text", "count"],
   additionalProperties: false,
 };
+// Tokens of every scripted answer. Gemini does not tell what it writes to a cache.
+export const TOTAL_INPUT = 17;
+export const CACHED = 4;
+export const CACHE_WRITE = UPSTREAM === "gemini" ? 0 : 3;
+export const OUTPUT = 20;
+// What the upstream says before a byte of an answer, and the status that a caller of OpenAI's API sees. An upstream's
+// 401 or 404 is about what the gateway sent, never about its caller.
+export const REFUSALS = {
+  "refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 503": 503, "refuse 529": 503,
+};
+export const RETRY_AFTER = "7";
+// Streams that end before their end: a closed connection, a well-framed end, an error; in a text, in a call, and after
+// the last piece of content.
+export const BROKEN = ["cut", "end", "break"].flatMap((how) => ["text", "call", "late"].map((where) => `${how} ${where}`));
+// Streams that are whole, in writings that servers have.
+export const ODD = ["crlf", "bom", "comments", "unspaced", "lines", "bytes", "gzip", "counting", "endless", "parted"];
+
+/** Thrown by a case that the node under test has nothing to run on. */
+export class Skip extends Error {}
+
+/** The error that `act` must end with. */
+export async function raises(act) {
+  let answer;
+  try {
+    answer = await act();
+  } catch (error) {
+    return error;
+  }
+  throw new assert.AssertionError({ message: `no error, one was due: ${JSON.stringify(answer)}` });
+}
+
+/**
+ * Calls `act` with every prompt, all of which fail, and `mend`, which succeeds, after each: failures in a row would have
+ * the node pass its upstream by.
+ */
+export async function each(prompts, act, mend) {
+  for (const prompt of prompts) {
+    try {
+      await act(prompt);
+    } catch (error) {
+      throw new Error(`${prompt}: ${error}`, { cause: error });
+    }
+    await mend();
+  }
+}
+
+/** Three failures make the node pass its only upstream by; a client that tries again when it is told to is served. */
+export async function servedAfterWait(once, patient) {
+  for (let time = 0; time < 3; time += 1) await raises(once);
+  const begun = performance.now();
+  const answer = await patient();
+  assert(performance.now() - begun > 300, "it was served at once: nothing was tried again");
+  return answer;
+}
 
 /** Runs every case, whatever the others did; `ok NAME` for each that holds. */
 export async function run(cases) {
+  console.log(`1..${Object.keys(cases).length}`);
   for (const [name, act] of Object.entries(cases)) {
     try {
       await act();
       console.log(`ok ${name}`);
     } catch (error) {
-      console.log(`not ok ${name}`);
-      console.error(error);
-      process.exitCode = 1;
+      if (error instanceof Skip) {
+        console.log(`skip ${name}: ${error.message}`);
+      } else {
+        console.log(`not ok ${name}`);
+        console.error(error);
+        process.exitCode = 1;
+      }
     }
   }
 }

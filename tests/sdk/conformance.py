@@ -1,22 +1,28 @@
 """What the conformance scripts share: where the node is, scripted prompts, and the running of cases.
 
-Scripts read WAYBILL_URL (http://HOST:PORT), WAYBILL_KEY and WAYBILL_MODEL. They print `ok NAME` per case, or
-`skip NAME: why`, and exit 1 after the last case if one failed. The upstream behind the node answers by the words of
-the last prompt: `weather` (two parallel calls), `JSON`, `think`, `cut`, `break`, `overload`, else a greeting.
+Scripts read WAYBILL_URL (http://HOST:PORT), WAYBILL_KEY, WAYBILL_MODEL and WAYBILL_UPSTREAM (whose API the upstream
+speaks: openai, anthropic or gemini). They print `1..CASES`, then `ok NAME` per case or `skip NAME: why`, and exit 1 after
+the last case if one failed. The upstream behind the node answers by the words of the last prompt, see
+tests/system/sdk/actor.rs.
 """
 
 import os
 import re
 import sys
+import time
 import traceback
 
 URL = os.environ["WAYBILL_URL"].rstrip("/")
 KEY = os.environ["WAYBILL_KEY"]
 MODEL = os.environ["WAYBILL_MODEL"]
+UPSTREAM = os.environ.get("WAYBILL_UPSTREAM", "openai")
 REQUEST_ID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 STRANGER = "sk-tenant-0000000000000000000000"
-CITIES = ["Oslo", "Bergen"]
+HELLO = "Say hello in one short sentence."
 WEATHER = "What is the weather in Oslo and in Bergen?"
+GREET = "Greet me as JSON."
+CITIES = [{"city": "Oslo"}, {"city": "Bergen"}]
+GREETING = {"text": "hello", "count": 1}
 LONG_SYSTEM = "You answer for a freight office. " * 1500
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 SCHEMA = {
@@ -31,6 +37,18 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
+# Tokens of every scripted answer. Gemini does not tell what it writes to a cache.
+TOTAL_INPUT, CACHED, OUTPUT = 17, 4, 20
+CACHE_WRITE = 0 if UPSTREAM == "gemini" else 3
+# What the upstream says before a byte of an answer, and the status that a caller of OpenAI's API sees. An upstream's
+# 401 or 404 is about what the gateway sent, never about its caller.
+REFUSALS = {"refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 503": 503, "refuse 529": 503}
+RETRY_AFTER = "7"
+# Streams that end before their end: a closed connection, a well-framed end, an error; in a text, in a call, and after
+# the last piece of content.
+BROKEN = [f"{how} {where}" for how in ("cut", "end", "break") for where in ("text", "call", "late")]
+# Streams that are whole, in writings that servers have.
+ODD = ["crlf", "bom", "comments", "unspaced", "lines", "bytes", "gzip", "counting", "endless", "parted"]
 
 
 class Skip(Exception):
@@ -40,15 +58,37 @@ class Skip(Exception):
 def raises(kinds, act):
     """The error of one of `kinds` that `act` must end with."""
     try:
-        act()
+        answer = act()
     except kinds as error:
         return error
-    raise AssertionError(f"no error, one of {kinds} was due")
+    raise AssertionError(f"no error, one of {kinds} was due: {answer!r}")
+
+
+def each(prompts, act, mend):
+    """Calls `act` with every prompt, all of which fail, and `mend`, which succeeds, after each: failures in a row would
+    have the node pass its upstream by."""
+    for prompt in prompts:
+        try:
+            act(prompt)
+        except Exception as error:
+            raise AssertionError(f"{prompt}: {error!r}") from error
+        mend()
+
+
+def served_after_wait(kinds, once, patient):
+    """Three failures make the node pass its only upstream by; a client that tries again when it is told to is served."""
+    for _ in range(3):
+        raises(kinds, once)
+    begun = time.monotonic()
+    answer = patient()
+    assert time.monotonic() - begun > 0.3, "it was served at once: nothing was tried again"
+    return answer
 
 
 def run(cases):
     """Runs every case, whatever the others did, and exits."""
     failed = 0
+    print(f"1..{len(cases)}", flush=True)
     for case in cases:
         try:
             case()

@@ -7,15 +7,17 @@ os.environ["LANGSMITH_TRACING"] = "false"
 
 import anthropic
 import openai
-from conformance import CITIES, KEY, LONG_SYSTEM, MODEL, PNG, SCHEMA, URL, WEATHER, raises, run
+from conformance import (
+    BROKEN, CACHED, CITIES, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS, SCHEMA,
+    TOTAL_INPUT, URL, WEATHER, each, raises, run, served_after_wait,
+)
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-HELLO = "Say hello in one short sentence."
 FAILURES = (openai.APIError, anthropic.APIError, ValueError, RuntimeError)
-SETTINGS = {"model": MODEL, "max_retries": 0, "timeout": 60}
+SETTINGS = {"model": MODEL, "timeout": 60}
 
 
 @tool
@@ -24,90 +26,115 @@ def weather(city: str) -> str:
     return f"4 degrees in {city}"
 
 
-def chat():
-    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, **SETTINGS)
+def chat(retries=0):
+    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=retries, stream_usage=True, **SETTINGS)
 
 
-def responses():
-    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, use_responses_api=True, **SETTINGS)
+def responses(retries=0):
+    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, use_responses_api=True, max_retries=retries, **SETTINGS)
 
 
-def messages():
-    return ChatAnthropic(base_url=URL, api_key=KEY, max_tokens=2000, **SETTINGS)
+def messages(retries=0):
+    return ChatAnthropic(base_url=URL, api_key=KEY, max_tokens=2000, max_retries=retries, **SETTINGS)
 
 
 def text_of(answer):
     return answer.text if isinstance(answer.text, str) else answer.text()
 
 
-def invoke(model):
-    answer = model.invoke(HELLO)
-    assert "hello" in text_of(answer), answer
-    assert answer.usage_metadata["output_tokens"] > 0, answer
+def check_usage(answer):
+    usage = answer.usage_metadata
+    assert (usage["input_tokens"], usage["output_tokens"]) == (TOTAL_INPUT, OUTPUT), usage
+    assert usage["input_token_details"]["cache_read"] == CACHED, usage
 
 
-def stream(model):
+def whole_of(stream):
     whole = None
-    for chunk in model.stream(HELLO):
+    for chunk in stream:
         whole = chunk if whole is None else whole + chunk
+    if whole.response_metadata.get("status") == "failed":
+        raise ValueError("the answer says that it failed")
+    return whole
+
+
+def invoke(over):
+    answer = over().invoke(HELLO)
+    assert "hello" in text_of(answer), answer
+    check_usage(answer)
+
+
+def stream(over):
+    whole = whole_of(over().stream(HELLO))
     assert "hello" in text_of(whole), whole
+    check_usage(whole)
 
 
-def tools(model):
-    bound = model.bind_tools([weather])
+def tools(over):
+    bound = over().bind_tools([weather])
     first = bound.invoke(WEATHER)
-    assert [call["args"] for call in first.tool_calls] == [{"city": city} for city in CITIES], first
+    assert [call["args"] for call in first.tool_calls] == CITIES, first
     results = [ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]) for call in first.tool_calls]
     assert "hello" in text_of(bound.invoke([HumanMessage(WEATHER), first, *results]))
 
 
-def tools_stream(model):
-    whole = None
-    for chunk in model.bind_tools([weather]).stream(WEATHER):
-        whole = chunk if whole is None else whole + chunk
-    assert [call["args"] for call in whole.tool_calls] == [{"city": city} for city in CITIES], whole
+def tools_stream(over):
+    whole = whole_of(over().bind_tools([weather]).stream(WEATHER))
+    assert [call["args"] for call in whole.tool_calls] == CITIES, whole
 
 
-def structured_output(model):
+def structured_output(over):
     schema = {**SCHEMA, "title": "greeting", "description": "A greeting."}
-    answer = model.with_structured_output(schema, method="json_schema").invoke("Greet me as JSON.")
-    assert answer == {"text": "hello", "count": 1}, answer
+    answer = over().with_structured_output(schema, method="json_schema").invoke(GREET)
+    assert answer == GREETING, answer
 
 
-def image(model):
+def image(over):
     part = {"type": "image", "base64": PNG, "mime_type": "image/png"}
-    assert text_of(model.invoke([HumanMessage([{"type": "text", "text": "What is this?"}, part])]))
+    assert text_of(over().invoke([HumanMessage([{"type": "text", "text": "What is this?"}, part])]))
 
 
-def long_system(model):
-    assert text_of(model.invoke([SystemMessage(LONG_SYSTEM), HumanMessage(HELLO)]))
+def long_system(over):
+    assert text_of(over().invoke([SystemMessage(LONG_SYSTEM), HumanMessage(HELLO)]))
 
 
-def overloaded(model):
-    raises(FAILURES, lambda: model.invoke("overload"))
+def odd_streams(over):
+    for writing in ODD:
+        assert "hello" in text_of(whole_of(over().stream(f"odd {writing}"))), writing
 
 
-def cut_stream(model):
-    for prompt in ("cut", "break"):
-        def act():
-            whole = None
-            for chunk in model.stream(prompt):
-                whole = chunk if whole is None else whole + chunk
-            status = whole.response_metadata.get("status")
-            if status == "failed":
-                raise ValueError("the answer says that it failed")
+def refusals(over):
+    def act(prompt):
+        error = raises((openai.APIStatusError, anthropic.APIStatusError), lambda: over().invoke(prompt))
+        due = REFUSALS[prompt]
+        assert error.status_code in ((503, 529) if due == 503 else (due,)), error
 
-        raises(FAILURES, act)
+    each(REFUSALS, act, lambda: over().invoke(HELLO))
+
+
+def broken_streams(over):
+    bound = over().bind_tools([weather])
+    each(BROKEN, lambda prompt: raises(FAILURES, lambda: whole_of(bound.stream(prompt))), lambda: over().invoke(HELLO))
+
+
+def tried_again(over):
+    def once():
+        return over().invoke("refuse 500")
+
+    answer = served_after_wait((openai.APIStatusError, anthropic.APIStatusError), once, lambda: over(2).invoke(HELLO))
+    assert "hello" in text_of(answer), answer
 
 
 def named(case, over):
     def bound():
-        case(over())
+        case(over)
 
     bound.__name__ = f"{over.__name__}_{case.__name__}"
     return bound
 
 
 if __name__ == "__main__":
-    cases = [invoke, stream, tools, tools_stream, structured_output, image, long_system, overloaded, cut_stream]
+    cases = [
+        invoke, stream, tools, tools_stream, structured_output, image, long_system, odd_streams, refusals, broken_streams,
+        tried_again,
+    ]
     run([named(case, over) for over in (chat, responses, messages) for case in cases])

@@ -1,75 +1,48 @@
 // Conformance of a Waybill node with the official OpenAI client for Node.
 //
-// Reads WAYBILL_URL (http://HOST:PORT), WAYBILL_KEY and WAYBILL_MODEL (a chat model with tools and
-// structured output). Prints `ok NAME` per case, or `skip NAME: why`; exits 1 after the last case if
-// one failed. With --engine the model is a real one: tool calls are then asked for with `tool_choice`,
-// since a small model left alone writes what its engine refuses, and a JSON document may be cut short.
-// The library is looked up in target/sdk/node (scripts/setup.sh sdk), or in WAYBILL_SDK_NODE.
+// With --engine the model is a real one: only the cases that any model can answer are run, tool calls are asked for with
+// `tool_choice`, since a small model left alone writes what its engine refuses, and a JSON document may be cut short.
 
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import {
+  BROKEN, CACHED, CITIES, CITY, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS, REQUEST_ID,
+  RETRY_AFTER, SCHEMA, STRANGER, Skip, TOTAL_INPUT, URL_ROOT, WEATHER, each, library, raises, run, servedAfterWait,
+} from "./conformance.mjs";
 
-const home = process.env.WAYBILL_SDK_NODE ?? fileURLToPath(new URL("../../target/sdk/node", import.meta.url));
-const { OpenAI } = createRequire(join(home, "package.json"))("openai");
+const { OpenAI } = await library("openai");
 
-const { WAYBILL_URL, WAYBILL_KEY, WAYBILL_MODEL } = process.env;
-assert(WAYBILL_URL && WAYBILL_KEY && WAYBILL_MODEL, "set WAYBILL_URL, WAYBILL_KEY and WAYBILL_MODEL");
 const ENGINE = process.argv.includes("--engine");
 const OUTPUT_TOKENS_MAX = 48;
-const REQUEST_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const CALL = ENGINE ? { tool_choice: "required" } : {};
 const NO_CALL = ENGINE ? { tool_choice: "none" } : {};
-const MESSAGES = [{ role: "user", content: "Say hello to the waybill in one short sentence." }];
-const WEATHER = [{ role: "user", content: "What is the weather in Oslo?" }];
-const TOOL = {
-  type: "function",
-  function: {
-    name: "weather",
-    description: "The weather of a city, now.",
-    parameters: {
-      type: "object",
-      properties: { city: { type: "string" } },
-      required: ["city"],
-      additionalProperties: false,
-    },
-  },
-};
-const SCHEMA = {
-  type: "json_schema",
-  json_schema: {
-    name: "greeting",
-    strict: true,
-    schema: {
-      type: "object",
-      properties: { text: { type: "string" }, count: { type: "integer" } },
-      required: ["text", "count"],
-      additionalProperties: false,
-    },
-  },
-};
+const FUNCTION = { name: "weather", description: "The weather of a city, now.", parameters: CITY };
+const TOOL = { type: "function", function: FUNCTION };
+const FLAT_TOOL = { type: "function", ...FUNCTION, strict: true };
+const JSON_SCHEMA = { name: "greeting", strict: true, schema: SCHEMA };
+const said = (content) => [{ role: "user", content }];
+const ONE_CITY = said("What is the weather in Oslo?");
 
-/** Thrown by a case that the node under test has nothing to run on. */
-class Skip extends Error {}
-
-const client = (apiKey = WAYBILL_KEY) =>
-  new OpenAI({ baseURL: `${WAYBILL_URL.replace(/\/$/, "")}/v1`, apiKey, maxRetries: 0, timeout: 120_000 });
+const client = (apiKey = KEY, maxRetries = 0) =>
+  new OpenAI({ baseURL: `${URL_ROOT}/v1`, apiKey, maxRetries, timeout: 120_000 });
 
 const body = (options = {}) => ({
-  model: WAYBILL_MODEL,
-  messages: MESSAGES,
+  model: MODEL,
+  messages: said(HELLO),
   max_tokens: OUTPUT_TOKENS_MAX,
   temperature: 0,
   ...options,
 });
 
 const create = (options) => client().chat.completions.create(body(options));
+const ask = (prompt, options = {}) => create({ messages: said(prompt), ...options });
+const helped = (options) => client().chat.completions.stream(body(options)).finalChatCompletion();
 
 function checkUsage(usage) {
-  assert(usage.prompt_tokens > 0, JSON.stringify(usage));
-  assert(usage.completion_tokens > 0, JSON.stringify(usage));
+  assert(usage.prompt_tokens > 0 && usage.completion_tokens > 0, JSON.stringify(usage));
   assert.equal(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens);
+  if (ENGINE) return;
+  assert.deepEqual([usage.prompt_tokens, usage.completion_tokens], [TOTAL_INPUT, OUTPUT]);
+  assert.equal(usage.prompt_tokens_details.cached_tokens, CACHED);
 }
 
 function checkCalls(calls) {
@@ -111,7 +84,7 @@ const cases = {
     const answer = await create();
     assert.equal(answer.object, "chat.completion");
     assert(answer.id && answer.created > 0);
-    assert.equal(answer.model, WAYBILL_MODEL);
+    assert.equal(answer.model, MODEL);
     assert.equal(answer.choices.length, 1);
     assert.equal(answer.choices[0].message.role, "assistant");
     assert(answer.choices[0].message.content);
@@ -132,7 +105,7 @@ const cases = {
     assert(text);
     assert.equal(finishes.length, 1);
     assert(["stop", "length"].includes(finishes[0]));
-    assert.deepEqual([...new Set(chunks.map((chunk) => chunk.model))], [WAYBILL_MODEL]);
+    assert.deepEqual([...new Set(chunks.map((chunk) => chunk.model))], [MODEL]);
     assert.equal(new Set(chunks.map((chunk) => chunk.id)).size, 1);
     assert(chunks.every((chunk) => chunk.object === "chat.completion.chunk"));
     assert(chunks.every((chunk) => chunk.choices.length > 0), "a usage chunk came that nobody asked for");
@@ -148,10 +121,9 @@ const cases = {
   },
 
   async chat_stream_helper() {
-    const runner = client().chat.completions.stream(body());
-    const final = await runner.finalChatCompletion();
+    const final = await helped();
     assert(final.choices[0].message.content);
-    assert.equal(final.model, WAYBILL_MODEL);
+    assert.equal(final.model, MODEL);
   },
 
   async chat_stream_closed_early() {
@@ -163,7 +135,7 @@ const cases = {
   },
 
   async tools() {
-    const [choice] = (await create({ tools: [TOOL], messages: WEATHER, ...CALL })).choices;
+    const [choice] = (await create({ tools: [TOOL], messages: ONE_CITY, ...CALL })).choices;
     const calls = choice.message.tool_calls ?? [];
     assert(calls.length > 0 || choice.message.content);
     if (choice.finish_reason !== "length") checkCalls(calls.map((call) => call.function));
@@ -171,7 +143,7 @@ const cases = {
 
   async tools_stream() {
     const { text, finishes, toolCalls } = await read(
-      await create({ tools: [TOOL], messages: WEATHER, stream: true, ...CALL }),
+      await create({ tools: [TOOL], messages: ONE_CITY, stream: true, ...CALL }),
     );
     assert.equal(finishes.length, 1);
     const calls = [];
@@ -187,7 +159,7 @@ const cases = {
   async tool_result() {
     const call = { id: "call_1", type: "function", function: { name: "weather", arguments: '{"city":"Oslo"}' } };
     const messages = [
-      ...WEATHER,
+      ...ONE_CITY,
       { role: "assistant", content: null, tool_calls: [call] },
       { role: "tool", tool_call_id: "call_1", content: "4 degrees, rain" },
     ];
@@ -196,10 +168,10 @@ const cases = {
   },
 
   async response_format() {
-    const messages = [{ role: "user", content: "Greet me as JSON." }];
-    const [choice] = (await create({ response_format: SCHEMA, messages })).choices;
+    const format = { type: "json_schema", json_schema: JSON_SCHEMA };
+    const [choice] = (await ask(GREET, { response_format: format })).choices;
     assert(choice.message.content);
-    if (ENGINE && choice.finish_reason === "stop") {
+    if (choice.finish_reason === "stop") {
       const document = JSON.parse(choice.message.content);
       assert.equal(typeof document.text, "string");
       assert(Number.isInteger(document.count));
@@ -209,14 +181,14 @@ const cases = {
   async models() {
     const listed = (await client().models.list()).data;
     const ids = listed.map((model) => model.id);
-    assert(ids.includes(WAYBILL_MODEL), ids.join());
+    assert(ids.includes(MODEL), ids.join());
     assert.equal(new Set(ids).size, ids.length);
     assert(listed.every((model) => model.object === "model"));
   },
 
   async model() {
-    const found = await client().models.retrieve(WAYBILL_MODEL);
-    assert.deepEqual([found.id, found.object], [WAYBILL_MODEL, "model"]);
+    const found = await client().models.retrieve(MODEL);
+    assert.deepEqual([found.id, found.object], [MODEL, "model"]);
   },
 
   async model_with_slash() {
@@ -237,7 +209,7 @@ const cases = {
   },
 
   async unauthorized() {
-    const stranger = client("sk-tenant-0000000000000000000000");
+    const stranger = client(STRANGER);
     const act = () => stranger.chat.completions.create(body());
     const error = await expectError(OpenAI.AuthenticationError, 401, act);
     assert.equal(error.code, "invalid_api_key");
@@ -252,103 +224,181 @@ const cases = {
   },
 };
 
-const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
-const BOTH = [{ role: "user", content: "What is the weather in Oslo and in Bergen?" }];
-const CITIES = [{ city: "Oslo" }, { city: "Bergen" }];
-const FLAT_TOOL = { type: "function", ...TOOL.function, strict: true };
 const parsed = (calls) => calls.map((call) => JSON.parse((call.function ?? call).arguments));
-const respond = (input, options = {}) =>
-  client().responses.create({ model: WAYBILL_MODEL, input, store: false, ...options });
+const respond = (input, options = {}) => client().responses.create({ model: MODEL, input, store: false, ...options });
+const responseCalls = (answer) => answer.output.filter((item) => item.type === "function_call");
+
+async function events(prompt, options = {}) {
+  const all = [];
+  for await (const event of await respond(prompt, { stream: true, ...options })) all.push(event);
+  return all;
+}
+
+function checkResponseUsage(usage) {
+  assert.deepEqual([usage.input_tokens, usage.output_tokens, usage.total_tokens], [TOTAL_INPUT, OUTPUT, TOTAL_INPUT + OUTPUT]);
+  assert.equal(usage.input_tokens_details.cached_tokens, CACHED);
+}
 
 /** Prompts that the upstream of the harness answers by a script; no real model does. */
 const scripted = {
   async parallel_tools() {
-    const { message } = (await create({ tools: [TOOL], messages: BOTH })).choices[0];
+    const { message } = (await ask(WEATHER, { tools: [TOOL] })).choices[0];
     assert.deepEqual(parsed(message.tool_calls), CITIES);
     const results = message.tool_calls.map(({ id }) => ({ role: "tool", tool_call_id: id, content: "4 degrees" }));
-    const again = await create({ tools: [TOOL], messages: [...BOTH, message, ...results] });
-    assert(again.choices[0].message.content);
+    const again = await create({ tools: [TOOL], messages: [...said(WEATHER), message, ...results] });
+    assert.match(again.choices[0].message.content, /hello/);
   },
 
   async parallel_tools_stream_helper() {
-    const final = await client().chat.completions.stream(body({ tools: [TOOL], messages: BOTH })).finalChatCompletion();
-    assert.deepEqual(parsed(final.choices[0].message.tool_calls), CITIES);
+    const [choice] = (await helped({ tools: [TOOL], messages: said(WEATHER) })).choices;
+    assert.deepEqual(parsed(choice.message.tool_calls), CITIES);
+    assert.equal(choice.finish_reason, "tool_calls");
+  },
+
+  async structured_output() {
+    const answer = await ask(GREET, { response_format: { type: "json_schema", json_schema: JSON_SCHEMA } });
+    assert.deepEqual(JSON.parse(answer.choices[0].message.content), GREETING);
   },
 
   async image() {
     const image = { type: "image_url", image_url: { url: `data:image/png;base64,${PNG}` } };
-    const messages = [{ role: "user", content: [{ type: "text", text: "What is this?" }, image] }];
-    assert((await create({ messages })).choices[0].message.content);
+    assert((await ask([{ type: "text", text: "What is this?" }, image])).choices[0].message.content);
   },
 
   async long_system() {
-    const system = { role: "system", content: "You answer for a freight office. ".repeat(1500) };
-    assert((await create({ messages: [system, ...MESSAGES] })).choices[0].message.content);
+    const messages = [{ role: "system", content: LONG_SYSTEM }, ...said(HELLO)];
+    assert((await create({ messages })).choices[0].message.content);
   },
 
-  async cut_stream() {
-    for (const content of ["cut", "break"]) {
-      const cut = create({ messages: [{ role: "user", content }], stream: true }).then(read);
-      await assert.rejects(cut, OpenAI.APIError);
+  async odd_streams() {
+    for (const writing of ODD) {
+      const { text, finishes } = await read(await ask(`odd ${writing}`, { stream: true }));
+      assert.match(text, /hello/, writing);
+      assert.deepEqual(finishes, ["stop"], writing);
+      assert.match((await helped({ messages: said(`odd ${writing}`) })).choices[0].message.content, /hello/, writing);
     }
   },
 
-  async cut_stream_helper() {
-    const messages = [{ role: "user", content: "cut" }];
-    await assert.rejects(client().chat.completions.stream(body({ messages })).finalChatCompletion());
+  async refusals() {
+    for (const stream of [false, true]) {
+      const act = async (prompt) => {
+        const error = await raises(() => ask(prompt, { stream }));
+        assert.equal(error.status, REFUSALS[prompt], String(error));
+        if (prompt === "refuse 429") assert.equal(error.headers.get("retry-after"), RETRY_AFTER);
+      };
+      await each(Object.keys(REFUSALS), act, create);
+    }
   },
 
-  async overloaded() {
-    const act = create({ messages: [{ role: "user", content: "overload" }] });
-    await assert.rejects(act, (error) => [429, 503].includes(error.status));
+  async errors_in_a_good_status() {
+    for (const stream of [false, true]) {
+      const act = async (prompt) => assert((await raises(() => ask(prompt, { stream }))).status >= 500);
+      await each(["stumble"], act, create);
+    }
+  },
+
+  async broken_answers() {
+    const act = async (prompt) => assert.equal((await raises(() => ask(prompt))).status, 502);
+    await each(["cut text", "end text"], act, create);
+  },
+
+  async broken_streams() {
+    const act = async (prompt) => {
+      const error = await raises(async () => read(await ask(prompt, { tools: [TOOL], stream: true })));
+      assert(error instanceof OpenAI.APIError, String(error));
+    };
+    await each(BROKEN, act, create);
+  },
+
+  async broken_streams_helper() {
+    const act = (prompt) => raises(() => helped({ messages: said(prompt), tools: [TOOL] }));
+    await each(BROKEN, act, create);
   },
 
   async responses() {
-    const answer = await respond("Say hello.", { instructions: "Be brief." });
+    const answer = await respond(HELLO, { instructions: "Be brief." });
     assert.equal(answer.status, "completed");
     assert.match(answer.output_text, /hello/);
+    checkResponseUsage(answer.usage);
   },
 
   async responses_tools() {
-    const answer = await respond(BOTH, { tools: [FLAT_TOOL] });
-    const calls = answer.output.filter((item) => item.type === "function_call");
+    const answer = await respond(WEATHER, { tools: [FLAT_TOOL] });
+    const calls = responseCalls(answer);
     assert.deepEqual(parsed(calls), CITIES);
     const results = calls.map(({ call_id }) => ({ type: "function_call_output", call_id, output: "4 degrees" }));
-    const again = await respond([...BOTH, ...answer.output, ...results], { tools: [FLAT_TOOL] });
+    const again = await respond([...said(WEATHER), ...answer.output, ...results], { tools: [FLAT_TOOL] });
     assert.match(again.output_text, /hello/);
   },
 
-  async responses_stream_helper() {
-    const stream = client().responses.stream({ model: WAYBILL_MODEL, input: BOTH, tools: [FLAT_TOOL], store: false });
-    const final = await stream.finalResponse();
-    assert.deepEqual(parsed(final.output.filter((item) => item.type === "function_call")), CITIES);
+  async responses_stream() {
+    const told = await events(WEATHER, { tools: [FLAT_TOOL] });
+    assert.deepEqual(told.map((event) => event.sequence_number), told.map((_, place) => place));
+    assert.deepEqual([told[0].type, told.at(-1).type], ["response.created", "response.completed"]);
+    checkResponseUsage(told.at(-1).response.usage);
   },
 
-  async responses_cut() {
-    for (const prompt of ["cut", "break"]) {
-      const kinds = [];
+  async responses_stream_helper() {
+    const stream = client().responses.stream({ model: MODEL, input: said(WEATHER), tools: [FLAT_TOOL], store: false });
+    assert.deepEqual(parsed(responseCalls(await stream.finalResponse())), CITIES);
+  },
+
+  async responses_odd_streams() {
+    for (const writing of ODD) {
+      const last = (await events(`odd ${writing}`)).at(-1);
+      assert.equal(last.type, "response.completed", writing);
+    }
+  },
+
+  async responses_format() {
+    const answer = await respond(GREET, { text: { format: { type: "json_schema", ...JSON_SCHEMA } } });
+    assert.deepEqual(JSON.parse(answer.output_text), GREETING);
+  },
+
+  async responses_refusals() {
+    const act = async (prompt) => {
+      const error = await raises(() => events(prompt));
+      assert.equal(error.status, REFUSALS[prompt], String(error));
+    };
+    await each(Object.keys(REFUSALS), act, create);
+  },
+
+  async responses_broken_streams() {
+    const act = async (prompt) => {
+      let told;
       try {
-        for await (const event of await respond(prompt, { stream: true })) kinds.push(event.type);
+        told = await events(prompt, { tools: [FLAT_TOOL] });
       } catch (error) {
         assert(error instanceof OpenAI.APIError, String(error));
-        continue;
+        return;
       }
-      assert.equal(kinds.at(-1), "response.failed");
-    }
+      assert.equal(told.at(-1).type, "response.failed");
+    };
+    await each(BROKEN, act, create);
+  },
+
+  async responses_broken_streams_helper() {
+    const act = async (prompt) => {
+      const stream = client().responses.stream({ model: MODEL, input: prompt, tools: [FLAT_TOOL], store: false });
+      const told = await stream.finalResponse().catch((error) => ({ status: "failed", error }));
+      assert.equal(told.status, "failed", JSON.stringify(told));
+    };
+    await each(BROKEN, act, create);
+  },
+
+  /** Every leg was tried: the node says so, and the client believes it. */
+  async not_tried_again() {
+    const patient = client(KEY, 2).chat.completions;
+    const error = await raises(() => patient.create(body({ messages: said("refuse 503 stubborn") })));
+    assert.equal(error.status, 503, String(error));
+    await create();
+  },
+
+  async tried_again() {
+    const patient = () => client(KEY, 2).chat.completions.create(body());
+    const answer = await servedAfterWait(() => ask("refuse 500"), patient);
+    assert.match(answer.choices[0].message.content, /hello/);
   },
 };
 
-for (const [name, run] of Object.entries(ENGINE ? cases : { ...cases, ...scripted })) {
-  try {
-    await run();
-    console.log(`ok ${name}`);
-  } catch (error) {
-    if (error instanceof Skip) {
-      console.log(`skip ${name}: ${error.message}`);
-    } else {
-      console.log(`not ok ${name}`);
-      console.error(error);
-      process.exitCode = 1;
-    }
-  }
-}
+await run(ENGINE ? cases : { ...cases, ...scripted });

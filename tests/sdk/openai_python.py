@@ -1,73 +1,48 @@
 """Conformance of a Waybill node with the official OpenAI client for Python.
 
-Reads WAYBILL_URL (http://HOST:PORT), WAYBILL_KEY and WAYBILL_MODEL (a chat model with tools and
-structured output). Prints `ok NAME` per case, or `skip NAME: why`; exits 1 after the last case if
-one failed. With --engine the model is a real one: tool calls are then asked for with `tool_choice`,
-since a small model left alone writes what its engine refuses, and a JSON document may be cut short.
+With --engine the model is a real one: only the cases that any model can answer are run, tool calls are asked for with
+`tool_choice`, since a small model left alone writes what its engine refuses, and a JSON document may be cut short.
 """
 
 import json
-import os
-import re
 import sys
-import traceback
 
 import openai
+from conformance import (
+    BROKEN, CACHED, CITIES, CITY, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS, REQUEST_ID,
+    RETRY_AFTER, SCHEMA, STRANGER, TOTAL_INPUT, URL, WEATHER, Skip, each, raises, run, served_after_wait,
+)
 
-URL = os.environ["WAYBILL_URL"].rstrip("/") + "/v1"
-KEY = os.environ["WAYBILL_KEY"]
-MODEL = os.environ["WAYBILL_MODEL"]
 ENGINE = "--engine" in sys.argv[1:]
 OUTPUT_TOKENS_MAX = 48
-REQUEST_ID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 CALL = {"tool_choice": "required"} if ENGINE else {}
 NO_CALL = {"tool_choice": "none"} if ENGINE else {}
-MESSAGES = [{"role": "user", "content": "Say hello to the waybill in one short sentence."}]
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "The weather of a city, now.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-    },
-}
-SCHEMA = {
-    "type": "json_schema",
-    "json_schema": {
-        "name": "greeting",
-        "strict": True,
-        "schema": {
-            "type": "object",
-            "properties": {"text": {"type": "string"}, "count": {"type": "integer"}},
-            "required": ["text", "count"],
-            "additionalProperties": False,
-        },
-    },
-}
+FUNCTION = {"name": "weather", "description": "The weather of a city, now.", "parameters": CITY}
+TOOL = {"type": "function", "function": FUNCTION}
+FLAT_TOOL = {"type": "function", **FUNCTION, "strict": True}
+JSON_SCHEMA = {"name": "greeting", "strict": True, "schema": SCHEMA}
+ONE_CITY = "What is the weather in Oslo?"
 
 
-class Skip(Exception):
-    """The node under test has nothing to run this case on."""
+def client(key=KEY, retries=0):
+    return openai.OpenAI(base_url=f"{URL}/v1", api_key=key, max_retries=retries, timeout=120)
 
 
-def client(key=KEY):
-    return openai.OpenAI(base_url=URL, api_key=key, max_retries=0, timeout=120)
+def said(prompt):
+    return [{"role": "user", "content": prompt}]
 
 
-def create(**options):
-    settings = {"model": MODEL, "messages": MESSAGES, "max_tokens": OUTPUT_TOKENS_MAX, "temperature": 0}
-    return client().chat.completions.create(**{**settings, **options})
+def create(prompt=HELLO, retries=0, **options):
+    settings = {"model": MODEL, "messages": said(prompt), "max_tokens": OUTPUT_TOKENS_MAX, "temperature": 0}
+    return client(retries=retries).chat.completions.create(**{**settings, **options})
 
 
 def check_usage(usage):
-    assert usage.prompt_tokens > 0, usage
-    assert usage.completion_tokens > 0, usage
+    assert usage.prompt_tokens > 0 and usage.completion_tokens > 0, usage
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens, usage
+    if not ENGINE:
+        assert (usage.prompt_tokens, usage.completion_tokens) == (TOTAL_INPUT, OUTPUT), usage
+        assert usage.prompt_tokens_details.cached_tokens == CACHED, usage
 
 
 def read(stream):
@@ -77,6 +52,16 @@ def read(stream):
     text = "".join(choice.delta.content or "" for choice in choices)
     finishes = [choice.finish_reason for choice in choices if choice.finish_reason]
     return chunks, text, finishes
+
+
+def inputs(calls):
+    return [json.loads(call.function.arguments) for call in calls]
+
+
+def check_calls(calls):
+    for name, arguments in calls:
+        assert name == "weather", name
+        json.loads(arguments)
 
 
 def chat():
@@ -93,7 +78,7 @@ def chat():
 
 def chat_headers():
     raw = client().chat.completions.with_raw_response.create(
-        model=MODEL, messages=MESSAGES, max_tokens=OUTPUT_TOKENS_MAX
+        model=MODEL, messages=said(HELLO), max_tokens=OUTPUT_TOKENS_MAX
     )
     request_id = raw.headers["x-request-id"]
     assert REQUEST_ID.match(request_id), request_id
@@ -126,16 +111,8 @@ def chat_stream_closed_early():
         assert next(iter(stream)).object == "chat.completion.chunk"
 
 
-def check_calls(calls):
-    for name, arguments in calls:
-        assert name == "weather", name
-        json.loads(arguments)
-
-
 def tools():
-    answer = create(
-        tools=[TOOL], messages=[{"role": "user", "content": "What is the weather in Oslo?"}], **CALL
-    )
+    answer = create(ONE_CITY, tools=[TOOL], **CALL)
     choice = answer.choices[0]
     calls = choice.message.tool_calls or []
     assert calls or choice.message.content, answer
@@ -144,14 +121,8 @@ def tools():
 
 
 def tools_stream():
-    stream = create(
-        tools=[TOOL],
-        stream=True,
-        messages=[{"role": "user", "content": "What is the weather in Oslo?"}],
-        **CALL,
-    )
     calls, text, finish = {}, "", None
-    for chunk in stream:
+    for chunk in create(ONE_CITY, tools=[TOOL], stream=True, **CALL):
         for choice in chunk.choices:
             text += choice.delta.content or ""
             finish = choice.finish_reason or finish
@@ -172,7 +143,7 @@ def tool_result():
     answer = create(
         tools=[TOOL],
         messages=[
-            {"role": "user", "content": "What is the weather in Oslo?"},
+            *said(ONE_CITY),
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call_1", "content": "4 degrees, rain"},
         ],
@@ -183,10 +154,10 @@ def tool_result():
 
 
 def response_format():
-    answer = create(response_format=SCHEMA, messages=[{"role": "user", "content": "Greet me as JSON."}])
+    answer = create(GREET, response_format={"type": "json_schema", "json_schema": JSON_SCHEMA})
     choice = answer.choices[0]
     assert choice.message.content, answer
-    if ENGINE and choice.finish_reason == "stop":
+    if choice.finish_reason == "stop":
         document = json.loads(choice.message.content)
         assert isinstance(document["text"], str) and isinstance(document["count"], int), document
 
@@ -212,17 +183,14 @@ def model_with_slash():
 
 
 def expect(kind, status, act):
-    try:
-        act()
-    except openai.APIStatusError as error:
-        assert type(error) is kind, repr(error)
-        assert error.status_code == status, error.status_code
-        body = error.response.json()["error"]
-        assert body["message"] and body["type"] and body["code"], body
-        assert error.request_id == body["request_id"], (error.request_id, body)
-        assert REQUEST_ID.match(error.request_id), error.request_id
-        return body
-    raise AssertionError(f"no error, {status} was due")
+    error = raises(openai.APIStatusError, act)
+    assert type(error) is kind, repr(error)
+    assert error.status_code == status, error.status_code
+    body = error.response.json()["error"]
+    assert body["message"] and body["type"] and body["code"], body
+    assert error.request_id == body["request_id"], (error.request_id, body)
+    assert REQUEST_ID.match(error.request_id), error.request_id
+    return body
 
 
 def not_found():
@@ -237,7 +205,7 @@ def model_not_found():
 
 def unauthorized():
     def act():
-        client("sk-tenant-0000000000000000000000").chat.completions.create(model=MODEL, messages=MESSAGES)
+        client(STRANGER).chat.completions.create(model=MODEL, messages=said(HELLO))
 
     body = expect(openai.AuthenticationError, 401, act)
     assert body["code"] == "invalid_api_key", body
@@ -251,174 +219,235 @@ def bad_request_stream():
     expect(openai.BadRequestError, 400, lambda: create(messages=[], stream=True))
 
 
-def scripted(prompt, **options):
-    """A call whose prompt the upstream of the harness answers by a script; no real model does."""
-    if ENGINE:
-        raise Skip("a real model follows no script")
-    return create(messages=[{"role": "user", "content": prompt}], **options)
-
-
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-WEATHER = "What is the weather in Oslo and in Bergen?"
-ARGUMENTS = ['{"city":"Oslo"}', '{"city":"Bergen"}']
-FLAT_TOOL = {"type": "function", **TOOL["function"], "strict": True}
+# From here on the upstream follows a script, which no real model does.
 
 
 def parallel_tools():
-    message = scripted(WEATHER, tools=[TOOL]).choices[0].message
-    calls = message.tool_calls
-    assert [json.loads(call.function.arguments) for call in calls] == [json.loads(text) for text in ARGUMENTS], calls
-    results = [{"role": "tool", "tool_call_id": call.id, "content": "4 degrees"} for call in calls]
-    turns = [{"role": "user", "content": WEATHER}, message.model_dump(exclude_none=True), *results]
-    assert create(tools=[TOOL], messages=turns).choices[0].message.content
+    message = create(WEATHER, tools=[TOOL]).choices[0].message
+    assert inputs(message.tool_calls) == CITIES, message
+    assert len({call.id for call in message.tool_calls}) == 2, message
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "4 degrees"} for call in message.tool_calls]
+    turns = [*said(WEATHER), message.model_dump(exclude_none=True), *results]
+    assert "hello" in create(tools=[TOOL], messages=turns).choices[0].message.content
 
 
 def parallel_tools_stream_helper():
-    if ENGINE:
-        raise Skip("a real model follows no script")
-    messages = [{"role": "user", "content": WEATHER}]
-    with client().chat.completions.stream(model=MODEL, messages=messages, tools=[TOOL]) as stream:
+    with client().chat.completions.stream(model=MODEL, messages=said(WEATHER), tools=[TOOL]) as stream:
         for _ in stream:
             pass
-        calls = stream.get_final_completion().choices[0].message.tool_calls
-    assert [json.loads(call.function.arguments) for call in calls] == [json.loads(text) for text in ARGUMENTS], calls
+        choice = stream.get_final_completion().choices[0]
+    assert inputs(choice.message.tool_calls) == CITIES, choice
+    assert choice.finish_reason == "tool_calls", choice
+
+
+def thinking():
+    message = create("Please think.", reasoning_effort="low", max_tokens=4000, temperature=1).choices[0].message
+    assert message.reasoning_content, message
+    assert "hello" in message.content, message
+
+
+def structured_output():
+    text = create(GREET, response_format={"type": "json_schema", "json_schema": JSON_SCHEMA}).choices[0].message.content
+    assert json.loads(text) == GREETING, text
 
 
 def image():
     url = {"url": f"data:image/png;base64,{PNG}"}
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": url}]
-    assert scripted(parts).choices[0].message.content
+    assert create(parts).choices[0].message.content
 
 
 def long_system():
-    system = {"role": "system", "content": "You answer for a freight office. " * 1500}
-    if ENGINE:
-        raise Skip("too long for a small model")
-    assert create(messages=[system, *MESSAGES]).choices[0].message.content
+    assert create(messages=[{"role": "system", "content": LONG_SYSTEM}, *said(HELLO)]).choices[0].message.content
 
 
-def cut_stream():
-    for prompt in ("cut", "break"):
-        stream = scripted(prompt, stream=True)
-        try:
-            read(stream)
-        except openai.APIError:
-            continue
-        raise AssertionError("a stream that was cut is whole")
+def odd_streams():
+    for writing in ODD:
+        chunks, text, finishes = read(create(f"odd {writing}", stream=True, stream_options={"include_usage": True}))
+        assert "hello" in text and finishes == ["stop"], (writing, text, finishes)
+        assert chunks[-1].usage.completion_tokens == OUTPUT, (writing, chunks[-1])
 
 
-def overloaded():
-    try:
-        scripted("overload")
-    except openai.APIStatusError as error:
-        assert error.status_code in (429, 503), error
-        return
-    raise AssertionError("no error")
+def refusals():
+    for stream in (False, True):
+        def act(prompt):
+            error = raises(openai.APIStatusError, lambda: create(prompt, stream=stream))
+            assert error.status_code == REFUSALS[prompt], error
+            if prompt == "refuse 429":
+                assert error.response.headers["retry-after"] == RETRY_AFTER, error.response.headers
+
+        each(REFUSALS, act, create)
 
 
-def respond(prompt, **options):
-    if ENGINE:
-        raise Skip("a real model follows no script")
+def errors_in_a_good_status():
+    """The first thing that comes is an error: it is one for the caller too, whatever the status was."""
+    for stream in (False, True):
+        each(["stumble"], lambda prompt: raises(openai.InternalServerError, lambda: create(prompt, stream=stream)), create)
+
+
+def broken_answers():
+    each(["cut text", "end text"], lambda prompt: raises(openai.InternalServerError, lambda: create(prompt)), create)
+
+
+def broken_streams():
+    def act(prompt):
+        raises(openai.APIError, lambda: read(create(prompt, tools=[TOOL], stream=True)))
+
+    each(BROKEN, act, create)
+
+
+def broken_streams_helper():
+    def act(prompt):
+        def final():
+            with client().chat.completions.stream(model=MODEL, messages=said(prompt), tools=[TOOL]) as stream:
+                for _ in stream:
+                    pass
+                return stream.get_final_completion()
+
+        raises(openai.APIError, final)
+
+    each(BROKEN, act, create)
+
+
+def not_tried_again():
+    """Every leg was tried: the node says so, and the client believes it."""
+    raises(openai.InternalServerError, lambda: create("refuse 503 stubborn", retries=2))
+    create()
+
+
+def tried_again():
+    def once():
+        return create("refuse 500")
+
+    answer = served_after_wait(openai.InternalServerError, once, lambda: create(retries=2))
+    assert "hello" in answer.choices[0].message.content, answer
+
+
+def respond(prompt=HELLO, **options):
     return client().responses.create(model=MODEL, input=prompt, store=False, **options)
 
 
+def response_calls(answer):
+    return [item for item in answer.output if item.type == "function_call"]
+
+
+def check_response_usage(usage):
+    assert (usage.input_tokens, usage.output_tokens) == (TOTAL_INPUT, OUTPUT), usage
+    assert usage.total_tokens == TOTAL_INPUT + OUTPUT, usage
+    assert usage.input_tokens_details.cached_tokens == CACHED, usage
+
+
 def responses():
-    answer = respond("Say hello.", instructions="Be brief.")
+    answer = respond(instructions="Be brief.")
     assert answer.status == "completed" and "hello" in answer.output_text, answer
-    assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens, answer.usage
+    check_response_usage(answer.usage)
 
 
 def responses_tools():
     answer = respond(WEATHER, tools=[FLAT_TOOL])
-    calls = [item for item in answer.output if item.type == "function_call"]
-    assert [json.loads(call.arguments) for call in calls] == [json.loads(text) for text in ARGUMENTS], calls
+    calls = response_calls(answer)
+    assert [json.loads(call.arguments) for call in calls] == CITIES, calls
     results = [{"type": "function_call_output", "call_id": call.call_id, "output": "4 degrees"} for call in calls]
     history = [item.model_dump(exclude_none=True) for item in answer.output]
-    again = respond([{"role": "user", "content": WEATHER}, *history, *results], tools=[FLAT_TOOL])
+    again = respond([*said(WEATHER), *history, *results], tools=[FLAT_TOOL])
     assert "hello" in again.output_text, again
+
+
+def responses_chain():
+    """The next turn names the one before instead of repeating it."""
+    first = client().responses.create(model=MODEL, input=WEATHER, tools=[FLAT_TOOL])
+    results = [
+        {"type": "function_call_output", "call_id": call.call_id, "output": "4 degrees"} for call in response_calls(first)
+    ]
+    again = client().responses.create(model=MODEL, input=results, previous_response_id=first.id, tools=[FLAT_TOOL])
+    assert "hello" in again.output_text, again
+    assert client().responses.retrieve(again.id).output_text == again.output_text
+    client().responses.delete(first.id)
+    raises(openai.NotFoundError, lambda: client().responses.retrieve(first.id))
 
 
 def responses_stream():
     events = list(respond(WEATHER, tools=[FLAT_TOOL], stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events))), events
     assert events[0].type == "response.created" and events[-1].type == "response.completed", events
-    done = [event.item.arguments for event in events if event.type == "response.output_item.done" and event.item.type == "function_call"]
-    assert [json.loads(text) for text in done] == [json.loads(text) for text in ARGUMENTS], done
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    calls = [json.loads(item.arguments) for item in done if item.type == "function_call"]
+    assert calls == CITIES, done
+    check_response_usage(events[-1].response.usage)
 
 
 def responses_stream_helper():
-    if ENGINE:
-        raise Skip("a real model follows no script")
-    with client().responses.stream(model=MODEL, input="Say hello.", store=False) as stream:
+    with client().responses.stream(model=MODEL, input=HELLO, store=False) as stream:
         for _ in stream:
             pass
         final = stream.get_final_response()
     assert "hello" in final.output_text, final
 
 
+def responses_odd_streams():
+    for writing in ODD:
+        events = list(respond(f"odd {writing}", stream=True))
+        assert events[-1].type == "response.completed", (writing, events)
+        assert "hello" in events[-1].response.output_text, (writing, events[-1])
+
+
 def responses_format():
-    form = {"type": "json_schema", **SCHEMA["json_schema"]}
-    answer = respond("Greet me as JSON.", text={"format": form})
-    assert json.loads(answer.output_text) == {"text": "hello", "count": 1}, answer
+    answer = respond(GREET, text={"format": {"type": "json_schema", **JSON_SCHEMA}})
+    assert json.loads(answer.output_text) == GREETING, answer
 
 
-def responses_cut():
-    for prompt in ("cut", "break"):
+def responses_image():
+    parts = [
+        {"type": "input_text", "text": "What is this?"},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"},
+    ]
+    assert respond([{"role": "user", "content": parts}]).output_text
+
+
+def responses_refusals():
+    def act(prompt):
+        error = raises(openai.APIStatusError, lambda: respond(prompt, stream=True))
+        assert error.status_code == REFUSALS[prompt], error
+
+    each(REFUSALS, act, create)
+
+
+def responses_broken_streams():
+    def act(prompt):
         kinds = []
         try:
-            kinds = [event.type for event in respond(prompt, stream=True)]
+            kinds = [event.type for event in respond(prompt, tools=[FLAT_TOOL], stream=True)]
         except openai.APIError:
-            continue
+            return
         assert kinds[-1] == "response.failed", kinds
 
+    each(BROKEN, act, create)
 
-CASES = [
-    parallel_tools,
-    parallel_tools_stream_helper,
-    image,
-    long_system,
-    cut_stream,
-    overloaded,
-    responses,
-    responses_tools,
-    responses_stream,
-    responses_stream_helper,
-    responses_format,
-    responses_cut,
-    chat,
-    chat_headers,
-    chat_stream,
-    chat_stream_usage,
-    chat_stream_closed_early,
-    tools,
-    tools_stream,
-    tool_result,
-    response_format,
-    models,
-    model,
-    model_with_slash,
-    not_found,
-    model_not_found,
-    unauthorized,
-    bad_request,
+
+def responses_broken_streams_helper():
+    def act(prompt):
+        def final():
+            with client().responses.stream(model=MODEL, input=prompt, tools=[FLAT_TOOL], store=False) as stream:
+                for _ in stream:
+                    pass
+                return stream.get_final_response()
+
+        raises((openai.APIError, RuntimeError), final)
+
+    each(BROKEN, act, create)
+
+
+ANY_MODEL = [
+    chat, chat_headers, chat_stream, chat_stream_usage, chat_stream_closed_early, tools, tools_stream, tool_result,
+    response_format, models, model, model_with_slash, not_found, model_not_found, unauthorized, bad_request,
     bad_request_stream,
 ]
-
-
-def main():
-    failed = 0
-    for case in CASES:
-        try:
-            case()
-            print(f"ok {case.__name__}", flush=True)
-        except Skip as why:
-            print(f"skip {case.__name__}: {why}", flush=True)
-        except Exception:  # every case is tried, whatever the others did
-            failed += 1
-            print(f"not ok {case.__name__}", flush=True)
-            traceback.print_exc()
-    return 1 if failed else 0
-
+SCRIPTED = [
+    parallel_tools, parallel_tools_stream_helper, thinking, structured_output, image, long_system, odd_streams, refusals,
+    errors_in_a_good_status, broken_answers, broken_streams, broken_streams_helper, responses, responses_tools,
+    responses_chain, responses_stream, responses_stream_helper, responses_odd_streams, responses_format, responses_image,
+    responses_refusals, responses_broken_streams, responses_broken_streams_helper, not_tried_again, tried_again,
+]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(ANY_MODEL if ENGINE else ANY_MODEL + SCRIPTED)

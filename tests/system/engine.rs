@@ -199,11 +199,9 @@ async fn a_discovered_engine_serves_both_clients_and_its_figures_are_in_the_rows
     );
 
     rows_hold_the_engines_figures(&node, &key).await;
-    for script in [Script::Python, Script::Node] {
-        assert!(
-            script.run(&node, &key, MODEL, &["--engine"]).await,
-            "{script:?} is not installed"
-        );
+    for script in [Script::OpenaiPython, Script::OpenaiNode] {
+        let ran = script.run(&node, &key, (MODEL, "openai"), &["--engine"]).await;
+        assert_eq!(ran, Ok(true), "{script:?}");
     }
 
     let path = format!("/api/v1/logs?limit=1000&model={}", MODEL.replace('/', "%2F"));

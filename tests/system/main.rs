@@ -6,6 +6,7 @@ mod breaker;
 mod caller;
 mod chat;
 mod client_gone;
+mod clients;
 mod clocks;
 mod cluster;
 mod cluster_config;

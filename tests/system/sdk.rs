@@ -1,66 +1,114 @@
-//! The official clients for Python and Node against a node with scripted upstreams. They are installed by
-//! `scripts/setup.sh sdk`; where they are not there the tests say so, and fail where that must not be.
+//! The official client libraries against a node, before upstreams that speak OpenAI's, Anthropic's and Gemini's API and
+//! refuse what those do. They are installed by `scripts/setup.sh sdk`; where they are not there the tests say so, and
+//! fail where that must not be.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use harness::{Behaviour, CALLER_KEY, Model, Node, Received, Scene, Upstream, models_file};
+use futures_util::future::join_all;
+use harness::{CALLER_KEY, Call, Model, Node, NodeBuilder, PRICE, PROVIDER_KEY, Scene, Speech, Upstream};
+use serde_json::{Value, json};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::rows::assert_row;
+
+mod actor;
 
 /// How long a whole script may take.
 const SCRIPT_MAX: Duration = Duration::from_mins(5);
+/// How long the rows of the last calls may take.
+const SETTLED_MAX: Duration = Duration::from_secs(15);
+/// How long the node passes an upstream by that failed three times: less than callers are told to wait.
+const COOLDOWN_SECONDS: &str = "0.6";
+/// Whose API the upstreams speak, the kind of their legs, and what they tell of 17 tokens of input: fresh, cached,
+/// written to a cache, and the cost of them and 20 of output at the harness's prices.
+const UPSTREAMS: [(&str, &str, [i64; 4]); 3] = [
+    ("openai", "openai_compat", [10, 4, 3, 188_300]),
+    ("anthropic", "anthropic", [10, 4, 3, 188_300]),
+    ("gemini", "gemini", [13, 4, 0, 186_800]),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A conformance script, and the program that runs it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
-    Python,
-    Node,
+    OpenaiPython,
+    OpenaiNode,
+    AnthropicPython1,
+    AnthropicPython2,
+    AnthropicNode,
+    AiSdk,
+    LangchainPython,
 }
 
 impl Script {
+    /// Where the library is, under target/sdk, and the name of the script.
+    const fn place(self) -> (&'static str, &'static str) {
+        match self {
+            Self::OpenaiPython => ("venv", "openai_python.py"),
+            Self::AnthropicPython1 => ("anthropic1", "anthropic_python.py"),
+            Self::AnthropicPython2 => ("anthropic2", "anthropic_python.py"),
+            Self::LangchainPython => ("langchain", "langchain_python.py"),
+            Self::OpenaiNode => ("node", "openai_node.mjs"),
+            Self::AnthropicNode => ("node", "anthropic_node.mjs"),
+            Self::AiSdk => ("node", "ai_sdk.mjs"),
+        }
+    }
+
     /// The command, `None` when the client library is not installed.
     fn command(self) -> Option<Command> {
-        let (program, library, script) = match self {
-            Self::Python => (
-                root().join("target/sdk/venv/bin/python"),
-                root().join("target/sdk/venv.stamp"),
-                "openai_python.py",
-            ),
-            Self::Node => (
-                PathBuf::from("node"),
-                root().join("target/sdk/node/node_modules/openai"),
-                "openai_node.mjs",
-            ),
+        let (library, script) = self.place();
+        let home = root().join("target/sdk").join(library);
+        let (program, mark) = if library == "node" {
+            (PathBuf::from("node"), home.join("package-lock.json.done"))
+        } else {
+            (home.join("bin/python"), home.with_extension("stamp"))
         };
-        library.exists().then(|| {
+        mark.exists().then(|| {
             let mut command = Command::new(program);
             command.arg(root().join("tests/sdk").join(script));
             command
         })
     }
 
-    /// Runs the script against a node; panics with its output when a case fails. False when it is not installed.
+    /// Whether the script has the case of a client that does not try again.
+    const fn has_stubborn(self) -> bool {
+        !matches!(self, Self::AiSdk | Self::LangchainPython)
+    }
+
+    /// Whether the script leaves a stream before its end.
+    const fn closes_early(self) -> bool {
+        matches!(self, Self::OpenaiPython | Self::OpenaiNode)
+    }
+
+    /// Runs the script against a node, which gives what was said when a case failed. False when it is not installed.
     #[expect(clippy::print_stderr, reason = "a test that was left out must be seen")]
-    pub(crate) async fn run(self, node: &Node, key: &str, model: &str, arguments: &[&str]) -> bool {
+    pub(crate) async fn run(
+        self,
+        node: &Node,
+        key: &str,
+        (model, upstream): (&str, &str),
+        arguments: &[&str],
+    ) -> Result<bool, String> {
         let Some(mut command) = self.command() else {
             assert!(
                 std::env::var_os("CI").is_none(),
                 "{self:?}: the client is not installed; run scripts/setup.sh sdk"
             );
             eprintln!("LEFT OUT: the client for {self:?} is not installed; run scripts/setup.sh sdk");
-            return false;
+            return Ok(false);
         };
         command
             .args(arguments)
-            .env("WAYBILL_URL", format!("http://{}", node.addr()));
-        command.env("WAYBILL_KEY", key).env("WAYBILL_MODEL", model);
-        command
+            .env("WAYBILL_URL", format!("http://{}", node.addr()))
+            .env("WAYBILL_KEY", key)
+            .env("WAYBILL_MODEL", model)
+            .env("WAYBILL_UPSTREAM", upstream)
             .env_remove("HTTP_PROXY")
             .env_remove("HTTPS_PROXY")
             .env("NO_PROXY", "127.0.0.1");
@@ -72,78 +120,171 @@ impl Script {
         let said = [output.stdout, output.stderr]
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .concat();
-        assert!(
-            output.status.success() && !said.contains("not ok "),
-            "{said}\n{}",
-            node.logs().join("\n")
-        );
-        assert!(
-            said.lines().filter(|line| line.starts_with("ok ")).count() >= 15,
-            "{said}"
-        );
-        true
+        let count = |start: &str| said.lines().filter(|line| line.starts_with(start)).count();
+        let planned = said.lines().find_map(|line| line.strip_prefix("1.."));
+        let planned: usize = planned.and_then(|count| count.parse().ok()).unwrap_or(0);
+        let all = planned >= 15 && count("ok ") + count("skip ") == planned;
+        if output.status.success() && all {
+            Ok(true)
+        } else {
+            Err(format!("{self:?} before {upstream}:\n{said}"))
+        }
     }
 }
 
-/// An upstream that behaves as a model does: it calls tools, writes JSON, and refuses what is malformed.
-fn answer(request: &Received) -> Behaviour {
-    let body = request.json();
-    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let asked_tool =
-        body["tools"].is_array() && messages.last().is_some_and(|message| message["role"] == "user");
-    let answer = if messages.is_empty() {
-        Behaviour::error(400, "messages must not be empty")
-    } else if asked_tool {
-        Behaviour::chat("").tool_calls(&[("call_1", "weather", "{\"city\":\"Oslo\"}")])
-    } else if body["response_format"].is_object() {
-        Behaviour::chat("{\"text\":\"hello\",\"count\":1}")
-    } else {
-        Behaviour::chat("hello from {call}")
-    };
-    answer.usage(9, 20)
+/// A leg of each kind at the same upstream, which speaks the dialect of the path it is called at.
+fn models(upstream: &Upstream) -> Vec<Model> {
+    let mut models = vec![Model::new("org/slashed").leg(upstream, 0)];
+    for (name, kind, _) in UPSTREAMS {
+        let url = if kind == "openai_compat" {
+            upstream.url()
+        } else {
+            upstream.root_url()
+        };
+        // The newer generation of Gemini, which is strict about signatures.
+        let upstreams = if kind == "gemini" { "gemini-3-pro" } else { "m" };
+        let model = Model::new(&format!("m-{name}"))
+            .leg_at(&url, 0)
+            .set_leg("kind", kind)
+            .set_leg("provider_model_id", upstreams)
+            .set_leg("api_key", PROVIDER_KEY)
+            .set("input_modalities", json!(["text", "image"]));
+        models.push(model);
+    }
+    models
 }
 
+/// Everything that must be so for one script, before an upstream of every kind.
+#[expect(clippy::print_stderr, reason = "what scripts say is read line by line")]
 async fn conforms(script: Script) {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let models = [Model::new("m").leg(&o1, 0), Model::new("org/slashed").leg(&o1, 0)];
-    let file = models_file(&models);
-    let mut scene = Scene::start_on(o1, o2, move |node| node.models_yaml(&file)).await;
+    let (o1, o2) = (Upstream::start().strict(), Upstream::start());
+    let models = models(&o1);
+    let bend = |node: NodeBuilder| {
+        node.models(&models)
+            .env("CIRCUIT_COOLDOWN_SECONDS", COOLDOWN_SECONDS)
+            .env("CIRCUIT_MIN_AVAILABILITY", "0")
+    };
+    let mut scene = Scene::start_on(o1, o2, bend).await;
     scene.foreign_calls();
-    scene.o1.on(answer);
+    scene.o1.on(actor::answer);
 
-    if script.run(&scene.node, CALLER_KEY, "m", &[]).await {
-        let served = scene
-            .o1
-            .recorded()
-            .iter()
-            .filter(|call| {
-                !call.request.json()["messages"]
-                    .as_array()
-                    .is_some_and(Vec::is_empty)
-            })
-            .count();
-        let rows = scene.node.wait_rows("model=m", served).await;
-        let billed = rows.iter().filter(|row| row["outcome"] == "ok");
-        assert!(
-            billed
-                .clone()
-                .all(|row| row["output_tokens"] == 20 && row["usage_source"] == "upstream"),
-            "{rows:?}"
-        );
-        assert!(
-            billed.count() + 1 >= served,
-            "only the stream that was closed early may be no whole answer"
-        );
+    let runs = UPSTREAMS.map(|(name, _, _)| {
+        let node = &scene.node;
+        async move {
+            let model = format!("m-{name}");
+            script.run(node, CALLER_KEY, (&model, name), &[]).await
+        }
+    });
+    let ran = join_all(runs).await;
+
+    let failed: Vec<&String> = ran.iter().filter_map(|ran| ran.as_ref().err()).collect();
+    for said in &failed {
+        eprintln!("{said}");
+    }
+    assert!(failed.is_empty(), "cases of {} runs failed", failed.len());
+    if ran.iter().all(|ran| *ran == Ok(true)) {
+        let strange: Vec<String> = scene.o1.refusals();
+        let empty = |why: &String| why.contains("messages: must be a list with at least one entry");
+        assert!(strange.iter().all(empty), "sent to upstreams: {strange:#?}");
+        for (name, _, figures) in UPSTREAMS {
+            scene.price(&format!("m-{name}"), Some(PRICE));
+            booked(&scene, script, name, figures).await;
+        }
     }
     scene.finish().await;
 }
 
-#[tokio::test]
-async fn the_python_client_is_served_in_every_case_of_its_script() {
-    conforms(Script::Python).await;
+/// The calls of an upstream for one model that were answered, or begun to be.
+fn calls_of(scene: &Scene, name: &str) -> Vec<Call> {
+    let speech = |call: &Call| Speech::of(&call.request);
+    let of = |call: &Call| match speech(call) {
+        Speech::Messages => "anthropic",
+        Speech::Gemini => "gemini",
+        Speech::CountTokens => "nobody",
+        _ => "openai",
+    };
+    let mut calls = scene.o1.recorded();
+    calls.retain(|call| of(call) == name);
+    calls
+}
+
+/// The rows of whole answers of a model, and how many answers were left by their callers, once that makes `whole` of
+/// them; what there is when that takes too long.
+async fn settled(scene: &Scene, model: &str, whole: usize) -> (Vec<Value>, usize) {
+    let deadline = Instant::now() + SETTLED_MAX;
+    loop {
+        let rows = |outcome: &str| format!("model={model}&outcome={outcome}");
+        let billed = scene.node.logs_api(&rows("ok")).await;
+        let left = scene.node.logs_api(&rows("client_gone")).await.len();
+        if billed.len() + left >= whole || Instant::now() >= deadline {
+            return (billed, left);
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Each whole answer has its row with all its tokens, and what was no whole answer costs nothing.
+async fn booked(scene: &Scene, script: Script, name: &str, [input, cached, written, cost]: [i64; 4]) {
+    let calls = calls_of(scene, name);
+    let whole = calls.iter().filter(|call| actor::is_whole(&call.request)).count();
+    let (billed, left) = settled(scene, &format!("m-{name}"), whole).await;
+    for row in &billed {
+        assert_row(
+            row,
+            &json!({
+                "input_tokens": input, "cached_tokens": cached, "cache_write_tokens": written,
+                "output_tokens": 20, "cost_nano_usd": cost, "usage_source": "upstream", "status": 200,
+            }),
+        );
+    }
+    assert_eq!(
+        billed.len() + left,
+        whole,
+        "{name}: every whole answer is one row"
+    );
+    assert!(
+        left <= usize::from(script.closes_early()),
+        "{name}: {left} streams were left"
+    );
+    let stubborn = |call: &&Call| actor::Heard::of(&call.request).prompt.contains("stubborn");
+    assert_eq!(
+        calls.iter().filter(stubborn).count(),
+        usize::from(script.has_stubborn()),
+        "{name}: a client that is told not to try again does not"
+    );
 }
 
 #[tokio::test]
-async fn the_node_client_is_served_in_every_case_of_its_script() {
-    conforms(Script::Node).await;
+async fn the_openai_client_for_python_is_served_before_every_kind_of_upstream() {
+    conforms(Script::OpenaiPython).await;
+}
+
+#[tokio::test]
+async fn the_openai_client_for_node_is_served_before_every_kind_of_upstream() {
+    conforms(Script::OpenaiNode).await;
+}
+
+#[tokio::test]
+async fn the_older_anthropic_client_for_python_is_served_before_every_kind_of_upstream() {
+    conforms(Script::AnthropicPython1).await;
+}
+
+#[tokio::test]
+async fn the_newer_anthropic_client_for_python_is_served_before_every_kind_of_upstream() {
+    conforms(Script::AnthropicPython2).await;
+}
+
+#[tokio::test]
+async fn the_anthropic_client_for_typescript_is_served_before_every_kind_of_upstream() {
+    conforms(Script::AnthropicNode).await;
+}
+
+#[tokio::test]
+async fn the_ai_sdk_is_served_before_every_kind_of_upstream() {
+    conforms(Script::AiSdk).await;
+}
+
+#[tokio::test]
+async fn langchain_is_served_before_every_kind_of_upstream() {
+    conforms(Script::LangchainPython).await;
 }

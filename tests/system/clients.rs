@@ -1,0 +1,275 @@
+//! Whole programs that call models, against a node before a strict server of OpenAI's chat that follows a script.
+//! `make test-clients` installs them (`scripts/setup.sh clients`) and runs these; one that is missing is an error.
+
+use harness::{Behaviour, CALLER_KEY, Call, Model, NodeBuilder, Received, Scene, Upstream};
+use serde_json::{Value, json};
+
+mod program;
+
+use program::{Ended, Program};
+
+/// What the first tool writes and the second one reads.
+const NOTE: &str = "fourteen crates";
+
+/// One call that the model makes.
+#[derive(Debug, Clone)]
+struct Step {
+    tool: &'static str,
+    input: Value,
+}
+
+fn step(tool: &'static str, input: Value) -> Step {
+    Step { tool, input }
+}
+
+/// The model: it makes the calls one after the other, then repeats what the last of them gave. Where a schema asks
+/// for JSON it is asked for a title.
+fn follow(steps: &[Step], request: &Received) -> Behaviour {
+    let body = request.json();
+    let results = results(&body);
+    let answer = if body["response_format"]["type"] == "json_schema" {
+        Behaviour::chat("{\"title\":\"A note\"}")
+    } else if let Some(step) = steps.get(results.len()).filter(|_| body["tools"].is_array()) {
+        let id = format!("call_{}", results.len());
+        Behaviour::chat("").tool_calls(&[(&id, step.tool, &step.input.to_string())])
+    } else {
+        let last = results.last().map_or("nothing", String::as_str);
+        Behaviour::chat(&format!("The note says: {last}"))
+    };
+    answer.usage(900, 20)
+}
+
+/// What the calls of the conversation gave.
+fn results(body: &Value) -> Vec<String> {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    messages
+        .filter(|message| message["role"] == "tool")
+        .map(|message| match &message["content"] {
+            Value::String(text) => text.clone(),
+            parts => parts.to_string(),
+        })
+        .collect()
+}
+
+/// A node that serves model `m` from a strict upstream which follows `steps`.
+async fn scene(model: Model, steps: Vec<Step>) -> Scene {
+    let (o1, o2) = (Upstream::start().strict(), Upstream::start());
+    let models = [model.leg(&o1, 0)];
+    let mut scene = Scene::start_on(o1, o2, |node: NodeBuilder| node.models(&models)).await;
+    scene.foreign_calls();
+    scene.o1.on(move |request| follow(&steps, request));
+    scene
+}
+
+/// The node's address as a client's setting.
+fn url(scene: &Scene, path: &str) -> String {
+    format!("http://{}{path}", scene.node.addr())
+}
+
+/// The calls of the conversation with tools, in order.
+fn conversation(scene: &Scene) -> Vec<Call> {
+    let mut calls = scene.o1.recorded();
+    calls.retain(|call| call.request.json()["tools"].is_array());
+    calls
+}
+
+/// The task is done: both calls were made, their results came back, the program says what the second gave, nothing was
+/// refused by the upstream, and every call is one row.
+async fn done(scene: &Scene, ended: &Ended) {
+    let refusals = scene.o1.refusals();
+    assert!(
+        ended.success && ended.stdout.contains(NOTE) && refusals.is_empty(),
+        "refusals: {refusals:#?}\n{ended}\n{}",
+        scene.logs()
+    );
+    let turns = conversation(scene);
+    let given: Vec<usize> = turns
+        .iter()
+        .map(|call| results(&call.request.json()).len())
+        .collect();
+    assert_eq!(given, [0, 1, 2], "{ended}");
+    assert!(
+        results(&turns[2].request.json())[1].contains(NOTE),
+        "{:?}",
+        turns[2].request.json()
+    );
+    let rows = scene.node.wait_rows("outcome=ok", scene.o1.calls()).await;
+    assert_eq!(rows.len(), scene.o1.calls(), "{rows:#?}");
+    assert!(rows.iter().all(|row| row["output_tokens"] == 20), "{rows:#?}");
+}
+
+/// The place of a program that comes in a package for this machine, such as `codex-linux-x64`.
+fn platform(package: &str) -> String {
+    let arch = if std::env::consts::ARCH == "aarch64" {
+        "arm64"
+    } else {
+        "x64"
+    };
+    format!("clients/node_modules/{package}-linux-{arch}")
+}
+
+fn claude(scene: &Scene) -> Program {
+    let place = platform("@anthropic-ai/claude-code");
+    Program::new(&format!("{place}/claude"))
+        .env("ANTHROPIC_BASE_URL", &url(scene, ""))
+        .env("ANTHROPIC_AUTH_TOKEN", CALLER_KEY)
+        .env("ANTHROPIC_MODEL", "m")
+        .env("ANTHROPIC_DEFAULT_HAIKU_MODEL", "m")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("DISABLE_AUTOUPDATER", "1")
+        .args(&[
+            "-p",
+            "Write the note, then read it to me.",
+            "--output-format",
+            "json",
+        ])
+        .args(&["--allowedTools", "Write,Read", "--permission-mode", "acceptEdits"])
+}
+
+/// Claude Code's task, with a model as it is declared.
+async fn claude_completes(model: Model) {
+    let file = tempfile::tempdir().expect("a directory");
+    let note = file.path().join("note.txt");
+    let steps = vec![
+        step("Write", json!({"file_path": note, "content": NOTE})),
+        step("Read", json!({"file_path": note})),
+    ];
+    let scene = scene(model, steps).await;
+
+    let program = claude(&scene).args(&["--add-dir", &file.path().display().to_string()]);
+    let ended = program.run().await;
+
+    done(&scene, &ended).await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn claude_code_completes_a_task_of_two_tools() {
+    claude_completes(Model::new("m")).await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn claude_code_lives_with_a_model_that_writes_no_json() {
+    claude_completes(Model::new("m").set("supports_structured_output", false)).await;
+}
+
+/// Codex's settings.
+fn codex_settings(scene: &Scene) -> String {
+    let provider = format!(
+        "{{ name = \"Waybill\", base_url = \"{}\", env_key = \"WAYBILL_KEY\", wire_api = \"responses\" }}",
+        url(scene, "/v1")
+    );
+    format!(
+        "model = \"m\"\nmodel_provider = \"waybill\"\nmodel_providers.waybill = {provider}\n\
+         check_for_update_on_startup = false\nweb_search = \"disabled\"\n[analytics]\nenabled = false\n"
+    )
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn codex_completes_a_task_of_two_tools() {
+    let patch = format!("*** Begin Patch\n*** Add File: note.txt\n+{NOTE}\n*** End Patch\n");
+    let steps = vec![
+        step(
+            "exec_command",
+            json!({"cmd": format!("apply_patch <<'END'\n{patch}END")}),
+        ),
+        step("exec_command", json!({"cmd": "cat note.txt"})),
+    ];
+    let scene = scene(Model::new("m"), steps).await;
+
+    let program = Program::new("clients/node_modules/.bin/codex")
+        .file(".codex/config.toml", &codex_settings(&scene))
+        .env("WAYBILL_KEY", CALLER_KEY)
+        .args(&["exec", "--skip-git-repo-check"])
+        .args(&["--dangerously-bypass-approvals-and-sandbox"])
+        .args(&["Write the note, then read it to me."]);
+    let ended = program.run().await;
+
+    done(&scene, &ended).await;
+    scene.finish().await;
+}
+
+/// The program ended well, said what the model said, and the upstream refused nothing.
+async fn answered(scene: &Scene, ended: &Ended) {
+    let refusals = scene.o1.refusals();
+    assert!(
+        ended.success && ended.stdout.contains("The note says: nothing") && refusals.is_empty(),
+        "refusals: {refusals:#?}\n{ended}\n{}",
+        scene.logs()
+    );
+    let rows = scene.node.wait_rows("outcome=ok", scene.o1.calls()).await;
+    assert_eq!(rows.len(), scene.o1.calls(), "{rows:#?}");
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn opencode_completes_a_turn() {
+    let scene = scene(Model::new("m"), Vec::new()).await;
+    let settings = json!({
+        "model": "waybill/m", "small_model": "waybill/m", "autoupdate": false, "share": "disabled",
+        "provider": {"waybill": {
+            "npm": "@ai-sdk/openai-compatible", "models": {"m": {}},
+            "options": {"baseURL": url(&scene, "/v1"), "apiKey": CALLER_KEY},
+        }},
+    });
+
+    let place = platform("opencode");
+    let program = Program::new(&format!("{place}/bin/opencode"))
+        .file("work/opencode.json", &settings.to_string())
+        .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
+        .env("OPENCODE_DISABLE_AUTOUPDATE", "1")
+        .env("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")
+        .env("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1")
+        .args(&["run", "What does the note say?"]);
+    let ended = program.run().await;
+
+    answered(&scene, &ended).await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn aider_completes_a_turn() {
+    let scene = scene(Model::new("m"), Vec::new()).await;
+
+    let program = Program::new("aider/bin/aider")
+        .env("OPENAI_API_BASE", &url(&scene, "/v1"))
+        .env("OPENAI_API_KEY", CALLER_KEY)
+        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        .args(&["--model", "openai/m", "--message", "What does the note say?"])
+        .args(&[
+            "--no-git",
+            "--yes-always",
+            "--no-check-update",
+            "--analytics-disable",
+        ])
+        .args(&[
+            "--no-show-model-warnings",
+            "--no-show-release-notes",
+            "--no-pretty",
+        ]);
+    let ended = program.run().await;
+
+    answered(&scene, &ended).await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn litellm_completes_a_turn_in_each_of_its_dialects() {
+    let scene = scene(Model::new("m"), Vec::new()).await;
+
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/litellm_turn.py");
+    let program = Program::new("litellm/bin/python")
+        .env("WAYBILL_URL", &url(&scene, ""))
+        .env("WAYBILL_KEY", CALLER_KEY)
+        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        .args(&[script]);
+    let ended = program.run().await;
+
+    answered(&scene, &ended).await;
+    scene.finish().await;
+}
