@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import {
-  BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS,
-  RETRY_AFTER, SCHEMA, STRANGER, TOTAL_INPUT, URL_ROOT, WEATHER, each, library, raises, run, servedAfterWait,
+  BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG,
+  REFUSALS_ON_MESSAGES, RETRY_AFTER, SCHEMA, STRANGER, TOTAL_INPUT, URL_ROOT, WEATHER, each, library, raises, run, servedAfterWait,
 } from "./conformance.mjs";
 
 const { default: Anthropic } = await library("@anthropic-ai/sdk");
@@ -125,12 +125,13 @@ await run({
     for (const stream of [false, true]) {
       const act = async (prompt) => {
         const error = await raises(() => create(prompt, { stream }));
-        const due = REFUSALS[prompt];
-        assert((due === 503 ? [503, 529] : [due]).includes(error.status), String(error));
+        const due = REFUSALS_ON_MESSAGES[prompt];
+        assert.equal(error.status, due, String(error));
+        if (due >= 503) assert.equal(error.error.error.type, "overloaded_error");
         assert.equal(error.error.type, "error");
         if (due === 429) assert.equal(error.headers.get("retry-after"), RETRY_AFTER);
       };
-      await each(Object.keys(REFUSALS), act, hello);
+      await each(Object.keys(REFUSALS_ON_MESSAGES), act, hello);
     }
   },
   async errors_in_a_good_status() {

@@ -15,7 +15,8 @@ const { resolve } = createRequire(join(home, "package.json"));
 /** Imports a library of target/sdk/node. */
 export const library = (name) => import(pathToFileURL(resolve(name)).href);
 
-export const { WAYBILL_URL, WAYBILL_KEY: KEY, WAYBILL_MODEL: MODEL, WAYBILL_UPSTREAM: UPSTREAM = "openai" } = process.env;
+export const { WAYBILL_URL, WAYBILL_KEY: KEY, WAYBILL_MODEL: MODEL } = process.env;
+export const UPSTREAM = process.env.WAYBILL_UPSTREAM ?? "openai";
 assert(WAYBILL_URL && KEY && MODEL, "set WAYBILL_URL, WAYBILL_KEY and WAYBILL_MODEL");
 export const URL_ROOT = WAYBILL_URL.replace(/\/$/, "");
 export const REQUEST_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -50,10 +51,13 @@ export const OUTPUT = 20;
 export const REFUSALS = {
   "refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 503": 503, "refuse 529": 503,
 };
+// An upstream that says 529 is overloaded; Messages has that word too.
+export const REFUSALS_ON_MESSAGES = { ...REFUSALS, "refuse 529": 529 };
 export const RETRY_AFTER = "7";
 // Streams that end before their end: a closed connection, a well-framed end, an error; in a text, in a call, and after
 // the last piece of content.
-export const BROKEN = ["cut", "end", "break"].flatMap((how) => ["text", "call", "late"].map((where) => `${how} ${where}`));
+const PLACES = ["text", "call", "late"];
+export const BROKEN = ["cut", "end", "break"].flatMap((how) => PLACES.map((place) => `${how} ${place}`));
 // Streams that are whole, in writings that servers have.
 export const ODD = ["crlf", "bom", "comments", "unspaced", "lines", "bytes", "gzip", "counting", "endless", "parted"];
 

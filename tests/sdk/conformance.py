@@ -42,7 +42,11 @@ TOTAL_INPUT, CACHED, OUTPUT = 17, 4, 20
 CACHE_WRITE = 0 if UPSTREAM == "gemini" else 3
 # What the upstream says before a byte of an answer, and the status that a caller of OpenAI's API sees. An upstream's
 # 401 or 404 is about what the gateway sent, never about its caller.
-REFUSALS = {"refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 503": 503, "refuse 529": 503}
+REFUSALS = {
+    "refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 503": 503, "refuse 529": 503,
+}
+# An upstream that says 529 is overloaded; Messages has that word too.
+REFUSALS_ON_MESSAGES = {**REFUSALS, "refuse 529": 529}
 RETRY_AFTER = "7"
 # Streams that end before their end: a closed connection, a well-framed end, an error; in a text, in a call, and after
 # the last piece of content.

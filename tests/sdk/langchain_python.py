@@ -8,8 +8,8 @@ os.environ["LANGSMITH_TRACING"] = "false"
 import anthropic
 import openai
 from conformance import (
-    BROKEN, CACHED, CITIES, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS, SCHEMA,
-    TOTAL_INPUT, URL, WEATHER, each, raises, run, served_after_wait,
+    BROKEN, CACHED, CITIES, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS, REFUSALS_ON_MESSAGES,
+    SCHEMA, TOTAL_INPUT, URL, WEATHER, each, raises, run, served_after_wait,
 )
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
@@ -105,8 +105,8 @@ def odd_streams(over):
 def refusals(over):
     def act(prompt):
         error = raises((openai.APIStatusError, anthropic.APIStatusError), lambda: over().invoke(prompt))
-        due = REFUSALS[prompt]
-        assert error.status_code in ((503, 529) if due == 503 else (due,)), error
+        due = REFUSALS_ON_MESSAGES if over is messages else REFUSALS
+        assert error.status_code == due[prompt], error
 
     each(REFUSALS, act, lambda: over().invoke(HELLO))
 
