@@ -203,13 +203,15 @@ fn results_without_a_call_are_told_by_the_user() {
     }
 }
 
+/// The schema of a tool that takes nothing.
+const EMPTY: &str = r#"{"type":"object","properties":{}}"#;
+
 #[test]
 fn tools_without_a_schema_get_an_empty_one() {
     let needs = Needs {
         parameters: true,
         ..Needs::default()
     };
-    const EMPTY: &str = r#"{"type":"object","properties":{}}"#;
     let of = |function: &str| {
         format!(r#"{{"tools":[{{"type":"function","function":{function}}}],"messages":[]}}"#)
     };
