@@ -69,6 +69,14 @@ pub(crate) struct Plan {
     pub(crate) excluded: Vec<(usize, Exclusion)>,
 }
 
+impl Plan {
+    /// True when a circuit keeps somebody out who might serve.
+    pub(crate) fn is_barred(&self) -> bool {
+        let is_circuit = |reason: &Exclusion| matches!(reason, Exclusion::CircuitOpen { .. });
+        self.excluded.iter().any(|(_, reason)| is_circuit(reason))
+    }
+}
+
 /// What the plan may know of circuits.
 pub(crate) trait Admission {
     /// `Ok` when a request could pass now, else the milliseconds until one might.

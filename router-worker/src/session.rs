@@ -98,7 +98,7 @@ impl Request {
     /// Tries the candidates in their order.
     async fn walk(mut self, shared: &Shared, plan: &Plan) -> Box<End> {
         let mut candidates = plan.candidates.iter();
-        let mut refused_claim = false;
+        let mut refused_claim = plan.is_barred();
         while let Some(candidate) = candidates.next() {
             if !self.trail.suits(candidate.context_length) {
                 continue;
@@ -147,9 +147,11 @@ impl Request {
         self.give_up(shared, left, refused_claim)
     }
 
-    /// Ends a request of which nothing was handed over.
+    /// Ends a request of which nothing was handed over. That nobody could be told what it asks for is not said while a
+    /// circuit keeps somebody out who might.
     fn give_up(&mut self, shared: &Shared, left: bool, refused_claim: bool) -> Box<End> {
-        match self.trail.surfaced() {
+        let surfaced = self.trail.surfaced();
+        match surfaced.filter(|fault| !(refused_claim && fault.concerns_translation())) {
             Some(fault) => {
                 let failure = fault.failure_on(self.offer.surface);
                 let (outcome, mut failure) = (before_content(fault), failure);

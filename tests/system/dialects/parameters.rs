@@ -328,3 +328,35 @@ async fn a_call_that_leaves_no_room_to_think_is_answered_by_the_small_model_wher
     assert_eq!((scene.o1.calls(), scene.o2.calls()), (2, 3));
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn a_parameter_is_not_called_unsupported_while_the_leg_that_takes_it_is_down() {
+    let mut scene = scene_of(|o1, o2| {
+        let model = Model::new("m")
+            .leg(o1, 0)
+            .set_leg("supported_params", json!(["temperature"]))
+            .leg(o2, 1);
+        vec![model]
+    })
+    .await;
+    scene.pin();
+    scene.o2.default(Behaviour::error(500, "boom"));
+    let body = asking(Surface::Chat, &json!({"top_k": 5}));
+
+    for _ in 0..3 {
+        let failed = scene.client.post(Surface::Chat, &body).await;
+        assert_eq!(failed.status, 502, "{}", failed.text());
+    }
+    let open = scene.client.post(Surface::Chat, &body).await;
+
+    assert_eq!(
+        (open.status, &*open.error_code()),
+        (503, "all_circuits_open"),
+        "{}",
+        open.text()
+    );
+    assert!(!open.header("retry-after").is_empty());
+    assert_eq!((scene.o1.calls(), scene.o2.calls()), (0, 3));
+    assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);
+    scene.finish().await;
+}

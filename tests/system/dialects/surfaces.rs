@@ -59,6 +59,64 @@ async fn completions_take_lists_of_prompts_choices_probabilities_and_echo() {
 }
 
 #[tokio::test]
+async fn completions_of_a_model_behind_messages_are_completions_and_what_it_cannot_is_named() {
+    let scene = scene_of(|o1, _| {
+        let model = Model::new("m").leg_at(&o1.root_url(), 0);
+        vec![model.set_leg("kind", "anthropic")]
+    })
+    .await;
+    scene.o1.default(Behaviour::chat("and so on").usage(9, 6));
+
+    let body = json!({"model": "m", "prompt": ["once upon a time"], "max_tokens": 7});
+    let answer = post(&scene.client, "/v1/completions", &body).await;
+
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let told = answer.json();
+    assert_eq!(
+        (
+            &told["object"],
+            &told["choices"][0]["text"],
+            &told["choices"][0]["finish_reason"]
+        ),
+        (&json!("text_completion"), &json!("and so on"), &json!("stop"))
+    );
+    assert_eq!(
+        (
+            &told["usage"]["prompt_tokens"],
+            &told["usage"]["completion_tokens"]
+        ),
+        (&json!(9), &json!(6))
+    );
+    let call = scene.o1.call(0).request;
+    assert_eq!(call.target, "/v1/messages");
+    let sent = call.json();
+    assert_eq!(sent["max_tokens"], json!(7));
+    assert!(
+        sent["messages"].to_string().contains("once upon a time"),
+        "{sent}"
+    );
+    for (name, value) in [
+        ("prompt", json!(["one", "two"])),
+        ("n", json!(2)),
+        ("logprobs", json!(3)),
+        ("echo", json!(true)),
+        ("suffix", json!("end")),
+    ] {
+        let mut body = json!({"model": "m", "prompt": "one", "max_tokens": 7});
+        body[name] = value;
+        let refused = post(&scene.client, "/v1/completions", &body).await;
+        let error = refused.json()["error"].clone();
+        assert_eq!(
+            (refused.status, &error["code"], &error["param"]),
+            (400, &json!("unsupported_parameter"), &json!(name)),
+            "{error}"
+        );
+    }
+    assert_eq!(scene.o1.calls(), 1);
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn prompts_may_be_tokens_and_must_be_something() {
     let scene = Scene::start().await;
 

@@ -26,7 +26,7 @@ const DEMANDS: [(&str, &[&str]); 12] = [
     ("guided_grammar", &[]),
 ];
 
-/// Reads a request. A prompt that is a list of one text is that text; longer lists and tokens are demands. Members that
+/// Reads a request. A prompt that is a list of one text is that text; longer lists and tokens are refused. Members that
 /// nobody knows are hints.
 pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
     let text = std::str::from_utf8(body).map_err(|_| Refusal::InvalidJson)?;
@@ -77,21 +77,16 @@ fn member(name: String, value: &RawValue) -> Member {
 }
 
 fn prompt(request: &mut Object<'_>, conversation: &mut Conversation) -> Result<(), Refusal> {
-    let raw = request
-        .take("prompt")
-        .ok_or_else(|| Path::Root.member("prompt").invalid(MISSING))?;
+    let path = Path::Root.member("prompt");
+    let raw = request.take("prompt").ok_or_else(|| path.invalid(MISSING))?;
     let only = || serde_json::from_str::<[String; 1]>(raw.get()).map(|[text]| text);
     let text = serde_json::from_str::<String>(raw.get()).or_else(|_| only());
-    if text.is_err() {
-        conversation.demands.push(member("prompt".to_owned(), raw));
-    }
+    // A request without its prompt is none: this is refused whatever else may be dropped.
+    let text = text.map_err(|_| path.unsupported("it must be one text there"))?;
     conversation.turns.push(Turn {
         role: Role::User,
         name: None,
-        parts: vec![Part::Text {
-            text: text.unwrap_or_default(),
-            cache: None,
-        }],
+        parts: vec![Part::Text { text, cache: None }],
     });
     Ok(())
 }
@@ -170,13 +165,12 @@ mod tests {
 
     #[test]
     fn what_no_other_dialect_says_is_a_demand() {
-        let body =
-            br#"{"model":"m","prompt":[[1,2]],"echo":true,"suffix":"x","best_of":2,"n":3,"logprobs":5}"#;
+        let body = br#"{"model":"m","prompt":"x","echo":true,"suffix":"x","best_of":2,"n":3,"logprobs":5}"#;
 
         let conversation = decode(body).expect("a request");
         let names: Vec<&str> = conversation.demands.iter().map(|member| &*member.name).collect();
 
-        assert_eq!(names, ["prompt", "suffix", "echo", "best_of", "n", "logprobs"]);
+        assert_eq!(names, ["suffix", "echo", "best_of", "n", "logprobs"]);
         assert_eq!(conversation.max_tokens, Some(MAX_TOKENS));
     }
 
@@ -196,5 +190,17 @@ mod tests {
         let refused = decode(br#"{"model":"m"}"#).expect_err("refused");
 
         assert_eq!(refused.to_string(), "the member 'prompt' is required");
+    }
+
+    #[test]
+    fn several_prompts_and_tokens_are_refused_by_name_and_never_dropped() {
+        for prompt in [r#"["a","b"]"#, "[1,2]", "[[1,2]]"] {
+            let body = format!(r#"{{"model":"m","prompt":{prompt}}}"#);
+            let refused = decode(body.as_bytes()).expect_err("refused");
+            assert!(
+                matches!(&refused, Refusal::Unsupported { param, .. } if param == "prompt"),
+                "{refused:?}"
+            );
+        }
     }
 }
