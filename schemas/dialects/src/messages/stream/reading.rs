@@ -159,7 +159,13 @@ impl Reading {
             ("thinking_delta", Open::Thinking) => piece(delta.thinking, sink, |text| Event::Thinking(text)),
             ("signature_delta", Open::Thinking) => piece(delta.signature, sink, |text| proof(text, false)),
             ("input_json_delta", Open::Call { number, told, .. }) => {
-                *told |= !word(delta.partial_json).is_empty();
+                let json = text(delta.partial_json).ok_or(Broken::Malformed)?;
+                let begins = json.trim_ascii_start();
+                // What begins as no object is of no use to anybody.
+                if !*told && !begins.is_empty() && !begins.starts_with('{') {
+                    return Err(Broken::Malformed);
+                }
+                *told |= !begins.is_empty();
                 let call = *number;
                 piece(delta.partial_json, sink, |piece| Event::Arguments { call, piece })
             }

@@ -291,3 +291,23 @@ fn an_upstream_that_fails_says_so_and_one_that_breaks_the_order_is_not_believed(
         assert_eq!(decoded(&stream(lines)).1, Err(Broken::Malformed), "{lines:?}");
     }
 }
+
+#[test]
+fn arguments_that_are_no_object_break_the_answer() {
+    let call = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#;
+    let delta = |json: &str| {
+        format!(
+            r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"input_json_delta","partial_json":"{json}"}}}}"#
+        )
+    };
+    let end =
+        r#"{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{}}"#;
+
+    for none in ["true", "[", "\\\"x\\\""] {
+        let (arrived, over) = decoded(&stream(&[START, call, &delta(none), end]));
+        assert_eq!(over, Err(Broken::Malformed), "{none}");
+        assert_eq!(arrived.calls[0].2, "", "{none}");
+    }
+    let (arrived, over) = decoded(&stream(&[START, call, &delta("\\n"), &delta("\\t{}"), end]));
+    assert_eq!((arrived.calls[0].2.as_str(), over), ("\n\t{}", Ok(())));
+}
