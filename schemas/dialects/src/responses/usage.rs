@@ -105,6 +105,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_call_costs_us_is_read_and_not_written() {
+        let facts = read(r#"{"input_tokens":9,"output_tokens":1,"cost":0.000000001}"#).expect("usage");
+
+        assert_eq!(facts.cost_nano_usd, Some(1));
+        let written = serde_json::to_string(&Usage::of(Some(&facts), 0, 0)).expect("json");
+        assert!(!written.contains("cost"), "{written}");
+    }
+
+    #[test]
     fn usage_that_was_not_told_is_estimated() {
         let facts = read(r#"{"input_tokens":9}"#);
 
