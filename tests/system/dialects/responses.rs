@@ -444,3 +444,29 @@ async fn an_upstream_that_speaks_responses_is_sent_the_history_and_not_what_it_i
     assert_eq!((shown.status, shown.json()), (200, second));
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn a_tenant_who_keeps_more_than_there_is_room_for_pushes_out_nothing_of_another() {
+    let scene = Scene::start().await;
+    let small = respond(&scene.client, &ask("one")).await;
+    let large = scene.client.with_key(OTHER_KEY);
+
+    let input = "x".repeat(1 << 20);
+    let first = respond(&large, &ask(&input)).await;
+    let mut last = Value::Null;
+    for _ in 0..34 {
+        last = respond(&large, &ask(&input)).await;
+    }
+
+    let shown = async |client: &Client, response: &Value| {
+        get(client, response["id"].as_str().expect("an id")).await.status
+    };
+    assert_eq!(shown(&scene.client, &small).await, 200);
+    let next = respond(&scene.client, &going_on(&small["id"], "two")).await;
+    assert_eq!(next["previous_response_id"], small["id"]);
+    assert_eq!(shown(&large, &last).await, 200);
+    if !harness::cluster::wanted() {
+        assert_eq!(shown(&large, &first).await, 404, "its own oldest went");
+    }
+    scene.finish().await;
+}
