@@ -192,11 +192,12 @@ fn row_is_due(facts: &Facts, answered: &Answered) -> bool {
     if STATUSES_WITHOUT_ROW.contains(&answered.status) || answered.code.as_deref() == Some("spool_full") {
         return false;
     }
-    let code = answered.code.as_deref().unwrap_or_default();
+    // Errors of Messages have no code, so that any may be meant.
+    let code = answered.code.as_deref();
     let refused = facts
         .rows
         .iter()
-        .filter(|row| row.outcome == "rejected" && row.error_code == code)
+        .filter(|row| row.outcome == "rejected" && code.is_none_or(|code| row.error_code == code))
         .count();
     answered.status < 400 || refused < REFUSED_ROWS_MAX
 }

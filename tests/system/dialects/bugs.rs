@@ -1,1 +1,8 @@
-//! What went wrong in other gateways of this kind, on every surface and in both directions of translation.
+//! Faults that others had in the field, each on every surface and in both directions of translation.
+
+mod broken;
+mod cut;
+mod fallback;
+mod gone;
+mod parallel;
+mod usage;

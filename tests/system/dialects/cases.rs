@@ -1,1 +1,9 @@
 //! What gateways of this kind promise their callers, case by case.
+
+mod answers;
+mod calls;
+mod images;
+mod messages;
+mod refusals;
+mod requests;
+mod thoughts;

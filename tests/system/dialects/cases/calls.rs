@@ -1,0 +1,78 @@
+//! Tool calls as upstreams make them: names in pieces, and the wrong reason at the end.
+
+use harness::{Behaviour, Surface};
+use serde_json::{Value, json};
+
+use super::super::shapes::{self, Shape, ask, rich_pairs, stream};
+use crate::rows::events;
+
+#[tokio::test]
+async fn a_name_and_arguments_in_pieces_are_one_call_on_every_surface() {
+    let scene = shapes::scene().await;
+    let call = |id: Option<&str>, name: &str, arguments: &str| {
+        let mut call = json!({"index": 0, "function": {"name": name, "arguments": arguments}});
+        if let Some(id) = id {
+            call["id"] = json!(id);
+            call["type"] = json!("function");
+        }
+        delta(&json!({"tool_calls": [call]}), None)
+    };
+    let pieces = [
+        call(Some("call_1"), "get_", ""),
+        call(None, "weather", ""),
+        call(None, "", r#"{"city":"#),
+        call(None, "", r#""Boston"}"#),
+        delta(&json!({}), Some("tool_calls")),
+        "[DONE]".to_owned(),
+    ];
+    let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+    for surface in Surface::RICH {
+        scene.o1.script([events(&pieces)]);
+        let streamed = stream(&scene, surface, "m").await;
+
+        streamed.whole();
+        let told = streamed.told();
+        assert_eq!(told.calls.len(), 1, "{surface:?}: {told:?}");
+        let call = &told.calls[0];
+        assert_eq!(
+            (call.id.as_str(), call.name.as_str()),
+            ("call_1", "get_weather"),
+            "{surface:?}"
+        );
+        assert_eq!(call.arguments, r#"{"city":"Boston"}"#, "{surface:?}");
+    }
+    scene.finish().await;
+}
+
+/// A chunk of chat as an event's data.
+fn delta(delta: &Value, finish: Option<&str>) -> String {
+    let choices = json!([{"index": 0, "delta": delta, "finish_reason": finish}]);
+    json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices})
+        .to_string()
+}
+
+#[tokio::test]
+async fn calls_that_stopped_are_calls_and_those_that_ran_out_of_room_are_not() {
+    let scene = shapes::scene().await;
+    let calls = [("call_1", "get_weather", r#"{"city":"Boston"}"#)];
+    for (surface, shape) in rich_pairs() {
+        // An answer of Messages passes to callers of Messages byte for byte, its reason too.
+        let passes = (surface, shape) == (Surface::Messages, Shape::Messages);
+        let stopped = if passes { "stop" } else { "tool_calls" };
+        for (reason, told_reason) in [("stop", stopped), ("length", "length")] {
+            let behaviour = Behaviour::chat("").tool_calls(&calls).usage(9, 20).finish(reason);
+            scene.o1.script([behaviour.clone(), behaviour]);
+            let plain = ask(&scene, surface, shape.model()).await.told(surface);
+            let streamed = stream(&scene, surface, shape.model()).await;
+
+            streamed.whole();
+            for told in [plain, streamed.told()] {
+                let case = format!("{surface:?} of {shape:?}, {reason}: {told:?}");
+                assert_eq!(told.finish, told_reason, "{case}");
+                assert_eq!(told.calls.len(), 1, "{case}");
+                assert_eq!(told.calls[0].arguments, r#"{"city":"Boston"}"#, "{case}");
+            }
+        }
+    }
+    scene.finish().await;
+}
