@@ -14,8 +14,10 @@ use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
 use dialects::passage::{Seen, Skimmer, end_mark, private};
 use dialects::sse::{Error as FramingError, Event, Framer};
+use dialects::superset::answer::Broken;
 use dialects::translate::Way;
 use dialects::translate::stream::Translation;
+use serde::de::IgnoredAny;
 
 use crate::fault::{Fault, Refusal, Unusable};
 
@@ -264,10 +266,15 @@ impl<'a> Reading<'a> {
                 Ok(())
             }
             Course::Translated(translation) => {
-                self.progressed = true;
                 let read = translation.event(event, self.output.buffer());
                 self.done = translation.ended();
                 self.hear();
+                if matches!(read, Err(Broken::Malformed)) && !is_json(&event.data) {
+                    // As where events pass. What is missing for it is found out by what follows.
+                    self.dropped += 1;
+                    return Ok(());
+                }
+                self.progressed = true;
                 read.map_err(Fault::from)
             }
         }
@@ -428,6 +435,10 @@ fn plain(event: &Event, name: Option<&[u8]>) -> bool {
     rest.is_some_and(|rest| {
         rest.len() == event.data.len() + 8 && rest.starts_with(b"data: ") && rest.ends_with(b"\n\n")
     })
+}
+
+fn is_json(data: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(data).is_ok()
 }
 
 fn too_long(_: FramingError) -> Fault {

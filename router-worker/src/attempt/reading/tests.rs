@@ -1,6 +1,9 @@
 //! Streams cut anywhere give the caller the same bytes.
 
+use std::sync::Arc;
+
 use dialects::chat::usage::UsageFacts;
+use dialects::superset::event::Reply;
 
 use super::*;
 
@@ -271,4 +274,57 @@ fn name_and_reasons_are_replaced_in_one_event() {
     for (came, expected) in event("org/m", "stop").iter().zip(event("m", "tool_calls")) {
         assert_eq!(read(&[came.as_bytes()]).0, expected);
     }
+}
+
+#[test]
+fn an_event_that_is_no_json_is_passed_over_where_events_are_written_anew_too() {
+    let way = Way {
+        upstream: Dialect::Messages,
+        caller: Dialect::Chat,
+        processor: None,
+        tools: Arc::default(),
+        names: dialects::superset::tool::Names::default(),
+        reply: Reply {
+            id: "07".to_owned(),
+            created: 5,
+            model: "m".to_owned(),
+            include_usage: false,
+            hides_thinking: false,
+            prompt_tokens: 9,
+            request: Bytes::new(),
+        },
+    };
+    let mut reading = Reading::new(Manner {
+        way: Some(&way),
+        ..reading().manner
+    });
+    let delta = |text: &str| {
+        let delta = format!(r#"{{"type":"text_delta","text":"{text}"}}"#);
+        format!("data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{delta}}}\n\n")
+    };
+    let stream = [
+        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"a\"}}\n\n".to_owned(),
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\"}}\n\n"
+            .to_owned(),
+        delta("one "),
+        "data: {\"type\":\"brok\n\n".to_owned(),
+        delta("two"),
+    ];
+
+    reading.push(Bytes::from(stream.concat())).expect("readable");
+    let sent = reading
+        .take()
+        .map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
+    let odd = reading.push(Bytes::from_static(b"data: {\"type\":\"message_start\"}\n\n"));
+
+    let sent = sent.expect("content");
+    assert!(
+        sent.contains(r#""content":"one ""#) && sent.contains(r#""content":"two""#),
+        "{sent}"
+    );
+    assert_eq!(reading.take_dropped(), 1);
+    assert!(
+        odd.is_err(),
+        "what can be read and is out of order breaks the answer"
+    );
 }

@@ -112,7 +112,7 @@ impl Skimmer {
     fn start(&mut self, data: &[u8], message: &Message<'_>) -> Seen {
         Seen {
             model_span: span(data, message.model),
-            usage: self.tally.read(message.usage),
+            usage: self.tally.start(message.usage),
             ..Seen::default()
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct Tally {
     cached: Option<u64>,
     written: Option<u64>,
     output: Option<u64>,
+    /// What the start of a stream told of the output: a small number that says nothing of what follows.
+    provisional: Option<u64>,
     thinking: Option<u64>,
     clamped: bool,
     malformed: bool,
@@ -43,6 +45,14 @@ struct Details<'a> {
 }
 
 impl Tally {
+    /// Takes in the usage object of a stream that begins. Its figure of the output holds only if the end of the stream
+    /// tells no other: a stream that is left before is not paid for by it.
+    pub(super) fn start(&mut self, usage: Told<'_>) -> Option<UsageFacts> {
+        self.read(usage)?;
+        self.provisional = self.output.take();
+        self.input.is_some().then(|| self.facts())
+    }
+
     /// Takes in a usage object; `None` when it tells nothing, else everything known so far.
     pub(super) fn read(&mut self, usage: Told<'_>) -> Option<UsageFacts> {
         let members: Members<'_> = serde_json::from_str(usage?.get()).ok()?;
@@ -53,7 +63,9 @@ impl Tally {
         self.input = self.count(members.input_tokens).or(self.input);
         self.cached = self.count(members.cache_read_input_tokens).or(self.cached);
         self.written = self.count(members.cache_creation_input_tokens).or(self.written);
-        self.output = self.count(members.output_tokens).or(self.output);
+        self.output = (self.count(members.output_tokens))
+            .or(self.output)
+            .or(self.provisional);
         self.thinking = self.count(details.thinking_tokens).or(self.thinking);
         (self.input.is_some() || self.output.is_some()).then(|| self.facts())
     }
@@ -148,5 +160,29 @@ impl Figures {
                 thinking_tokens: usage.reasoning_tokens,
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).expect("json")
+    }
+
+    #[test]
+    fn the_output_that_a_stream_begins_with_counts_only_where_its_end_tells_no_other() {
+        let start = raw(r#"{"input_tokens":50,"output_tokens":1}"#);
+        let begun = Tally::default().start(Some(&start)).expect("usage");
+        let ended = |usage: &str| {
+            let mut tally = Tally::default();
+            tally.start(Some(&start));
+            tally.read(Some(&raw(usage))).expect("usage").completion_tokens
+        };
+
+        assert_eq!((begun.prompt_tokens, begun.completion_tokens), (Some(50), None));
+        assert_eq!(ended(r#"{"output_tokens":20}"#), Some(20));
+        assert_eq!(ended("{}"), Some(1));
     }
 }

@@ -100,7 +100,7 @@ impl Reading {
         self.progress = Progress::Begun;
         self.ids = call::Ids::of(message.id);
         sink.event(Event::Begin);
-        if let Some(facts) = self.tally.read(message.usage) {
+        if let Some(facts) = self.tally.start(message.usage) {
             sink.event(Event::Usage(facts));
         }
     }

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::input::{hint, kind};
 use super::parts::{self, Speaker};
+use crate::chat::arguments;
 use crate::object::{Object, Path, shown};
 use crate::responses::proof;
 use crate::responses::told;
@@ -164,7 +165,10 @@ impl Reader<'_> {
             None => String::new(),
             // Some clients send the object itself.
             Some(raw) if !custom && raw.get().starts_with('{') => raw.get().to_owned(),
-            Some(raw) => path.member(member).value(raw, "must be a string")?,
+            Some(raw) => {
+                let text: String = path.member(member).value(raw, "must be a string")?;
+                if custom { text } else { self.arguments(raw) }
+            }
         };
         let call = Call {
             id,
@@ -176,6 +180,15 @@ impl Reader<'_> {
         };
         self.model_does(Part::ToolCall(call));
         Ok(())
+    }
+
+    /// The text of an object: answers that broke off are remembered with less.
+    fn arguments(&mut self, raw: &RawValue) -> String {
+        let (whole, lost) = arguments::whole(raw.get());
+        if lost {
+            hint(self.conversation, "input.arguments", raw);
+        }
+        whole.into_owned()
     }
 
     fn result(&mut self, mut object: Object<'_>, path: &Path<'_>) -> Result<(), Refusal> {

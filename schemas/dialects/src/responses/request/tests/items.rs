@@ -244,6 +244,22 @@ fn calls_are_read_with_their_group_and_arguments_in_either_form() {
 }
 
 #[test]
+fn arguments_that_are_no_object_are_read_as_an_empty_one_and_reported() {
+    for (arguments, told) in [("{", true), ("[\"x\"]", true), ("", false)] {
+        let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments});
+        let conversation = read(&json!({"model": "m", "input": [call]})).expect("read");
+
+        let part = &conversation.turns[0].parts[0];
+        assert!(
+            matches!(part, Part::ToolCall(call) if call.arguments == "{}"),
+            "{part:?}"
+        );
+        let hints: Vec<&str> = conversation.hints.iter().map(|hint| hint.name.as_ref()).collect();
+        assert_eq!(hints.contains(&"input.arguments"), told, "{hints:?}");
+    }
+}
+
+#[test]
 fn calls_and_results_that_do_not_fit_are_refused_by_their_id() {
     assert_eq!(
         refused(&json!({"model": "m", "input": [function_call("a"), function_call("a")]})),
