@@ -63,9 +63,10 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
         return Err(fault);
     }
     call.deliver(meter, skim.content, count(skim.output_bytes));
-    let hides = call.offer.told.hides_thinking;
     let mut edits = private::edits(body, call.names_providers());
-    edits.extend(hides.then(|| passage::thoughts(dialect, body)).flatten());
+    if call.offer.told.hides_thinking {
+        edits.extend(passage::thoughts(dialect, body));
+    }
     Ok(named(body, &skim, (call.model_json, edits)))
 }
 

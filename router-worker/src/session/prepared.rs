@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dialects::chat::mend::{Needs, mend};
 use dialects::dialect::Dialect;
-use dialects::passage::request::{Suspicion, choices_asked, suspicion};
+use dialects::passage::request::{Suspicion, choices_asked, may_carry_signatures, suspicion};
 use dialects::processor::Kind;
 use dialects::profile::{self, Profile};
 use dialects::splice::Spliced;
@@ -73,8 +73,8 @@ impl Passage {
     }
 
     /// The dialects are the same, and nothing in the answer has to be read another way.
-    fn is_free(self, endpoint: &Endpoint, offer: &Offer) -> bool {
-        let changed = offer.told.hides_thinking || Kind::named(&endpoint.processor).is_some();
+    fn is_free(self, endpoint: &Endpoint) -> bool {
+        let changed = Kind::named(&endpoint.processor).is_some();
         self.caller == self.upstream && !(self.caller == Dialect::Chat && changed)
     }
 }
@@ -155,7 +155,7 @@ impl Preparation {
     ) -> Result<Prepared, Fault> {
         let endpoint = candidate.endpoint.as_ref();
         let passage = Passage::of(endpoint, offer.surface);
-        if passage.is_free(endpoint, offer) {
+        if passage.is_free(endpoint) && !is_signed(passage.caller, body) {
             return Ok(self.passed(candidate, offer, body, passage.upstream));
         }
         if passage.caller == Dialect::Embeddings {
@@ -281,6 +281,11 @@ impl Preparation {
         conversation.turns.retain(|turn| !turn.parts.is_empty());
         found
     }
+}
+
+/// Ids of calls carry what only Gemini reads, and what makes them too long for others: they are taken apart.
+fn is_signed(caller: Dialect, body: &[u8]) -> bool {
+    caller == Dialect::Chat && may_carry_signatures(body) && choices_asked(Dialect::Chat, body) == 1
 }
 
 /// What the endpoint's server tolerates.

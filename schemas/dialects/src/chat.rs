@@ -16,7 +16,8 @@ mod choices;
 mod frame;
 pub(crate) mod mint;
 mod schema;
-mod signed;
+pub(crate) mod signed;
+pub(crate) mod thoughts;
 
 #[cfg(test)]
 mod tests;

@@ -70,6 +70,8 @@ pub enum Skimmer {
         chunks: chat::chunk::skimmer::Skimmer,
         /// Choices that have called tools.
         called: Called,
+        /// For a caller who does not want to see thoughts.
+        hides_thoughts: bool,
     },
     /// Of Messages.
     Messages(messages::passage::Skimmer),
@@ -86,16 +88,20 @@ impl Skimmer {
             Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => Self::Chat {
                 chunks: chat::chunk::skimmer::Skimmer::default(),
                 called: Called::default(),
+                hides_thoughts: false,
             },
         }
     }
 
-    /// The same for a caller who does not want to see thoughts, where the dialect can leave them out. The others'
-    /// answers are translated for that.
+    /// The same for a caller who does not want to see thoughts.
     #[must_use]
     pub fn without_thoughts(self) -> Self {
         match self {
-            Self::Chat { .. } => self,
+            Self::Chat { chunks, called, .. } => Self::Chat {
+                chunks,
+                called,
+                hides_thoughts: true,
+            },
             Self::Messages(skimmer) => Self::Messages(skimmer.without_thoughts()),
             Self::Responses(skimmer) => Self::Responses(skimmer.without_thoughts()),
         }
@@ -105,7 +111,18 @@ impl Skimmer {
     #[inline]
     pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
         match self {
-            Self::Chat { chunks, called } => chat_event((chunks, called), event),
+            Self::Chat {
+                chunks,
+                called,
+                hides_thoughts,
+            } => {
+                let mut seen = chat_event((chunks, called), event)?;
+                if *hides_thoughts {
+                    seen.edits.extend(chat::thoughts::edits(&event.data));
+                    seen.edits.sort_by_key(|edit| edit.range.start);
+                }
+                Ok(seen)
+            }
             Self::Messages(skimmer) => skimmer.skim(event),
             Self::Responses(skimmer) => skimmer.skim(event),
         }
@@ -160,11 +177,13 @@ pub fn answer(dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
 }
 
 /// What takes the thoughts out of a passing answer that came whole.
-pub fn thoughts(dialect: Dialect, body: &[u8]) -> Option<Edit> {
+pub fn thoughts(dialect: Dialect, body: &[u8]) -> Vec<Edit> {
     match dialect {
-        Dialect::Messages => messages::passage::thoughts(body),
-        Dialect::Responses => responses::passage::thoughts(body),
-        Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => None,
+        Dialect::Messages => messages::passage::thoughts(body).into_iter().collect(),
+        Dialect::Responses => responses::passage::thoughts(body).into_iter().collect(),
+        Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => {
+            chat::thoughts::edits(body)
+        }
     }
 }
 

@@ -45,21 +45,18 @@ fn the_same_dialect_passes() {
 }
 
 #[test]
-fn thoughts_that_are_hidden_and_texts_that_mean_something_else_are_read_on_the_way() {
+fn texts_that_mean_something_else_are_read_on_the_way_and_thoughts_are_taken_out_of_what_passes() {
     let mut hiding = chat(PLAIN);
     hiding.0.told.hides_thinking = true;
     let mut processed = endpoint("e", &["http://e"]);
     processed.processor = "glm".to_owned();
 
-    for prepared in [
-        prepared(endpoint("e", &["http://e"]), &hiding),
-        prepared(processed.clone(), &chat(STREAM)),
-    ] {
-        let prepared = prepared.expect("prepared");
-        let way = prepared.way.as_ref().expect("a way");
-        assert_eq!((way.caller, way.upstream), (Dialect::Chat, Dialect::Chat));
-        assert!(sent(&prepared).contains("\"org/m-7b\""));
-    }
+    let passing = prepared(endpoint("e", &["http://e"]), &hiding).expect("prepared");
+    assert!(passing.way.is_none());
+    let translated = prepared(processed.clone(), &chat(STREAM)).expect("prepared");
+    let way = translated.way.as_ref().expect("a way");
+    assert_eq!((way.caller, way.upstream), (Dialect::Chat, Dialect::Chat));
+    assert!(sent(&translated).contains("\"org/m-7b\""));
     let several = chat(r#"{"model":"m","n":2,"messages":[{"role":"user","content":"x"}]}"#);
     assert!(
         matches!(prepared(processed, &several), Err(Fault::Unmappable(unmappable)) if unmappable.param == "n")
@@ -129,4 +126,20 @@ fn names_of_dropped_parameters_fit_into_a_header() {
     assert_eq!(header_value(&[]), None);
     let many: Vec<Cow<'static, str>> = (0..1_000).map(|name| format!("name_{name}").into()).collect();
     assert!(header_value(&many).is_some_and(|value| value.len() <= DROPPED_BYTES_MAX));
+}
+
+#[test]
+fn ids_with_signatures_of_geminis_are_taken_apart_for_everybody_else() {
+    let request = chat(
+        r#"{"model":"m","messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1__sig_c2ln","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1__sig_c2ln","content":"r"}]}"#,
+    );
+
+    let prepared = prepared(endpoint("e", &["http://e"]), &request).expect("prepared");
+
+    let sent = sent(&prepared);
+    assert!(
+        sent.contains(r#""id":"c1""#) && sent.contains(r#""tool_call_id":"c1""#),
+        "{sent}"
+    );
+    assert!(!sent.contains("__sig_"), "{sent}");
 }
