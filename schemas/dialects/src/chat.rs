@@ -17,7 +17,6 @@ mod frame;
 pub(crate) mod mint;
 mod schema;
 pub(crate) mod signed;
-pub(crate) mod thoughts;
 
 #[cfg(test)]
 mod tests;

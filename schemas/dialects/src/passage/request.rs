@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::chat::signed::MARK;
 use crate::dialect::Dialect;
 use crate::skim::{Limits, skim_chat};
 
@@ -36,6 +37,11 @@ pub fn suspicion(body: &[u8]) -> Suspicion {
     }
     suspicion.arguments = answered && memmem::find(body, ARGUMENTS).is_some();
     suspicion
+}
+
+/// True when ids of calls may carry signatures of Gemini's: for another server they are longer than ids are.
+pub fn may_carry_signatures(body: &[u8]) -> bool {
+    memmem::find(body, MARK.as_bytes()).is_some()
 }
 
 /// The text of the string that follows a colon.
@@ -114,6 +120,14 @@ mod tests {
         let called = r#"{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}"#;
 
         assert_eq!(suspects(called), (false, true));
+    }
+
+    #[test]
+    fn ids_that_carry_signatures_are_found() {
+        assert!(may_carry_signatures(
+            br#"{"tool_calls":[{"id":"call_1__sig_c2ln"}]}"#
+        ));
+        assert!(!may_carry_signatures(br#"{"tool_calls":[{"id":"call_1"}]}"#));
     }
 
     #[test]
