@@ -65,7 +65,9 @@ mod tests {
             stopped: stopped.iter().map(|&index| (index, 5..11)).collect(),
             ..Ends::default()
         };
-        called.iter().for_each(|&index| ends.called.add(index));
+        for &index in called {
+            ends.called.add(index);
+        }
         ends
     }
 

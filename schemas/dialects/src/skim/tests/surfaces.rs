@@ -214,8 +214,8 @@ fn what_a_request_asks_of_its_model_is_told_and_what_stands_for_nothing_is_not()
         ];
         assert_eq!(is(all, parameter), !absent.contains(&parameter), "{parameter:?}");
     }
-    let defaults = r##","temperature":1.0,"top_p":1,"top_k":null,"stop":[],"seed":null,"n":1,"logprobs":false,"top_logprobs":0,
-        "presence_penalty":0,"frequency_penalty":0.0,"logit_bias":{},"reasoning_effort":"none","tool_choice":"none""##;
+    let defaults = r#","temperature":1.0,"top_p":1,"top_k":null,"stop":[],"seed":null,"n":1,"logprobs":false,"top_logprobs":0,
+        "presence_penalty":0,"frequency_penalty":0.0,"logit_bias":{},"reasoning_effort":"none","tool_choice":"none""#;
     assert_eq!(asks(Surface::Chat, defaults), nothing);
     for (surface, members, parameter) in [
         (Surface::Messages, r#","stop_sequences":["x"]"#, Parameters::STOP),

@@ -9,13 +9,7 @@ use crate::grammar::reading::{Stop, Used};
 use crate::plan::{Plan, Segment};
 
 pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
-    let start = plan.usage.map(|used| usage(used, 1));
-    let mut message = json!({"id": "msg_01", "type": "message", "role": "assistant", "model": "u", "content": [],
-        "stop_reason": null, "stop_sequence": null});
-    if let Some(usage) = start {
-        message["usage"] = usage;
-    }
-    let mut events = vec![json!({"type": "message_start", "message": message})];
+    let mut events = vec![start(plan)];
     // Some servers close all blocks at the end.
     let (late, mut stops) = (dice.once_in(6), Vec::new());
     for (index, segment) in plan.segments.iter().enumerate() {
@@ -84,6 +78,15 @@ pub(super) fn write(plan: &Plan, dice: &mut Dice) -> Vec<Written> {
         .into_iter()
         .map(|event| (event["type"].as_str().map(str::to_owned), event.to_string()))
         .collect()
+}
+
+fn start(plan: &Plan) -> Value {
+    let mut message = json!({"id": "msg_01", "type": "message", "role": "assistant", "model": "u", "content": [],
+        "stop_reason": null, "stop_sequence": null});
+    if let Some(used) = plan.usage {
+        message["usage"] = usage(used, 1);
+    }
+    json!({"type": "message_start", "message": message})
 }
 
 pub(super) fn usage(used: Used, output: u64) -> Value {
