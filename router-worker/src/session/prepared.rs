@@ -73,8 +73,8 @@ impl Passage {
     }
 
     /// The dialects are the same, and nothing in the answer has to be read another way.
-    fn is_free(self, endpoint: &Endpoint, offer: &Offer) -> bool {
-        let changed = offer.told.hides_thinking || Kind::named(&endpoint.processor).is_some();
+    fn is_free(self, endpoint: &Endpoint) -> bool {
+        let changed = Kind::named(&endpoint.processor).is_some();
         self.caller == self.upstream && !(self.caller == Dialect::Chat && changed)
     }
 }
@@ -155,7 +155,7 @@ impl Preparation {
     ) -> Result<Prepared, Fault> {
         let endpoint = candidate.endpoint.as_ref();
         let passage = Passage::of(endpoint, offer.surface);
-        if passage.is_free(endpoint, offer) && !is_signed(passage.caller, body) {
+        if passage.is_free(endpoint) && !is_signed(passage.caller, body) {
             return Ok(self.passed(candidate, offer, body, passage.upstream));
         }
         if passage.caller == Dialect::Embeddings {

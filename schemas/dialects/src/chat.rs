@@ -17,6 +17,7 @@ mod frame;
 pub(crate) mod mint;
 mod schema;
 pub(crate) mod signed;
+pub(crate) mod thoughts;
 
 #[cfg(test)]
 mod tests;

@@ -45,21 +45,18 @@ fn the_same_dialect_passes() {
 }
 
 #[test]
-fn thoughts_that_are_hidden_and_texts_that_mean_something_else_are_read_on_the_way() {
+fn texts_that_mean_something_else_are_read_on_the_way_and_thoughts_are_taken_out_of_what_passes() {
     let mut hiding = chat(PLAIN);
     hiding.0.told.hides_thinking = true;
     let mut processed = endpoint("e", &["http://e"]);
     processed.processor = "glm".to_owned();
 
-    for prepared in [
-        prepared(endpoint("e", &["http://e"]), &hiding),
-        prepared(processed.clone(), &chat(STREAM)),
-    ] {
-        let prepared = prepared.expect("prepared");
-        let way = prepared.way.as_ref().expect("a way");
-        assert_eq!((way.caller, way.upstream), (Dialect::Chat, Dialect::Chat));
-        assert!(sent(&prepared).contains("\"org/m-7b\""));
-    }
+    let passing = prepared(endpoint("e", &["http://e"]), &hiding).expect("prepared");
+    assert!(passing.way.is_none());
+    let translated = prepared(processed.clone(), &chat(STREAM)).expect("prepared");
+    let way = translated.way.as_ref().expect("a way");
+    assert_eq!((way.caller, way.upstream), (Dialect::Chat, Dialect::Chat));
+    assert!(sent(&translated).contains("\"org/m-7b\""));
     let several = chat(r#"{"model":"m","n":2,"messages":[{"role":"user","content":"x"}]}"#);
     assert!(
         matches!(prepared(processed, &several), Err(Fault::Unmappable(unmappable)) if unmappable.param == "n")
