@@ -39,6 +39,8 @@ build() {
 # venv NAME PINS MODULE: pinned packages in target/sdk/NAME, unless exactly they are there.
 venv() {
   local home=target/sdk/$1 stamp=target/sdk/$1.stamp
+  # LiteLLM looks for prices elsewhere as soon as it is imported.
+  local -x LITELLM_LOCAL_MODEL_COST_MAP=True
   if cmp -s "$2" "$stamp" && "$home/bin/python" -c "import $3" 2>/dev/null; then
     return
   fi

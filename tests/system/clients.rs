@@ -87,7 +87,7 @@ async fn done(scene: &Scene, ended: &Ended, calls: usize) {
         .iter()
         .map(|call| results(&call.request.json()).len())
         .collect();
-    assert_eq!(given, Vec::from_iter(0..=calls), "{ended}");
+    assert_eq!(given, (0..=calls).collect::<Vec<_>>(), "{ended}");
     let last = turns.last().map(|call| results(&call.request.json()));
     let last = last
         .and_then(|results| results.last().cloned())
@@ -115,7 +115,8 @@ fn claude(scene: &Scene) -> Program {
         .env("ANTHROPIC_AUTH_TOKEN", CALLER_KEY)
         .env("ANTHROPIC_MODEL", "m")
         .env("ANTHROPIC_DEFAULT_HAIKU_MODEL", "m")
-        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("DISABLE_TELEMETRY", "1")
+        .env("DISABLE_ERROR_REPORTING", "1")
         .env("DISABLE_AUTOUPDATER", "1")
         .args(&[
             "-p",
@@ -126,33 +127,41 @@ fn claude(scene: &Scene) -> Program {
         .args(&["--allowedTools", "Write,Read", "--permission-mode", "acceptEdits"])
 }
 
-/// Claude Code's task, with a model as it is declared.
-async fn claude_completes(model: Model) {
-    let file = tempfile::tempdir().expect("a directory");
-    let note = file.path().join("note.txt");
+/// Claude Code's task, with a model as it is declared. Gives how many titles the model was asked for, and how many
+/// requests the node refused.
+async fn claude_completes(model: Model) -> (usize, usize) {
+    let files = tempfile::tempdir().expect("a directory");
+    let note = files.path().join("note.txt");
     let steps = vec![
         step("Write", json!({"file_path": note, "content": NOTE})),
         step("Read", json!({"file_path": note})),
     ];
     let scene = scene(model, steps).await;
 
-    let program = claude(&scene).args(&["--add-dir", &file.path().display().to_string()]);
+    let program = claude(&scene).args(&["--add-dir", &files.path().display().to_string()]);
     let ended = program.run().await;
 
     done(&scene, &ended, 2).await;
+    let calls = scene.o1.recorded();
+    let is_title = |call: &&Call| call.request.json()["response_format"]["type"] == "json_schema";
+    let titles = calls.iter().filter(is_title).count();
+    let refused = scene.node.logs_api("outcome=rejected&status=400").await;
     scene.finish().await;
+    (titles, refused.len())
 }
 
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
 async fn claude_code_completes_a_task_of_two_tools() {
-    claude_completes(Model::new("m")).await;
+    assert_eq!(claude_completes(Model::new("m")).await, (1, 0));
 }
 
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
-async fn claude_code_lives_with_a_model_that_writes_no_json() {
-    claude_completes(Model::new("m").set("supports_structured_output", false)).await;
+async fn claude_code_lives_without_a_title_from_a_model_that_writes_no_json() {
+    let plain = Model::new("m").set("supports_structured_output", false);
+
+    assert_eq!(claude_completes(plain).await, (0, 1));
 }
 
 /// Codex's settings.
