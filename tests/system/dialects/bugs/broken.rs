@@ -304,6 +304,10 @@ fn assert_broken(streamed: &Transcript, code: &str, case: &str) {
         streamed.end
     );
     assert_error(streamed, 200, code, case);
+    if let (Surface::Responses, End::ErrorEvent(event)) = (streamed.surface, &streamed.end) {
+        let events = streamed.chunks().len();
+        assert_eq!(event["sequence_number"], events, "{case}: {event}");
+    }
     let raw = String::from_utf8_lossy(&streamed.raw);
     for mark in [
         "[DONE]",

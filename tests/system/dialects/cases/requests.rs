@@ -120,13 +120,11 @@ fn arguments_sent(shape: Shape, sent: &Value) -> Value {
     let mut parts = turns.flat_map(|turn| turn[parts].as_array().into_iter().flatten());
     let found = parts.find_map(|part| part.pointer(call)).cloned();
     let found = found.unwrap_or_else(|| panic!("no arguments in {sent:#}"));
-    match found.as_str() {
-        Some(text) => serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {sent:#}")),
-        None => {
-            assert_ne!(shape, Shape::Chat, "arguments are text: {sent:#}");
-            found
-        }
+    if let Some(text) = found.as_str() {
+        return serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {sent:#}"));
     }
+    assert_ne!(shape, Shape::Chat, "arguments are text: {sent:#}");
+    found
 }
 
 #[tokio::test]
@@ -237,7 +235,11 @@ async fn the_result_of_a_call_comes_before_what_else_the_user_said() {
     for sent in [gemini, gemini_too] {
         let response = &sent["contents"][2]["parts"][0]["functionResponse"];
         assert_eq!(response["response"], json!({"result": "seen"}), "{sent:#}");
-        assert_eq!(sent["contents"][3]["parts"], json!([{"text": "and?"}]), "{sent:#}");
+        assert_eq!(
+            sent["contents"][3]["parts"],
+            json!([{"text": "and?"}]),
+            "{sent:#}"
+        );
     }
     scene.finish().await;
 }
