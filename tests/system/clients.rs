@@ -1,4 +1,5 @@
-//! Whole programs that call models, against a node before a strict server of OpenAI's chat that follows a script.
+//! Whole programs that call models, against a node before strict servers that follow a script: OpenAI's chat for all of
+//! them, Anthropic's and Gemini's API for those that complete whole tasks.
 //! `make test-clients` installs them (`scripts/setup.sh clients`) and runs these; one that is missing is an error.
 
 use harness::{Behaviour, CALLER_KEY, Call, Model, NodeBuilder, Received, Scene, Upstream};
@@ -7,6 +8,8 @@ use serde_json::{Value, json};
 mod program;
 
 use program::{Ended, Program};
+
+use crate::sdk::served;
 
 /// What the first tool writes and the second one reads.
 const NOTE: &str = "fourteen crates";
@@ -27,9 +30,9 @@ fn step(tool: &'static str, input: Value) -> Step {
 fn follow(steps: &[Step], request: &Received) -> Behaviour {
     let body = request.json();
     let results = results(&body);
-    let answer = if body["response_format"]["type"] == "json_schema" {
+    let answer = if asks_for_json(&body) {
         Behaviour::chat("{\"title\":\"A note\"}")
-    } else if let Some(step) = steps.get(results.len()).filter(|_| body["tools"].is_array()) {
+    } else if let Some(step) = steps.get(results.len()).filter(|_| offers_tools(&body)) {
         let id = format!("call_{}", results.len());
         Behaviour::chat("").tool_calls(&[(&id, step.tool, &step.input.to_string())])
     } else {
@@ -39,22 +42,44 @@ fn follow(steps: &[Step], request: &Received) -> Behaviour {
     answer.usage(900, 20)
 }
 
-/// What the calls of the conversation gave.
-fn results(body: &Value) -> Vec<String> {
-    let messages = body["messages"].as_array().into_iter().flatten();
-    messages
-        .filter(|message| message["role"] == "tool")
-        .map(|message| match &message["content"] {
-            Value::String(text) => text.clone(),
-            parts => parts.to_string(),
-        })
-        .collect()
+/// Whether a request, of any dialect, has a schema that its answer must keep to.
+fn asks_for_json(body: &Value) -> bool {
+    let schemas = [
+        &body["response_format"]["json_schema"],
+        &body["output_config"]["format"],
+        &body["generationConfig"]["responseJsonSchema"],
+    ];
+    schemas.iter().any(|schema| schema.is_object())
 }
 
-/// A node that serves model `m` from a strict upstream which follows `steps`.
-async fn scene(model: Model, steps: Vec<Step>) -> Scene {
+fn offers_tools(body: &Value) -> bool {
+    body["tools"].as_array().is_some_and(|tools| !tools.is_empty())
+}
+
+/// What the calls of a conversation gave, in any dialect.
+fn results(body: &Value) -> Vec<String> {
+    let turns = ["messages", "contents"].map(|member| body[member].as_array());
+    let mut results = Vec::new();
+    for turn in turns.into_iter().flatten().flatten() {
+        if turn["role"] == "tool" {
+            results.push(turn["content"].to_string());
+        }
+        let parts = ["content", "parts"].map(|member| turn[member].as_array());
+        for part in parts.into_iter().flatten().flatten() {
+            if part["type"] == "tool_result" {
+                results.push(part["content"].to_string());
+            } else if let Some(response) = part.get("functionResponse") {
+                results.push(response["response"].to_string());
+            }
+        }
+    }
+    results
+}
+
+/// A node that serves model `m` from a strict upstream of this kind, which follows `steps`.
+async fn scene(model: Model, kind: &str, steps: Vec<Step>) -> Scene {
     let (o1, o2) = (Upstream::start().strict(), Upstream::start());
-    let models = [model.leg(&o1, 0)];
+    let models = [served(model, &o1, kind)];
     let mut scene = Scene::start_on(o1, o2, |node: NodeBuilder| node.models(&models)).await;
     scene.foreign_calls();
     scene.o1.on(move |request| follow(&steps, request));
@@ -69,7 +94,7 @@ fn url(scene: &Scene, path: &str) -> String {
 /// The calls of the conversation with tools, in order.
 fn conversation(scene: &Scene) -> Vec<Call> {
     let mut calls = scene.o1.recorded();
-    calls.retain(|call| call.request.json()["tools"].is_array());
+    calls.retain(|call| offers_tools(&call.request.json()));
     calls
 }
 
@@ -129,21 +154,21 @@ fn claude(scene: &Scene) -> Program {
 
 /// Claude Code's task, with a model as it is declared. Gives how many titles the model was asked for, and how many
 /// requests the node refused.
-async fn claude_completes(model: Model) -> (usize, usize) {
+async fn claude_completes(model: Model, kind: &str) -> (usize, usize) {
     let files = tempfile::tempdir().expect("a directory");
     let note = files.path().join("note.txt");
     let steps = vec![
         step("Write", json!({"file_path": note, "content": NOTE})),
         step("Read", json!({"file_path": note})),
     ];
-    let scene = scene(model, steps).await;
+    let scene = scene(model, kind, steps).await;
 
     let program = claude(&scene).args(&["--add-dir", &files.path().display().to_string()]);
     let ended = program.run().await;
 
     done(&scene, &ended, 2).await;
     let calls = scene.o1.recorded();
-    let is_title = |call: &&Call| call.request.json()["response_format"]["type"] == "json_schema";
+    let is_title = |call: &&Call| asks_for_json(&call.request.json());
     let titles = calls.iter().filter(is_title).count();
     let refused = scene.node.logs_api("outcome=rejected&status=400").await;
     scene.finish().await;
@@ -153,7 +178,19 @@ async fn claude_completes(model: Model) -> (usize, usize) {
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
 async fn claude_code_completes_a_task_of_two_tools() {
-    assert_eq!(claude_completes(Model::new("m")).await, (1, 0));
+    assert_eq!(claude_completes(Model::new("m"), "openai_compat").await, (1, 0));
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn claude_code_completes_its_task_before_anthropic() {
+    assert_eq!(claude_completes(Model::new("m"), "anthropic").await, (1, 0));
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn claude_code_completes_its_task_before_gemini() {
+    assert_eq!(claude_completes(Model::new("m"), "gemini").await, (1, 0));
 }
 
 #[tokio::test]
@@ -161,7 +198,7 @@ async fn claude_code_completes_a_task_of_two_tools() {
 async fn claude_code_lives_without_a_title_from_a_model_that_writes_no_json() {
     let plain = Model::new("m").set("supports_structured_output", false);
 
-    assert_eq!(claude_completes(plain).await, (0, 1));
+    assert_eq!(claude_completes(plain, "openai_compat").await, (0, 1));
 }
 
 /// Codex's settings.
@@ -176,9 +213,8 @@ fn codex_settings(scene: &Scene) -> String {
     )
 }
 
-#[tokio::test]
-#[ignore = "needs whole programs: make test-clients"]
-async fn codex_completes_a_task_of_two_tools() {
+/// Codex's task, before an upstream of this kind.
+async fn codex_completes(kind: &str) {
     let patch = format!("*** Begin Patch\n*** Add File: note.txt\n+{NOTE}\n*** End Patch\n");
     let steps = vec![
         step(
@@ -188,7 +224,7 @@ async fn codex_completes_a_task_of_two_tools() {
         step("get_goal", json!({})),
         step("exec_command", json!({"cmd": "cat note.txt"})),
     ];
-    let scene = scene(Model::new("m"), steps).await;
+    let scene = scene(Model::new("m"), kind, steps).await;
 
     let program = Program::new("clients/node_modules/.bin/codex")
         .file(".codex/config.toml", &codex_settings(&scene))
@@ -200,6 +236,24 @@ async fn codex_completes_a_task_of_two_tools() {
 
     done(&scene, &ended, 3).await;
     scene.finish().await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn codex_completes_a_task_of_two_tools() {
+    codex_completes("openai_compat").await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn codex_completes_its_task_before_anthropic() {
+    codex_completes("anthropic").await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn codex_completes_its_task_before_gemini() {
+    codex_completes("gemini").await;
 }
 
 /// The program ended well, said what the model said, and the upstream refused nothing.
@@ -217,7 +271,7 @@ async fn answered(scene: &Scene, ended: &Ended) {
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
 async fn opencode_completes_a_turn() {
-    let scene = scene(Model::new("m"), Vec::new()).await;
+    let scene = scene(Model::new("m"), "openai_compat", Vec::new()).await;
     let settings = json!({
         "model": "waybill/m", "small_model": "waybill/m", "autoupdate": false, "share": "disabled",
         "provider": {"waybill": {
@@ -243,7 +297,7 @@ async fn opencode_completes_a_turn() {
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
 async fn aider_completes_a_turn() {
-    let scene = scene(Model::new("m"), Vec::new()).await;
+    let scene = scene(Model::new("m"), "openai_compat", Vec::new()).await;
 
     let program = Program::new("aider/bin/aider")
         .env("OPENAI_API_BASE", &url(&scene, "/v1"))
@@ -270,7 +324,7 @@ async fn aider_completes_a_turn() {
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
 async fn litellm_completes_a_turn_in_each_of_its_dialects() {
-    let scene = scene(Model::new("m"), Vec::new()).await;
+    let scene = scene(Model::new("m"), "openai_compat", Vec::new()).await;
 
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/litellm_turn.py");
     let program = Program::new("litellm/bin/python")

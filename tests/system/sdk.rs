@@ -132,25 +132,28 @@ impl Script {
     }
 }
 
-/// A leg of each kind at the same upstream, which speaks the dialect of the path it is called at.
+/// A model whose one leg is of `kind`, at an upstream that speaks the dialect of the path it is called at.
+pub(crate) fn served(model: Model, upstream: &Upstream, kind: &str) -> Model {
+    let url = if kind == "openai_compat" {
+        upstream.url()
+    } else {
+        upstream.root_url()
+    };
+    // The newer generation of Gemini is strict about signatures.
+    let name = if kind == "gemini" { "gemini-3-pro" } else { "m" };
+    model
+        .leg_at(&url, 0)
+        .set_leg("kind", kind)
+        .set_leg("provider_model_id", name)
+        .set_leg("api_key", PROVIDER_KEY)
+        .set("input_modalities", json!(["text", "image"]))
+}
+
+/// A model before an upstream of each kind, and one with a slash in its name.
 fn models(upstream: &Upstream) -> Vec<Model> {
+    let of = |(name, kind, _)| served(Model::new(&format!("m-{name}")), upstream, kind);
     let mut models = vec![Model::new("org/slashed").leg(upstream, 0)];
-    for (name, kind, _) in UPSTREAMS {
-        let url = if kind == "openai_compat" {
-            upstream.url()
-        } else {
-            upstream.root_url()
-        };
-        // The newer generation of Gemini, which is strict about signatures.
-        let upstreams = if kind == "gemini" { "gemini-3-pro" } else { "m" };
-        let model = Model::new(&format!("m-{name}"))
-            .leg_at(&url, 0)
-            .set_leg("kind", kind)
-            .set_leg("provider_model_id", upstreams)
-            .set_leg("api_key", PROVIDER_KEY)
-            .set("input_modalities", json!(["text", "image"]));
-        models.push(model);
-    }
+    models.extend(UPSTREAMS.map(of));
     models
 }
 
