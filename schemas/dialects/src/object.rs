@@ -81,6 +81,27 @@ impl<'a> Object<'a> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
+    /// Takes a member that is a text or a list of at most `most`; none for one that is not there.
+    pub(crate) fn texts(&mut self, name: &str, path: &Path<'_>, most: usize) -> Result<Vec<String>, Refusal> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Texts {
+            One(String),
+            Some(Vec<String>),
+        }
+
+        let problem = "must be a text or a list of texts";
+        let texts = match self.value(name, path, problem)? {
+            None => Vec::new(),
+            Some(Texts::One(text)) => vec![text],
+            Some(Texts::Some(texts)) => texts,
+        };
+        if texts.len() > most {
+            return Err(path.member(name).invalid(problem));
+        }
+        Ok(texts)
+    }
+
     /// What was not taken and is not `null`.
     pub(crate) fn rest(self) -> impl Iterator<Item = (Cow<'a, str>, &'a RawValue)> {
         self.0.into_iter().filter(|(_, value)| value.get() != "null")

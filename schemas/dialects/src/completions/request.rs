@@ -1,6 +1,5 @@
 //! Requests of OpenAI completions, to the superset: the prompt becomes what a user says.
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::object::{MISSING, Object, Path, shown};
@@ -52,7 +51,7 @@ pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
         frequency_penalty: penalty(&mut request, "frequency_penalty")?,
         presence_penalty: penalty(&mut request, "presence_penalty")?,
     };
-    conversation.stop = stops(&mut request)?;
+    conversation.stop = request.texts("stop", &root, STOPS_MAX)?;
     conversation.user = request.text("user", &root)?;
     for (name, defaults) in DEMANDS {
         if let Some(value) = request
@@ -120,25 +119,6 @@ fn number(request: &mut Object<'_>, name: &str) -> Result<Option<Box<RawValue>>,
 fn penalty(request: &mut Object<'_>, name: &str) -> Result<Option<Box<RawValue>>, Refusal> {
     let told = number(request, name)?;
     Ok(told.filter(|raw| raw.get().parse().is_ok_and(|number: f64| number != 0.0)))
-}
-
-fn stops(request: &mut Object<'_>) -> Result<Vec<String>, Refusal> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Stop {
-        One(String),
-        Some(Vec<String>),
-    }
-    let problem = "must be a text or a list of texts";
-    let stops = match request.value("stop", &Path::Root, problem)? {
-        None => Vec::new(),
-        Some(Stop::One(stop)) => vec![stop],
-        Some(Stop::Some(stops)) => stops,
-    };
-    if stops.len() > STOPS_MAX {
-        return Err(Path::Root.member("stop").invalid(problem));
-    }
-    Ok(stops)
 }
 
 #[cfg(test)]

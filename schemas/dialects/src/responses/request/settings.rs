@@ -1,6 +1,5 @@
 //! How a response shall be made: limits, sampling, the form of the answer, and how much to think.
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::input::{hint, kind};
@@ -31,7 +30,7 @@ pub(super) fn read(request: &mut Object<'_>, conversation: &mut Conversation) ->
         frequency_penalty: penalty(request, "frequency_penalty")?,
         presence_penalty: penalty(request, "presence_penalty")?,
     };
-    conversation.stop = stops(request)?;
+    conversation.stop = request.texts("stop", &root, STOPS_MAX)?;
     conversation.user = request.text("user", &root)?;
     // Whether it is kept is the gateway's affair.
     let _: Option<bool> = request.value("store", &root, "must be true or false")?;
@@ -78,26 +77,6 @@ fn penalty(request: &mut Object<'_>, name: &str) -> Result<Option<Box<RawValue>>
     };
     let number: f64 = path.value(raw, "must be a number")?;
     Ok((number != 0.0).then(|| raw.to_owned()))
-}
-
-fn stops(request: &mut Object<'_>) -> Result<Vec<String>, Refusal> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Stop {
-        One(String),
-        Some(Vec<String>),
-    }
-
-    let problem = "must be a text or a list of texts";
-    let stops = match request.value("stop", &Path::Root, problem)? {
-        None => Vec::new(),
-        Some(Stop::One(stop)) => vec![stop],
-        Some(Stop::Some(stops)) => stops,
-    };
-    if stops.len() > STOPS_MAX {
-        return Err(Path::Root.member("stop").invalid(problem));
-    }
-    Ok(stops)
 }
 
 fn reasoning(raw: &RawValue, conversation: &mut Conversation) -> Result<(), Refusal> {
