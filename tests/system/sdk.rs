@@ -21,7 +21,7 @@ const SCRIPT_MAX: Duration = Duration::from_mins(5);
 /// How long the rows of the last calls may take.
 const SETTLED_MAX: Duration = Duration::from_secs(15);
 /// How long the node passes an upstream by that failed three times: less than callers are told to wait.
-const COOLDOWN_SECONDS: &str = "0.6";
+const COOLDOWN_SECONDS: &str = "0.9";
 /// Whose API the upstreams speak, the kind of their legs, and what they tell of 17 tokens of input: fresh, cached,
 /// written to a cache, and the cost of them and 20 of output at the harness's prices.
 const UPSTREAMS: [(&str, &str, [i64; 4]); 3] = [
