@@ -97,12 +97,20 @@ impl Router {
         let (spool, clock) = (ports.spool.clone(), Arc::clone(&ports.clock));
         let witness: Witness = Box::new(move |changed| {
             let backend = &changed.backend;
-            note(&spool, clock.as_ref(), (changed, &format_args!("the circuit of {backend}")));
+            note(
+                &spool,
+                clock.as_ref(),
+                (changed, &format_args!("the circuit of {backend}")),
+            );
         });
         let (spool, clock) = (ports.spool, Arc::clone(&ports.clock));
         let alert: Alert = Box::new(move |changed| {
             let name = &changed.credential.0;
-            note(&spool, clock.as_ref(), (changed, &format_args!("the credential {name}")));
+            note(
+                &spool,
+                clock.as_ref(),
+                (changed, &format_args!("the credential {name}")),
+            );
         });
         let given = Parts {
             catalog: ports.catalog,
