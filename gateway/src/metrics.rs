@@ -1,5 +1,5 @@
-//! What a gateway counts. Labels come from closed lists or from the catalogue, never from a caller: an unknown
-//! model is counted under the empty name.
+//! What a gateway counts. Labels come from closed lists or from the catalogue, never from a caller: a model that is not
+//! there for him is counted under the empty name, whether it is unknown or only not his.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,7 +178,8 @@ impl Metrics {
         self.unkept.inc();
     }
 
-    /// Counts a refusal. `surface` is empty where the path tells none, `model` a name of the catalogue or `None`.
+    /// Counts a refusal. `surface` is empty where the path tells none, `model` the name of one that
+    /// the caller sees, or `None`.
     pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Arc<str>>) {
         self.rejections
             .get_or_create(&CodeLabel { code: code.as_str() })

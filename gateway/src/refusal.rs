@@ -15,7 +15,7 @@ use tracing::error;
 
 use crate::arrival::Arrival;
 use crate::caller::Caller;
-use crate::gate::Wishes;
+use crate::gate::{self, Wishes};
 use crate::inference::call::Call;
 use crate::settle;
 use crate::state::State;
@@ -153,7 +153,9 @@ fn append(state: &State, refused: &LimitRefused, now: Timestamp) {
 pub(crate) fn record(state: &State, arrival: &Arrival, caller: &Caller, refused: &Refused) {
     let code = refused.failure.code;
     let catalog = state.ports.catalog.load();
-    let model = catalog.model(&refused.model);
+    // What he was told is not there is not there in the figures and in his rows either, not even by its other name.
+    let model = gate::visible(&catalog, Some(&caller.key), &refused.model)
+        .filter(|_| code != FailureCode::ModelNotFound);
     let surface = refused.surface.or_else(|| arrival.call.map(Call::surface));
     let word = surface.map_or("", Surface::as_str);
     state.metrics.refused(code, word, model.map(|model| &model.id.0));

@@ -134,3 +134,39 @@ async fn the_root_answers_without_a_key() {
     }
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn figures_and_rows_do_not_tell_a_hidden_model_from_one_that_is_not_there() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let models = [
+        Model::new("m").leg(&o1, 0),
+        Model::new("hidden")
+            .leg(&o1, 0)
+            .set("aliases", json!(["guess"]))
+            .set("admin_only", true),
+    ];
+    let file = models_file(&models);
+    let scene = Scene::start_on(o1, o2, move |node| node.models_yaml(&file)).await;
+    let mut refused = Vec::new();
+    for model in ["guess", "hidden", "nothing"] {
+        let answer = scene.client.post_chat(&chat(model)).await;
+        assert_eq!(answer.status, 404, "{model}: {}", answer.text());
+        refused.push((model, answer.request_id().to_owned()));
+    }
+
+    for (model, id) in refused {
+        let row = scene.node.wait_row_as(harness::CALLER_KEY, &id).await;
+        assert_eq!(row["model"], model, "as the caller wrote it: {row}");
+    }
+    let page = scene.node.metrics().await;
+    let counted = page
+        .lines()
+        .find(|line| line.starts_with("waybill_requests_total{") && line.contains("outcome=\"rejected\""));
+    assert_eq!(
+        counted,
+        Some("waybill_requests_total{surface=\"chat\",model=\"\",outcome=\"rejected\"} 3"),
+        "{page}"
+    );
+    assert!(!page.contains("model=\"hidden\""), "{page}");
+    scene.finish().await;
+}
