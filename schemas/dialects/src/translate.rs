@@ -12,6 +12,7 @@ use crate::superset::tool::{Names, Tool};
 use crate::{chat, completions, gemini, messages, responses, sse};
 
 pub mod names;
+mod order;
 pub mod stream;
 
 /// The way of one answer.
@@ -68,13 +69,15 @@ pub fn whole(way: &Way, body: &[u8]) -> Result<Whole, Broken> {
 
 /// Reads a caller's request.
 pub fn decode_request(caller: Dialect, body: &[u8]) -> Result<Conversation, Refusal> {
-    match caller {
+    let mut conversation = match caller {
         Dialect::Chat => chat::request::decode(body),
         Dialect::Completions => completions::request::decode(body),
         Dialect::Responses => responses::request::decode(body),
         Dialect::Messages => messages::request::decode(body),
         Dialect::Embeddings | Dialect::Gemini => Err(Refusal::InvalidJson),
-    }
+    }?;
+    order::results_follow(&mut conversation.turns);
+    Ok(conversation)
 }
 
 /// Writes a request for an upstream.
