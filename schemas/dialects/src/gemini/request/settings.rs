@@ -10,7 +10,17 @@ use crate::superset::request::{Conversation, Effort, Format, Unmappable};
 /// Most texts that end an answer.
 const STOPS_MAX: usize = 5;
 /// Least thoughts of a model that cannot do without, in tokens.
-const BUDGET_MIN: i64 = 128;
+const BUDGET_MIN: u64 = 128;
+/// Most thoughts of such a model, in tokens.
+const BUDGET_MAX: u64 = 32_768;
+/// Most thoughts of all others, in tokens.
+const OTHERS_BUDGET_MAX: u64 = 24_576;
+/// Least thoughts of the smallest models, where they think, in tokens.
+const LITE_BUDGET_MIN: u64 = 512;
+/// Most tokens of thoughts that are few, where a model thinks in levels.
+const LOW_TOKENS_MAX: u64 = 4_096;
+/// Most that are neither few nor many.
+const MEDIUM_TOKENS_MAX: u64 = 16_384;
 /// The first generation that thinks in levels.
 const LEVELS: u32 = 3;
 
@@ -117,10 +127,9 @@ fn thinking(conversation: &Conversation, draft: &mut Draft<'_>) -> Option<Depth>
     let is_pro = model.contains("-pro");
     match effort {
         None => {}
-        Some(Effort::Budget(tokens)) => thinking.thinking_budget = i64::try_from(tokens).ok(),
         Some(Effort::Adaptive) => thinking.thinking_budget = (!levels(generation)).then_some(-1),
         Some(effort) if levels(generation) => thinking.thinking_level = Some(level(effort, is_pro)),
-        Some(effort) => thinking.thinking_budget = Some(budget(effort, is_pro)),
+        Some(effort) => thinking.thinking_budget = i64::try_from(budget(effort, model)).ok(),
     }
     (thinking != Depth::default()).then_some(thinking)
 }
@@ -129,24 +138,31 @@ fn levels(generation: Option<u32>) -> bool {
     generation.is_some_and(|generation| generation >= LEVELS)
 }
 
-/// The word for how much to think. The large models think at least a little.
+/// The word for how much to think, budgets by bands. The large models think at least a little.
 const fn level(effort: Effort, is_pro: bool) -> &'static str {
     match effort {
         Effort::Off | Effort::Minimal if !is_pro => "minimal",
-        Effort::Off | Effort::Minimal | Effort::Low => "low",
-        Effort::Medium => "medium",
+        Effort::Off | Effort::Minimal | Effort::Low | Effort::Budget(0..=LOW_TOKENS_MAX) => "low",
+        Effort::Medium | Effort::Budget(..=MEDIUM_TOKENS_MAX) => "medium",
         _ => "high",
     }
 }
 
-/// Tokens of thoughts for how much to think.
-const fn budget(effort: Effort, is_pro: bool) -> i64 {
-    match effort {
-        Effort::Off if is_pro => BUDGET_MIN,
+/// Tokens of thoughts for how much to think, within what the model takes: more and less are refused by it.
+fn budget(effort: Effort, model: &str) -> u64 {
+    let asked = match effort {
         Effort::Off => 0,
+        Effort::Budget(tokens) => tokens,
         Effort::Minimal => 512,
         Effort::Low => 1_024,
         Effort::Medium => 8_192,
         _ => 24_576,
+    };
+    if model.contains("-pro") {
+        asked.clamp(BUDGET_MIN, BUDGET_MAX)
+    } else if model.contains("-lite") && asked > 0 {
+        asked.clamp(LITE_BUDGET_MIN, OTHERS_BUDGET_MAX)
+    } else {
+        asked.min(OTHERS_BUDGET_MAX)
     }
 }

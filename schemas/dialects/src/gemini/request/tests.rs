@@ -149,6 +149,27 @@ fn every_word_for_how_much_to_think_has_its_figure_or_level() {
         let expected = json!({"thinkingBudget": tokens});
         assert_eq!(thinking("gemini-2.5-flash", effort), expected, "{effort:?}");
     }
+    // What is beyond the model's bounds would be refused.
+    for (model, asked, sent) in [
+        ("gemini-2.5-flash", 31_999, 24_576),
+        ("gemini-2.5-flash", 24_577, 24_576),
+        ("gemini-2.5-flash", u64::MAX, 24_576),
+        ("gemini-2.5-flash", 1, 1),
+        ("gemini-flash-latest", 50_000, 24_576),
+        ("gemini-2.5-flash-lite", 1, 512),
+        ("gemini-2.5-flash-lite", 0, 0),
+        ("gemini-2.5-flash-lite", 50_000, 24_576),
+        ("gemini-2.5-pro", 31_999, 31_999),
+        ("gemini-2.5-pro", 50_000, 32_768),
+        ("gemini-2.5-pro", 1, 128),
+    ] {
+        let expected = json!({"thinkingBudget": sent});
+        assert_eq!(
+            thinking(model, Effort::Budget(asked)),
+            expected,
+            "{model} {asked}"
+        );
+    }
     let levels = [
         (Effort::Off, json!({"thinkingLevel": "minimal"})),
         (Effort::Adaptive, Value::Null),
@@ -157,7 +178,11 @@ fn every_word_for_how_much_to_think_has_its_figure_or_level() {
         (Effort::Medium, json!({"thinkingLevel": "medium"})),
         (Effort::High, json!({"thinkingLevel": "high"})),
         (Effort::ExtraHigh, json!({"thinkingLevel": "high"})),
-        (Effort::Budget(777), json!({"thinkingBudget": 777})),
+        (Effort::Budget(777), json!({"thinkingLevel": "low"})),
+        (Effort::Budget(4_096), json!({"thinkingLevel": "low"})),
+        (Effort::Budget(4_097), json!({"thinkingLevel": "medium"})),
+        (Effort::Budget(16_384), json!({"thinkingLevel": "medium"})),
+        (Effort::Budget(31_999), json!({"thinkingLevel": "high"})),
     ];
     for (effort, expected) in levels {
         assert_eq!(thinking("gemini-3-flash-preview", effort), expected, "{effort:?}");
