@@ -14,11 +14,13 @@ use schemas::parameter::Parameters;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+pub use self::embedded::InputFault;
 use crate::scan::nests_deeper_than;
 
 mod body;
 mod chat;
 mod completions;
+mod embedded;
 mod embeddings;
 mod messages;
 mod prompt;
@@ -88,6 +90,15 @@ pub enum Error {
         /// The member.
         param: &'static str,
     },
+    /// What cannot be embedded.
+    #[error("the member 'input' {fault}")]
+    InvalidInput {
+        /// Why.
+        fault: InputFault,
+    },
+    /// A stream of what does not come in one.
+    #[error("the member 'stream' must not be true: embeddings come in one piece")]
+    NotStreamed,
 }
 
 impl Error {
@@ -99,6 +110,8 @@ impl Error {
             | Self::MissingField { param }
             | Self::DuplicateField { param }
             | Self::InvalidField { param } => Some(param),
+            Self::InvalidInput { .. } => Some("input"),
+            Self::NotStreamed => Some("stream"),
         }
     }
 }

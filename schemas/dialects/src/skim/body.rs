@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -84,6 +84,8 @@ pub(super) struct Draft<'a> {
     pub(super) asks: Parameters,
     pub(super) user: Option<&'a RawValue>,
     pub(super) prompt: Prompt,
+    /// Why it is refused, where the member being read and its type do not say it.
+    fault: Option<Error>,
     /// Members seen, a bit each.
     seen: u32,
 }
@@ -93,7 +95,6 @@ struct Reading<'a, F> {
     draft: Draft<'a>,
     /// The member being read.
     member: Option<F>,
-    fault: Option<Error>,
 }
 
 /// Reads a body, whose nesting was checked, by the members of its dialect.
@@ -105,7 +106,6 @@ pub(super) fn read<'a, F: Members<'a>>(text: &'a str, limits: &Limits) -> Result
     let mut reading = Reading::<F> {
         draft: Draft::default(),
         member: None,
-        fault: None,
     };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let parsed = match insert_at {
@@ -148,7 +148,7 @@ impl<'a, F: Members<'a>> Reading<'a, F> {
 
     /// Why the parser stopped.
     fn refusal(&self, error: &serde_json::Error) -> Error {
-        match (self.fault, self.member) {
+        match (self.draft.fault, self.member) {
             (Some(fault), _) => fault,
             (None, Some(field)) if error.is_data() => Error::InvalidField { param: field.name() },
             _ => Error::InvalidJson {
@@ -165,6 +165,12 @@ impl<'a> Draft<'a> {
         field
             .place()
             .is_some_and(|place| self.seen & (1_u32 << place) != 0)
+    }
+
+    /// Ends the reading with this fault.
+    pub(super) fn refuse<T, E: serde::de::Error>(&mut self, fault: Error) -> Result<T, E> {
+        self.fault = Some(fault);
+        Err(E::custom(fault))
     }
 
     /// Reads `stream`.
@@ -399,8 +405,7 @@ impl<'a, F: Members<'a>> Visitor<'a> for Body<'_, 'a, F> {
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(field) = map.next_key::<F>()? {
             if !self.0.is_first(field) {
-                self.0.fault = Some(Error::DuplicateField { param: field.name() });
-                return Err(M::Error::custom("duplicate member"));
+                return self.0.draft.refuse(Error::DuplicateField { param: field.name() });
             }
             self.0.member = Some(field);
             field.read(&mut self.0.draft, &mut map)?;

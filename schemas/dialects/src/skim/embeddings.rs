@@ -7,13 +7,14 @@ use serde::de::{Error as _, IgnoredAny, MapAccess};
 
 use super::Error;
 use super::body::{Count, Draft, Members, members};
-use super::prompt::Inputs;
+use super::embedded::Embedded;
 
 members! {
     Model = "model",
     Input = "input",
     EncodingFormat = "encoding_format",
     Dimensions = "dimensions",
+    Stream = "stream",
     User = "user",
 }
 
@@ -29,7 +30,7 @@ impl<'a> Members<'a> for Field {
     fn read<M: MapAccess<'a>>(self, draft: &mut Draft<'a>, map: &mut M) -> Result<(), M::Error> {
         match self {
             Self::Model => draft.model = Some(map.next_value()?),
-            Self::Input => map.next_value_seed(Inputs(&mut draft.prompt))?,
+            Self::Input => read_input(draft, map)?,
             Self::EncodingFormat => {
                 let form: Option<Cow<'a, str>> = map.next_value()?;
                 if form.is_some_and(|form| form != "float" && form != "base64") {
@@ -41,6 +42,12 @@ impl<'a> Members<'a> for Field {
                     draft.asks = draft.asks | Parameters::DIMENSIONS;
                 }
             }
+            Self::Stream => {
+                draft.read_stream(map)?;
+                if draft.stream {
+                    return draft.refuse(Error::NotStreamed);
+                }
+            }
             Self::User => draft.user = Some(map.next_value()?),
             Self::Other => drop(map.next_value::<IgnoredAny>()?),
         }
@@ -49,5 +56,18 @@ impl<'a> Members<'a> for Field {
 
     fn check(draft: &Draft<'a>) -> Result<(), Error> {
         draft.check_prompt("input", Self::missing("input"))
+    }
+}
+
+/// Reads what is embedded.
+fn read_input<'a, M: MapAccess<'a>>(draft: &mut Draft<'a>, map: &mut M) -> Result<(), M::Error> {
+    let mut fault = None;
+    let read = map.next_value_seed(Embedded {
+        prompt: &mut draft.prompt,
+        fault: &mut fault,
+    });
+    match fault {
+        Some(fault) => draft.refuse(Error::InvalidInput { fault }),
+        None => read,
     }
 }

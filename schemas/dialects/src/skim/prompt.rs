@@ -24,7 +24,8 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    fn text(&mut self, text: &str) {
+    /// Weighs text.
+    pub(super) fn text(&mut self, text: &str) {
         self.modalities = self.modalities | Modalities::TEXT;
         self.add(estimate::text_tokens(text));
     }
@@ -36,7 +37,8 @@ impl Prompt {
         }
     }
 
-    fn add(&mut self, tokens: u64) {
+    /// Adds tokens.
+    pub(super) fn add(&mut self, tokens: u64) {
         self.tokens = self.tokens.saturating_add(tokens);
     }
 }
@@ -85,7 +87,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// What is completed or embedded: text, tokens, or a list of either.
+/// What is completed: text, tokens, or a list of either.
 pub(super) struct Inputs<'p>(pub(super) &'p mut Prompt);
 reads_any!(Inputs -> ());
 

@@ -110,7 +110,7 @@ fn prompts_and_inputs_are_texts_tokens_or_lists_of_either() {
         assert_eq!(tokens("[1,2,3]"), Ok(3));
         assert_eq!(tokens("[[1,2],[3]]"), Ok(3));
         assert_eq!(tokens("[]"), Err(invalid(member)));
-        assert_eq!(tokens("[1.5]"), Err(invalid(member)));
+        assert!(tokens("[1.5]").is_err());
         assert_eq!(tokens("null"), Err(Error::Missing { param: member }));
     }
 }
@@ -250,4 +250,61 @@ fn what_a_request_asks_of_its_model_is_told_and_what_stands_for_nothing_is_not()
     ] {
         assert_eq!(asks(surface, members), nothing, "{members}");
     }
+}
+
+#[test]
+fn what_cannot_be_embedded_is_refused_with_what_is_wrong() {
+    let told = |input: &str| {
+        let body = format!(r#"{{"model":"m","input":{input}}}"#);
+        let refused = skim(Surface::Embeddings, &body).map(|skim| skim.prompt_tokens_estimate);
+        refused.map_err(|error| (error.param(), error.to_string()))
+    };
+    let wrong = |what: &str| Err((Some("input"), format!("the member 'input' {what}")));
+
+    for input in [r#""""#, r#"[""]"#, r#"["a",""]"#] {
+        assert_eq!(told(input), wrong("must not hold an empty text"), "{input}");
+    }
+    for input in ["[[]]", "[[1],[]]"] {
+        assert_eq!(
+            told(input),
+            wrong("must not hold an empty list of tokens"),
+            "{input}"
+        );
+    }
+    for input in [r#"["a",1]"#, r#"[1,"a"]"#, r#"["a",[1]]"#, "[1,[2]]", "[[1],2]"] {
+        let mixed = wrong("must be all texts, all tokens, or all lists of tokens, not a mixture");
+        assert_eq!(told(input), mixed, "{input}");
+    }
+    for input in ["[-1]", "[1.5]", "[1,-0.5]", "[[1,-1]]", "[[0.5]]", r#"[["a"]]"#] {
+        assert_eq!(
+            told(input),
+            wrong("must have whole numbers of at least 0 as tokens"),
+            "{input}"
+        );
+    }
+    for input in ["[]", "{}", "7", "true", "[null]", "[true]", "[{}]"] {
+        assert_eq!(told(input), wrong("must be text or a list, not empty"), "{input}");
+    }
+    let many = |count: usize, input: &str| format!("[{}]", vec![input; count].join(","));
+    let too_many = wrong("must hold at most 2048 texts or lists of tokens");
+    assert_eq!(told(&many(2049, r#""a""#)), too_many);
+    assert_eq!(told(&many(2049, "[1]")), too_many);
+    assert_eq!(told(&many(2048, "[1]")), Ok(2048));
+    assert_eq!(told(&many(5000, "1")), Ok(5000), "tokens of one input");
+}
+
+#[test]
+fn embeddings_are_not_streamed() {
+    let told = |stream: &str| {
+        let body = format!(r#"{{"model":"m","input":"a","stream":{stream}}}"#);
+        skim(Surface::Embeddings, &body).map(|skim| skim.stream)
+    };
+
+    assert_eq!(told("true"), Err(Error::NotStreamed));
+    assert_eq!(told("1"), Err(invalid("stream")));
+    assert_eq!((told("false"), told("null")), (Ok(false), Ok(false)));
+    assert_eq!(
+        Error::NotStreamed.to_string(),
+        "the member 'stream' must not be true: embeddings come in one piece"
+    );
 }
