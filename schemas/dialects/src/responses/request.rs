@@ -10,6 +10,7 @@ mod items;
 mod output;
 mod parts;
 mod settings;
+mod strict;
 mod tell;
 mod tools;
 mod wrap;

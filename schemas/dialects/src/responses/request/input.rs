@@ -105,6 +105,13 @@ pub(super) fn hint(conversation: &mut Conversation, name: impl Into<String>, val
     }
 }
 
+/// Notes members of an object within the request that are not known, under the name of the place.
+pub(super) fn unknown(conversation: &mut Conversation, place: &str, members: Object<'_>) {
+    for (name, value) in members.rest() {
+        hint(conversation, format!("{place}.{}", shown(&name)), value);
+    }
+}
+
 /// The `type` of an object.
 pub(super) fn kind(object: &mut Object<'_>, path: &Path<'_>) -> Result<Option<String>, Refusal> {
     match object.take("type") {

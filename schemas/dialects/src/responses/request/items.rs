@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::input::{hint, kind};
+use super::input::{hint, kind, unknown};
 use super::parts::{self, Speaker};
 use crate::chat::arguments;
 use crate::object::{Object, Path, shown};
@@ -61,7 +61,12 @@ fn push(conversation: &mut Conversation, role: Role, part: Part) {
 impl Reader<'_> {
     fn item(&mut self, raw: &RawValue, path: &Path<'_>) -> Result<(), Refusal> {
         let mut object = Object::at(raw, path)?;
-        match kind(&mut object, path)?.as_deref() {
+        let kind = kind(&mut object, path)?;
+        // How far an item was, and the name that it had.
+        for known in ["id", "status"] {
+            object.take(known);
+        }
+        match kind.as_deref() {
             None | Some("message") => self.message(object, path),
             Some("function_call") => self.call(object, false, path),
             Some("custom_tool_call") => self.call(object, true, path),
@@ -112,6 +117,7 @@ impl Reader<'_> {
                 parts,
             });
         }
+        unknown(self.conversation, "input", object);
         Ok(())
     }
 
@@ -179,6 +185,7 @@ impl Reader<'_> {
             proof: None,
         };
         self.model_does(Part::ToolCall(call));
+        unknown(self.conversation, "input", object);
         Ok(())
     }
 
@@ -209,6 +216,7 @@ impl Reader<'_> {
                 failed: false,
             },
         );
+        unknown(self.conversation, "input", object);
         Ok(())
     }
 
@@ -237,6 +245,7 @@ impl Reader<'_> {
         if proof.is_some() || !words.is_empty() {
             self.model_does(Part::Thinking { text: words, proof });
         }
+        unknown(self.conversation, "input", object);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::input::{hint, kind};
+use super::input::{hint, kind, unknown};
 use crate::object::{Object, Path, shown};
 use crate::superset::request::{Conversation, Media, Part, Refusal};
 
@@ -50,8 +50,31 @@ fn part(
     if let Some(mark) = object.take("prompt_cache_breakpoint") {
         hint(conversation, "prompt_cache_breakpoint", mark);
     }
+    let part = of_kind(&kind, (&mut object, speaker), cache, path)?;
+    // Lists of nothing say what is so anyway.
+    let place = if speaker == Speaker::Tool {
+        "input.output"
+    } else {
+        "input.content"
+    };
+    for list in ["annotations", "logprobs"] {
+        if let Some(told) = object.take(list).filter(|list| list.get() != "[]") {
+            hint(conversation, format!("{place}.{list}"), told);
+        }
+    }
+    unknown(conversation, place, object);
+    Ok(part)
+}
+
+/// A part by its type.
+fn of_kind(
+    kind: &str,
+    (object, speaker): (&mut Object<'_>, Speaker),
+    cache: Option<Box<RawValue>>,
+    path: &Path<'_>,
+) -> Result<Part, Refusal> {
     let has_media = matches!(speaker, Speaker::Person | Speaker::Tool);
-    match kind.as_str() {
+    match kind {
         "input_text" | "output_text" | "text" | "summary_text" => {
             let missing = || path.member("text").invalid("is required");
             Ok(Part::Text {
@@ -61,17 +84,17 @@ fn part(
         }
         "refusal" if speaker == Speaker::Model => Ok(Part::Refusal(object.filled("refusal", path)?)),
         "input_image" if has_media => Ok(Part::Image {
-            source: image(&mut object, path)?,
+            source: image(object, path)?,
             detail: object.text("detail", path)?,
         }),
         "input_file" if has_media => Ok(Part::File {
             name: object.text("filename", path)?,
-            source: file(&mut object, path)?,
+            source: file(object, path)?,
         }),
-        "input_audio" if speaker == Speaker::Person => audio(&mut object, path),
+        "input_audio" if speaker == Speaker::Person => audio(object, path),
         _ => Err(path
             .member("type")
-            .unsupported(format!("parts of the type '{}' cannot stand here", shown(&kind)))),
+            .unsupported(format!("parts of the type '{}' cannot stand here", shown(kind)))),
     }
 }
 

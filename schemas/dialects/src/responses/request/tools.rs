@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::input::{hint, kind};
+use super::input::{hint, kind, unknown};
+use super::strict;
 use crate::object::{Object, Path, shown};
 use crate::superset::request::{Conversation, Refusal};
 use crate::superset::tool::{Input, Tool, ToolChoice};
@@ -122,11 +123,9 @@ fn made(
             Object::at(schema, &path.member("parameters"))?;
         }
         let strict: Option<bool> = object.value("strict", path, "must be true or false")?;
-        // So the dialect has it.
-        (
-            Input::Schema(schema.map(ToOwned::to_owned)),
-            Some(strict.unwrap_or(true)),
-        )
+        // The dialect follows schemas to the letter where it can, unless it is told otherwise.
+        let strict = strict.unwrap_or_else(|| schema.is_some_and(strict::qualifies));
+        (Input::Schema(schema.map(ToOwned::to_owned)), Some(strict))
     };
     for (name, value) in object.rest().filter(|(_, value)| value.get() != "false") {
         hint(conversation, format!("tools.{}", shown(&name)), value);
@@ -163,7 +162,7 @@ struct Reference {
     name: Option<String>,
 }
 
-fn choice(raw: &RawValue, conversation: &Conversation) -> Result<ToolChoice, Refusal> {
+fn choice(raw: &RawValue, conversation: &mut Conversation) -> Result<ToolChoice, Refusal> {
     let path = Path::Root.member("tool_choice");
     let problem = "must be auto, required, none, or an object that names tools";
     if raw.get().starts_with('"') {
@@ -176,10 +175,14 @@ fn choice(raw: &RawValue, conversation: &Conversation) -> Result<ToolChoice, Ref
         };
     }
     let reference: Reference = path.value(raw, problem)?;
+    let mut object = Object::at(raw, &path)?;
+    for known in ["type", "name"] {
+        object.take(known);
+    }
     if reference.kind != "allowed_tools" {
+        unknown(conversation, "tool_choice", object);
         return Ok(ToolChoice::Named(named(reference, &path, conversation)?));
     }
-    let mut object = Object::at(raw, &path)?;
     let required = match object.text("mode", &path)?.as_deref() {
         None | Some("auto") => false,
         Some("required") => true,
@@ -190,6 +193,14 @@ fn choice(raw: &RawValue, conversation: &Conversation) -> Result<ToolChoice, Ref
         .take("tools")
         .ok_or_else(|| of_tools.invalid("is required"))?;
     let references: Vec<Reference> = of_tools.value(list, "must be an array of tools")?;
+    unknown(conversation, "tool_choice", object);
+    for (number, raw) in of_tools.list(list)?.into_iter().enumerate() {
+        let mut object = Object::at(raw, &of_tools.element(number))?;
+        for known in ["type", "name"] {
+            object.take(known);
+        }
+        unknown(conversation, "tool_choice.tools", object);
+    }
     let names = references
         .into_iter()
         .enumerate()

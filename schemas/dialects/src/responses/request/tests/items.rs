@@ -376,3 +376,45 @@ fn an_input_must_be_there_and_say_something() {
     assert_eq!(decode(b"[]").expect_err("refused"), Refusal::InvalidJson);
     assert_eq!(decode(b"\xff").expect_err("refused"), Refusal::InvalidJson);
 }
+
+#[test]
+fn members_of_items_and_parts_that_are_not_known_are_told_and_what_says_nothing_is_not() {
+    let conversation = input(&json!([
+        {"type": "message", "id": "msg_1", "status": "completed", "role": "user", "blip": 1, "content": [
+            {"type": "input_text", "text": "hi", "zork": 1},
+            {"type": "input_image", "image_url": "data:image/png;base64,YQ==", "detail": "low", "file_id": null}]},
+        {"type": "message", "id": "msg_2", "status": "completed", "role": "assistant", "content": [
+            {"type": "output_text", "text": "so", "annotations": [], "logprobs": []}]},
+        {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "a", "name": "f",
+            "arguments": "{}", "quux": true},
+        {"type": "function_call_output", "id": "fo_1", "status": "completed", "call_id": "a", "plugh": 2,
+            "output": [{"type": "input_text", "text": "r", "xyzzy": 3}]},
+        {"type": "reasoning", "id": "rs_1", "status": "completed", "summary": [], "content": null, "wibble": 1},
+    ]));
+
+    assert_eq!(
+        names(&conversation.hints),
+        [
+            "input.content.zork",
+            "input.blip",
+            "input.quux",
+            "input.output.xyzzy",
+            "input.plugh",
+            "input.wibble"
+        ]
+    );
+}
+
+#[test]
+fn sources_of_an_earlier_answer_are_dropped_and_told() {
+    let conversation = input(&json!([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "so",
+            "annotations": [{"type": "url_citation", "url": "https://a.example"}], "logprobs": [{"token": "so"}]}]},
+        {"role": "user", "content": "more"}]));
+
+    assert_eq!(
+        names(&conversation.hints),
+        ["input.content.annotations", "input.content.logprobs"]
+    );
+}

@@ -198,7 +198,7 @@ fn forms_of_the_answer_are_read() {
 }
 
 #[test]
-fn functions_are_strict_unless_they_say_otherwise_and_custom_tools_take_text() {
+fn functions_are_strict_where_they_say_so_or_can_be_and_custom_tools_take_text() {
     let conversation = told(
         &json!({"tools": [{"type": "function", "name": "f", "parameters": {"z": 1, "a": 2}, "defer_loading": true},
             {"type": "function", "name": "g", "strict": false, "defer_loading": false},
@@ -209,7 +209,7 @@ fn functions_are_strict_unless_they_say_otherwise_and_custom_tools_take_text() {
     );
 
     let strict: Vec<Option<bool>> = conversation.tools.iter().map(|tool| tool.strict).collect();
-    assert_eq!(strict, [Some(true), Some(false), None, None]);
+    assert_eq!(strict, [Some(false), Some(false), None, None]);
     assert!(
         matches!(&conversation.tools[0].input, Input::Schema(Some(schema)) if schema.get() == r#"{"a":2,"z":1}"#)
     );
@@ -223,4 +223,44 @@ fn functions_are_strict_unless_they_say_otherwise_and_custom_tools_take_text() {
     assert_eq!(conversation.tool_choice, Some(allowed));
     assert_eq!(conversation.parallel_tool_calls, Some(false));
     assert_eq!(names(&conversation.hints), ["tools.defer_loading"]);
+}
+
+#[test]
+fn a_function_that_says_nothing_is_strict_only_where_its_schema_leaves_nothing_open() {
+    let closed = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
+        "additionalProperties": false});
+    let open = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let strict = |members: &Value| {
+        let mut tool = json!({"type": "function", "name": "f"});
+        for (name, value) in members.as_object().expect("members") {
+            tool[name] = value.clone();
+        }
+        told(&json!({"tools": [tool]})).tools[0].strict
+    };
+
+    assert_eq!(strict(&json!({"parameters": closed})), Some(true));
+    assert_eq!(strict(&json!({"parameters": closed, "strict": null})), Some(true));
+    assert_eq!(
+        strict(&json!({"parameters": closed, "strict": false})),
+        Some(false)
+    );
+    assert_eq!(strict(&json!({"parameters": open})), Some(false));
+    assert_eq!(strict(&json!({"parameters": open, "strict": true})), Some(true));
+    assert_eq!(strict(&json!({})), Some(false));
+}
+
+#[test]
+fn members_of_a_choice_that_are_not_known_are_told() {
+    let tools = json!([{"type": "function", "name": "f"}]);
+    let named = told(&json!({"tools": tools, "tool_choice": {"type": "function", "name": "f", "zork": 1}}));
+    assert_eq!(names(&named.hints), ["tool_choice.zork"]);
+
+    let allowed = told(
+        &json!({"tools": tools, "tool_choice": {"type": "allowed_tools", "mode": "auto", "zork": 1,
+        "tools": [{"type": "function", "name": "f", "blip": 1}]}}),
+    );
+    assert_eq!(
+        names(&allowed.hints),
+        ["tool_choice.zork", "tool_choice.tools.blip"]
+    );
 }
