@@ -1,5 +1,9 @@
 //! Images and documents as Messages has them.
 
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::encode::unmappable;
@@ -26,7 +30,7 @@ pub(super) enum Source<'a> {
         /// Always `text/plain`.
         media_type: &'a str,
         /// It.
-        data: &'a str,
+        data: Cow<'a, str>,
     },
 }
 
@@ -66,7 +70,7 @@ pub(super) fn document(media: &Media) -> Result<Source<'_>, Unmappable> {
         Media::Text(text) if text.is_empty() => Err(refused("the document is empty")),
         Media::Text(text) => Ok(Source::Text {
             media_type: "text/plain",
-            data: text,
+            data: text.as_str().into(),
         }),
         Media::Id(_) => Err(unmappable(
             "file_id",
@@ -98,7 +102,21 @@ fn inline_document<'a>(media_type: &'a str, data: &'a str) -> Result<Source<'a>,
             data,
         });
     }
-    Err(unmappable("file", "documents are taken as PDF"))
+    let refused = |problem| unmappable("file", problem);
+    if !media_type.starts_with("text/") {
+        return Err(refused("documents are taken as PDF or text"));
+    }
+    let bytes = STANDARD
+        .decode(data)
+        .map_err(|_| refused("the document is not in base64"))?;
+    let text = String::from_utf8(bytes).map_err(|_| refused("texts are taken in UTF-8"))?;
+    if text.is_empty() {
+        return Err(refused("the document is empty"));
+    }
+    Ok(Source::Text {
+        media_type: "text/plain",
+        data: text.into(),
+    })
 }
 
 /// The kind and the base64 of a data URL.

@@ -12,6 +12,7 @@ pub(super) fn target(model: &str, drop_params: bool) -> Target<'_> {
         model,
         profile: &profile::DEFAULT,
         max_tokens_default: 4096,
+        max_tokens_limit: None,
         drop_params,
     }
 }
@@ -246,6 +247,8 @@ fn images_and_documents_are_told_by_what_they_are() {
         image(Media::Url("https://example.com/a.png".to_owned())),
         file(inline("application/pdf", "AAAA")),
         file(Media::Text("t".to_owned())),
+        file(inline("text/plain", "aGk=")),
+        file(inline("text/csv;charset=utf-8", "YSxi")),
     ];
     let (body, encoded) = sent(&Conversation {
         turns: vec![said(Role::User, parts)],
@@ -261,6 +264,8 @@ fn images_and_documents_are_told_by_what_they_are() {
             {"type":"image","source":{"type":"url","url":"https://example.com/a.png"}},
             {"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"},"title":"n"},
             {"type":"document","source":{"type":"text","media_type":"text/plain","data":"t"},"title":"n"},
+            {"type":"document","source":{"type":"text","media_type":"text/plain","data":"hi"},"title":"n"},
+            {"type":"document","source":{"type":"text","media_type":"text/plain","data":"a,b"},"title":"n"},
         ])
     );
     assert_eq!(encoded.dropped, ["detail"]);
@@ -271,7 +276,10 @@ fn images_and_documents_are_told_by_what_they_are() {
             "image_url",
         ),
         (file(Media::Id("f".to_owned())), "file_id"),
-        (file(inline("text/csv", "AAAA")), "file"),
+        (file(inline("application/zip", "AAAA")), "file"),
+        (file(inline("text/plain", "no base64")), "file"),
+        (file(inline("text/plain", "/w==")), "file"),
+        (file(inline("text/plain", "")), "file"),
         (
             Part::Audio {
                 format: "wav".to_owned(),
