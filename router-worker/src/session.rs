@@ -225,19 +225,21 @@ impl Request {
         }
     }
 
-    /// The request without earlier thoughts, once, for an upstream that does not accept the proofs of translated ones:
-    /// they are another's. Nothing was generated, so the same credential may be used again.
+    /// The request without earlier thoughts, once, for an upstream that does not accept their proofs: they are
+    /// another's. Nothing was generated, so the same credential may be used again.
     fn without_thoughts(
         &mut self,
         shared: &Shared,
         candidate: &Candidate,
         (prepared, fault): (&Prepared, &Fault),
     ) -> Option<Prepared> {
-        let translated = prepared.way.is_some() && prepared.dialect == Dialect::Messages;
-        let repeats = translated
+        let repeats = prepared.dialect == Dialect::Messages
             && fault.doubts_thoughts()
             && self.trail.may_repeat()
-            && self.preparation.forget_thoughts()
+            && match &prepared.way {
+                Some(_) => self.preparation.forget_thoughts(),
+                None => self.preparation.forget_passing_thoughts(prepared),
+            }
             && self.may_go_on(shared);
         repeats.then(|| self.prepare(shared, candidate).ok()).flatten()
     }

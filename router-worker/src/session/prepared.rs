@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dialects::chat::mend::{Needs, mend};
 use dialects::dialect::Dialect;
+use dialects::passage::history::{may_carry_proofs, without_our_proofs, without_thoughts};
 use dialects::passage::request::{Suspicion, choices_asked, may_carry_signatures, suspicion};
 use dialects::processor::Kind;
 use dialects::profile::{self, Profile};
@@ -54,6 +55,8 @@ pub(super) struct Preparation {
     /// Thoughts were taken out of the conversation.
     is_thoughtless: bool,
     /// The same of the body that was fitted last.
+    /// Thoughts are taken out of what passes.
+    passes_thoughtless: bool,
     fitted: Option<(Bytes, Box<Preparation>)>,
 }
 
@@ -106,6 +109,7 @@ impl Preparation {
         let known = self.fitted.take().filter(|(body, _)| *body == fitted.body);
         let mut own = known.map_or_else(Box::default, |(_, own)| own);
         let offer = Offer {
+        own.passes_thoughtless = self.passes_thoughtless;
             splice: fitted.splice,
             ..offer.clone()
         };
@@ -202,6 +206,7 @@ impl Preparation {
             headers: extra.headers,
             way: None,
             dropped: header_value(&dropped),
+        sent = self.freed(dialect, sent, &mut dropped);
             fitted: None,
         }
     }
@@ -214,6 +219,28 @@ impl Preparation {
         (passage, answer_tokens): (Passage, u64),
     ) -> Result<Prepared, Fault> {
         let endpoint = candidate.endpoint.as_ref();
+    /// What passes without the thoughts that its upstream would not accept; what they are goes to `dropped`.
+    fn freed(&self, dialect: Dialect, sent: Spliced, dropped: &mut Vec<Cow<'static, str>>) -> Spliced {
+        let is_thoughtless = self.passes_thoughtless && dialect == Dialect::Messages;
+        // The caller's body is one of the pieces, and what is put between them is ours.
+        let is_suspect = matches!(dialect, Dialect::Messages | Dialect::Responses)
+            && sent.pieces().iter().any(|piece| may_carry_proofs(piece));
+        if !is_thoughtless && !is_suspect {
+            return sent;
+        }
+        let whole = sent.joined();
+        let freed = if is_thoughtless {
+            without_thoughts(&whole)
+        } else {
+            without_our_proofs(dialect, &whole)
+        };
+        let Some(freed) = freed else {
+            return whole.into();
+        };
+        dropped.extend(freed.dropped.into_iter().map(Cow::Borrowed));
+        freed.body.into()
+    }
+
         let decoded = self
             .conversation
             .get_or_insert_with(|| decode_request(passage.caller, body).map(Box::new));
@@ -294,6 +321,12 @@ fn profile(endpoint: &Endpoint) -> &'static Profile {
         ProviderKind::Openrouter if endpoint.profile.is_empty() => "openrouter",
         _ => endpoint.profile.as_str(),
     };
+
+    /// The same of what passed as `prepared`.
+    pub(super) fn forget_passing_thoughts(&mut self, prepared: &Prepared) -> bool {
+        !std::mem::replace(&mut self.passes_thoughtless, true)
+            && without_thoughts(&prepared.body.joined()).is_some()
+    }
     profile::named(name).unwrap_or(&profile::DEFAULT)
 }
 

@@ -15,6 +15,7 @@ use crate::{chat, messages, responses, sse};
 pub(crate) mod hidden;
 pub mod private;
 pub mod request;
+pub mod history;
 
 /// Name of the event by which some upstreams of chat tell that they failed.
 const ERROR_EVENT: &[u8] = b"error";

@@ -17,6 +17,8 @@ use crate::passage::{Foreign, Seen};
 use crate::splice::Edit;
 use crate::sse;
 
+pub(crate) mod history;
+
 /// Looks at the events of one stream.
 #[derive(Debug, Default)]
 pub struct Skimmer {

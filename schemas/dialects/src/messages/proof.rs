@@ -36,6 +36,11 @@ pub(super) enum Read<'a> {
     Unproved,
 }
 
+/// True for a mark of ours, whatever it proves.
+pub(super) fn is_ours(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
+
 /// Reads what a client sent back. `redacted`: the thought itself is only in there.
 pub(super) fn read(text: &str, redacted: bool) -> Read<'_> {
     let proof = |maker, text: &str, redacted| Proof {

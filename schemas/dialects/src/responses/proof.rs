@@ -37,6 +37,11 @@ pub(super) enum Told<'a> {
     Nothing,
 }
 
+/// True for a mark of ours, whatever it proves.
+pub(super) fn is_ours(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
+
 /// Reads what a client sent back.
 pub(super) fn told(text: &str) -> Told<'_> {
     if let Some(rest) = text.strip_prefix(CALL) {
