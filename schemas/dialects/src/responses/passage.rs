@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::told::{Details, Item, Kind, Told, text};
+use super::told::{Details, Item, Kind, Told, text, words};
 use super::usage;
 use crate::chat::answer::{Answer, Error};
 use crate::chat::chunk::Finish;
@@ -116,8 +116,9 @@ impl Skimmer {
                 }
             }
             _ if kind.strip_suffix(".delta").is_some() => {
-                let bytes = text(frame.delta).map_or(0, |delta| delta.len());
+                let bytes = words(frame.delta).map_or(1, |delta| delta.len());
                 self.in_pieces = self.in_pieces.saturating_add(bytes);
+                seen.called = kind.contains("call");
                 seen.output_bytes = bytes;
                 seen.content = bytes > 0;
             }
@@ -129,6 +130,7 @@ impl Skimmer {
     /// An item that opens or is done. Of what it says whole, what came in pieces before does not count again.
     fn item(&mut self, kind: &str, raw: &RawValue, seen: &mut Seen) -> Result<(), Foreign> {
         let item: Item<'_> = serde_json::from_str(raw.get()).map_err(|_| Foreign)?;
+        seen.called = matches!(item.kind(), Kind::Call { .. });
         if kind == "output_item.added" {
             seen.output_bytes = text(item.name).map_or(0, |name| name.len());
             seen.content = matches!(item.kind(), Kind::Call { .. });
@@ -224,17 +226,18 @@ fn span(value: &RawValue, text: &str) -> Option<Range<usize>> {
     Some(start..start + value.len())
 }
 
-/// Bytes of generated text in an item.
+/// Bytes of generated text in an item; of one with text that is no valid Unicode, which passes as it came, one.
 fn generated(item: &Item<'_>) -> usize {
-    match item.kind() {
-        Kind::Message => {
-            let (said, refused) = item.said();
-            said.len() + refused.len()
-        }
-        Kind::Reasoning => item.thought().len() + item.summary().len(),
-        Kind::Call { custom } => item.arguments(custom).len(),
-        Kind::Other => 0,
-    }
+    let bytes = match item.kind() {
+        Kind::Message => item.said().map(|(said, refused)| said.len() + refused.len()),
+        Kind::Reasoning => item.thought().and_then(|thought| {
+            let summary = item.summary()?;
+            Ok(thought.len() + summary.len())
+        }),
+        Kind::Call { custom } => item.arguments(custom).map(|arguments| arguments.len()),
+        Kind::Other => Ok(0),
+    };
+    bytes.unwrap_or(1)
 }
 
 /// Reads a passing answer that came whole. It has one choice: the response, unless there is no output in it.

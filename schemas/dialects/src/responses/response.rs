@@ -40,7 +40,7 @@ pub fn decode(body: &[u8]) -> Result<Answer, Broken> {
 fn read(item: &Item<'_>, parts: &mut Vec<Part>) -> Result<(), Broken> {
     match item.kind() {
         Kind::Message => {
-            let (said, refused) = item.said();
+            let (said, refused) = item.said()?;
             if !said.is_empty() {
                 parts.push(Part::Text {
                     text: said,
@@ -51,7 +51,7 @@ fn read(item: &Item<'_>, parts: &mut Vec<Part>) -> Result<(), Broken> {
                 parts.push(Part::Refusal(refused));
             }
         }
-        Kind::Reasoning => thought(item, parts),
+        Kind::Reasoning => thought(item, parts)?,
         Kind::Call { custom } => {
             let number = parts
                 .iter()
@@ -64,7 +64,7 @@ fn read(item: &Item<'_>, parts: &mut Vec<Part>) -> Result<(), Broken> {
             } else {
                 told.into_owned()
             };
-            let arguments = item.arguments(custom);
+            let arguments = item.arguments(custom)?;
             let arguments = if custom { arguments } else { whole(arguments)? };
             parts.push(Part::ToolCall(Call {
                 id,
@@ -80,10 +80,8 @@ fn read(item: &Item<'_>, parts: &mut Vec<Part>) -> Result<(), Broken> {
     Ok(())
 }
 
-fn thought(item: &Item<'_>, parts: &mut Vec<Part>) {
-    let words = Some(item.thought())
-        .filter(|text| !text.is_empty())
-        .unwrap_or_else(|| item.summary());
+fn thought(item: &Item<'_>, parts: &mut Vec<Part>) -> Result<(), Broken> {
+    let words = item.any_thought()?;
     let encrypted = text(item.encrypted_content).unwrap_or_default();
     let proof = match proof::told(&encrypted) {
         proof::Told::Thought(maker, text) => Some(Proof {
@@ -106,6 +104,7 @@ fn thought(item: &Item<'_>, parts: &mut Vec<Part>) {
     if proof.is_some() || !words.is_empty() {
         parts.push(Part::Thinking { text: words, proof });
     }
+    Ok(())
 }
 
 /// Writes an answer for a caller: the object that ends a stream of the same answer.

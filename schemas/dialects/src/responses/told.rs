@@ -21,6 +21,17 @@ pub(super) fn text(raw: Told<'_>) -> Option<Cow<'_, str>> {
     (!text.is_empty()).then_some(text)
 }
 
+/// The text of what a model said: none where there is no string. One that is no valid text, as with half a character
+/// in it, can neither be given on nor be left out.
+pub(super) fn words(raw: Told<'_>) -> Result<Cow<'_, str>, Broken> {
+    match raw.map(RawValue::get) {
+        Some(string) if string.starts_with('"') => serde_json::from_str(string)
+            .map(|Text(text)| text)
+            .map_err(|_| Broken::Malformed),
+        _ => Ok(Cow::default()),
+    }
+}
+
 /// A response object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -90,31 +101,40 @@ impl Item<'_> {
     }
 
     /// The texts of a message, and its refusals.
-    pub(super) fn said(&self) -> (String, String) {
+    pub(super) fn said(&self) -> Result<(String, String), Broken> {
         let (mut said, mut refused) = (String::new(), String::new());
         for piece in pieces(self.content) {
-            said.push_str(&text(piece.text).unwrap_or_default());
-            refused.push_str(&text(piece.refusal).unwrap_or_default());
+            said.push_str(&words(piece.text)?);
+            refused.push_str(&words(piece.refusal)?);
         }
-        (said, refused)
+        Ok((said, refused))
     }
 
     /// A thought as it is summed up.
-    pub(super) fn summary(&self) -> String {
+    pub(super) fn summary(&self) -> Result<String, Broken> {
         joined(self.summary)
     }
 
     /// A thought as it was.
-    pub(super) fn thought(&self) -> String {
+    pub(super) fn thought(&self) -> Result<String, Broken> {
         joined(self.content)
     }
 
+    /// A thought as it was, else as it is summed up.
+    pub(super) fn any_thought(&self) -> Result<String, Broken> {
+        let thought = self.thought()?;
+        if thought.is_empty() {
+            return self.summary();
+        }
+        Ok(thought)
+    }
+
     /// The arguments of a call, or its free text. An object that is not text is taken as it was written.
-    pub(super) fn arguments(&self, custom: bool) -> Cow<'_, str> {
+    pub(super) fn arguments(&self, custom: bool) -> Result<Cow<'_, str>, Broken> {
         let raw = if custom { self.input } else { self.arguments };
         match raw.map(RawValue::get) {
-            Some(object) if object.starts_with('{') => object.into(),
-            _ => text(raw).unwrap_or_default(),
+            Some(object) if object.starts_with('{') => Ok(object.into()),
+            _ => words(raw),
         }
     }
 }
@@ -134,10 +154,13 @@ fn pieces(list: Told<'_>) -> Vec<Piece<'_>> {
 /// What stands between the parts of a thought.
 pub(super) const BETWEEN: &str = "\n\n";
 
-fn joined(list: Told<'_>) -> String {
-    let pieces = pieces(list);
-    let texts: Vec<Cow<'_, str>> = pieces.iter().filter_map(|piece| text(piece.text)).collect();
-    texts.join(BETWEEN)
+fn joined(list: Told<'_>) -> Result<String, Broken> {
+    let mut texts = Vec::new();
+    for piece in pieces(list) {
+        texts.push(words(piece.text)?);
+    }
+    texts.retain(|text| !text.is_empty());
+    Ok(texts.join(BETWEEN))
 }
 
 /// How a response ended, told by its `status` or, without one, by the event that ended it.

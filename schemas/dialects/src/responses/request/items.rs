@@ -227,9 +227,9 @@ impl Reader<'_> {
             summary: object.take("summary"),
             ..told::Item::default()
         };
-        let words = Some(item.thought())
-            .filter(|text| !text.is_empty())
-            .unwrap_or_else(|| item.summary());
+        let words = item
+            .any_thought()
+            .map_err(|_| path.invalid("holds text that is no valid Unicode"))?;
         let proof = match proof::told(&encrypted) {
             proof::Told::Thought(maker, text) => Some(Proof {
                 maker,

@@ -252,3 +252,19 @@ fn an_answer_that_was_cut_short_says_so_and_so_do_its_items() {
     let nothing: Value = serde_json::from_slice(&encode(&Answer::default(), &reply())).expect("JSON");
     assert_eq!(nothing["output"], json!([]));
 }
+
+#[test]
+fn half_a_character_breaks_a_whole_answer() {
+    let items = [
+        r#"{"type":"message","content":[{"type":"output_text","text":"a\ud83d"}]}"#,
+        r#"{"type":"message","content":[{"type":"refusal","refusal":"\ud83d"}]}"#,
+        r#"{"type":"reasoning","content":[{"text":"\ud83d"}]}"#,
+        r#"{"type":"reasoning","summary":[{"text":"\ude42"}]}"#,
+        r#"{"type":"function_call","call_id":"c","name":"f","arguments":"\ud83d"}"#,
+        r#"{"type":"custom_tool_call","call_id":"c","name":"f","input":"\ud83d"}"#,
+    ];
+    for item in items {
+        let body = format!(r#"{{"status":"completed","output":[{item}]}}"#);
+        assert_eq!(decode(body.as_bytes()).expect_err(item), Broken::Malformed);
+    }
+}

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::chat::arguments;
 use crate::chat::error::parse_upstream_error;
-use crate::responses::told::{self, BETWEEN, Item, Kind, Response, Told, text};
+use crate::responses::told::{self, BETWEEN, Item, Kind, Response, Told, text, words};
 use crate::responses::{proof, usage};
 use crate::sse;
 use crate::superset::answer::Broken;
@@ -101,11 +101,8 @@ impl Reader {
             }
             "cancelled" => return Err(Broken::Aborted),
             _ => {
-                if let Some(delta) = kind
-                    .strip_suffix(".delta")
-                    .and_then(|kind| Some((kind, text(frame.delta)?)))
-                {
-                    self.delta(delta, &frame, sink)?;
+                if let Some(kind) = kind.strip_suffix(".delta") {
+                    self.delta(kind, &frame, sink)?;
                 }
             }
         }
@@ -217,12 +214,7 @@ impl Reader {
         Ok(number)
     }
 
-    fn delta(
-        &mut self,
-        (kind, delta): (&str, Cow<'_, str>),
-        frame: &Frame<'_>,
-        sink: &mut dyn Sink,
-    ) -> Result<(), Broken> {
+    fn delta(&mut self, kind: &str, frame: &Frame<'_>, sink: &mut dyn Sink) -> Result<(), Broken> {
         let of = match kind {
             "output_text" | "refusal" => Kind::Message,
             "reasoning_summary_text" | "reasoning_text" => Kind::Reasoning,
@@ -230,6 +222,10 @@ impl Reader {
             "custom_tool_call_input" => Kind::Call { custom: true },
             _ => return Ok(()),
         };
+        let delta = words(frame.delta)?;
+        if delta.is_empty() {
+            return Ok(());
+        }
         self.begin(sink);
         self.refused |= kind == "refusal";
         let place = self.place(frame.output_index, text(frame.item_id).as_deref(), of)?;
@@ -270,7 +266,7 @@ impl Reader {
         }
         match kind {
             Kind::Message => {
-                let (said, refused) = item.said();
+                let (said, refused) = item.said()?;
                 if let Some(piece) = rest(&said, place.told) {
                     sink.event(Event::Text(piece));
                 }
@@ -284,10 +280,8 @@ impl Reader {
                 let thought = match in_sum {
                     Some(true) => item.summary(),
                     Some(false) => item.thought(),
-                    None => Some(item.thought())
-                        .filter(|text| !text.is_empty())
-                        .unwrap_or_else(|| item.summary()),
-                };
+                    None => item.any_thought(),
+                }?;
                 if let Some(piece) = rest(&thought, place.told) {
                     sink.event(Event::Thinking(piece));
                 }
@@ -297,7 +291,7 @@ impl Reader {
             Kind::Call { custom } => {
                 let told = place.told;
                 let call = self.call(item, index, custom, sink)?;
-                let all = item.arguments(custom);
+                let all = item.arguments(custom)?;
                 let all = if custom || told > 0 { all } else { whole(all)? };
                 if let Some(piece) = rest(&all, told) {
                     sink.event(Event::Arguments { call, piece });

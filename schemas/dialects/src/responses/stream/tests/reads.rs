@@ -195,3 +195,48 @@ fn arguments_that_are_no_object_are_not_told_unless_they_mean_one() {
     }
     assert_eq!(stream("true", false).1, Err(Broken::Malformed));
 }
+
+#[test]
+fn a_text_with_half_a_character_breaks_the_answer_wherever_it_stands() {
+    let delta = |kind: &str, delta: &str| {
+        format!(r#"{{"type":"response.{kind}.delta","item_id":"a","output_index":0,"delta":"{delta}"}}"#)
+    };
+    let done =
+        |item: &str| format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{item}}}"#);
+    let call = r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","id":"a","call_id":"c","name":"f"}}"#;
+    let streams = [
+        // One character in two pieces.
+        vec![delta("output_text", r"a\ud83d"), delta("output_text", r"\ude42b")],
+        vec![delta("refusal", r"\ud83d")],
+        vec![delta("reasoning_summary_text", r"\ude42")],
+        vec![delta("reasoning_text", r"\ude42")],
+        vec![call.to_owned(), delta("function_call_arguments", r"{\ud83d")],
+        vec![done(
+            r#"{"type":"message","content":[{"type":"output_text","text":"\ud83d"}]}"#,
+        )],
+        vec![done(
+            r#"{"type":"message","content":[{"type":"refusal","refusal":"\ud83d"}]}"#,
+        )],
+        vec![done(r#"{"type":"reasoning","summary":[{"text":"\ud83d"}]}"#)],
+        vec![done(r#"{"type":"reasoning","content":[{"text":"\ud83d"}]}"#)],
+        vec![done(
+            r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{\"a\":\"\ud83d\"}"}"#,
+        )],
+        vec![done(
+            r#"{"type":"custom_tool_call","call_id":"c","name":"f","input":"\ud83d"}"#,
+        )],
+    ];
+    for events in streams {
+        let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+
+        let (said, over) = read(&stream, stream.len());
+
+        assert_eq!(over, Err(Broken::Malformed), "{stream}");
+        assert!(
+            !said
+                .iter()
+                .any(|said| matches!(said, Said::Text(_) | Said::Finish(_))),
+            "{stream}"
+        );
+    }
+}
