@@ -389,7 +389,8 @@ impl Request {
 impl Request {
     /// Where an upstream told only a part of the usage, the rest is estimated and the figures are marked.
     fn completed(&self, mut facts: UsageFacts, delivered: Delivered) -> UsageFacts {
-        facts.malformed |= facts.prompt_tokens.is_none() || facts.completion_tokens.is_none();
+        let lacking = facts.prompt_tokens.is_none() || facts.completion_tokens.is_none();
+        facts.partial |= lacking && !facts.malformed;
         facts
             .prompt_tokens
             .get_or_insert(self.offer.requirements.prompt_tokens);

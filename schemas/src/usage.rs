@@ -62,6 +62,8 @@ pub enum UsageFlag {
     CostOverflow,
     /// The upstream's total was not the sum of its parts; the parts were kept.
     TotalMismatch,
+    /// The upstream told only a part, as one does whose answer ends early; the rest was estimated.
+    Partial,
 }
 
 impl UsageFlag {
@@ -75,6 +77,7 @@ impl UsageFlag {
             Self::ReasoningExceedsOutput => "reasoning_exceeds_output",
             Self::CostOverflow => "cost_overflow",
             Self::TotalMismatch => "total_mismatch",
+            Self::Partial => "partial",
         }
     }
 }

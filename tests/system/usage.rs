@@ -235,7 +235,7 @@ async fn odd_numbers_are_brought_into_range_or_estimated_and_marked() {
         (
             r#"{"prompt_tokens":null,"completion_tokens":20}"#,
             [prompt_estimate(), 0, 0, 20, 0],
-            json!(["malformed"]),
+            json!(["partial"]),
         ),
         (
             r#"{"prompt_tokens":9,"completion_tokens":"many"}"#,

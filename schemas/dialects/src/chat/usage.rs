@@ -29,6 +29,8 @@ pub struct UsageFacts {
     pub clamped: bool,
     /// A count was no number, negative, or beyond belief, and was left out: nobody pays for such a figure.
     pub malformed: bool,
+    /// A count was never told, and whoever holds these figures has estimated it.
+    pub partial: bool,
 }
 
 impl UsageFacts {
@@ -81,6 +83,9 @@ impl UsageFacts {
         }
         if self.total_tokens.is_some_and(|total| total != prompt + output) {
             flags.push(UsageFlag::TotalMismatch);
+        }
+        if self.partial {
+            flags.push(UsageFlag::Partial);
         }
         let usage = Usage {
             input_tokens: prompt.saturating_sub(cached + written),

@@ -81,6 +81,7 @@ impl Tally {
             reasoning_tokens: self.thinking,
             clamped: self.clamped,
             malformed: self.malformed,
+            partial: false,
             cost_nano_usd: None,
         }
     }

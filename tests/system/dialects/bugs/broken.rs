@@ -345,4 +345,6 @@ async fn assert_unbilled(scene: &Scene, request_id: &str, outcome: &str, output_
         &json!({"outcome": outcome, "status": 200, "error_code": "stream_interrupted", "cost_nano_usd": 0}),
     );
     assert!(row["output_tokens"].as_u64() <= Some(output_max), "{row}");
+    let flags = row["usage_flags"].as_array().expect("a list of flags");
+    assert!(!flags.contains(&json!("malformed")), "{row}");
 }

@@ -107,6 +107,10 @@ async fn leaving_amid_a_stream_costs_what_was_delivered_on_every_surface() {
         let marked = row["usage_source"] == source
             || (row["usage_source"] == "upstream" && row["usage_flags"] != json!([]));
         assert!(marked, "{case}");
+        if *shape == Shape::Messages {
+            let marks = (&row["usage_source"], &row["usage_flags"]);
+            assert_eq!(marks, (&json!("upstream"), &json!(["partial"])), "{case}");
+        }
     }
     scene.finish().await;
 }
