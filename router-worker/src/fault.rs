@@ -2,8 +2,9 @@
 //! what the caller is told. Upstream text reaches callers only if it passes the allow-list here.
 
 use chrono::DateTime;
-use dialects::chat::error::{ErrorCode, UpstreamError, is_context_overflow, parse_upstream_error};
+use dialects::chat::error::{UpstreamError, is_context_overflow, parse_upstream_error};
 use dialects::gemini;
+use dialects::messages;
 use dialects::superset::answer::Broken;
 use dialects::superset::request::{Refusal as Rejection, Unmappable};
 use http::HeaderMap;
@@ -19,12 +20,16 @@ mod words;
 
 /// Longest wait that is passed on from an upstream, in seconds.
 const RETRY_AFTER_SECONDS_MAX: u64 = 3_600;
-/// The status of a failure that names none.
+/// When to try again where every credential is kept for others: that is as its operator wants it, and lasts.
+const RESERVED_SECONDS: u64 = 60;
+/// The status of a failure inside an answer that says nothing that is known.
 const UNNAMED_STATUS: u16 = 502;
 /// The status by which Anthropic's API says that it has too much to do.
 const OVERLOADED: u16 = 529;
 /// What a status of 400 about the gateway's own key amounts to.
 const UNAUTHORIZED: u16 = 401;
+/// What one about the account behind it amounts to.
+const PAYMENT_REQUIRED: u16 = 402;
 
 /// Why an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,24 +124,30 @@ impl Refusal {
     /// An answer whose status is an error.
     pub(crate) fn of_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let refuses_key = status == 400 && gemini::error::refuses_key(body);
+        let is_spent = status == 400 && messages::error::tells_of_spent_account(body);
         let wait = retry_after(headers).or_else(|| gemini::error::retry_after_seconds(body));
+        let told = parse_upstream_error(body);
+        let moderated = told.as_ref().map_or(status, |told| told.moderates(status));
         Self {
-            status: if refuses_key { UNAUTHORIZED } else { status },
+            status: match (refuses_key, is_spent) {
+                (true, _) => UNAUTHORIZED,
+                (false, true) => PAYMENT_REQUIRED,
+                (false, false) => moderated,
+            },
             inside: false,
             overflow: !refuses_key && is_context_overflow(status, body),
             retry_after_seconds: wait.map(|seconds| seconds.clamp(1, RETRY_AFTER_SECONDS_MAX)),
-            told: parse_upstream_error(body),
+            told,
         }
     }
 
     /// An error inside an answer of status 200.
     pub(crate) fn inside(told: UpstreamError) -> Self {
-        let status = told.status.unwrap_or_else(|| named_status(&told));
-        let text = told.message.as_deref().unwrap_or_default();
+        let status = told.amounts_to().unwrap_or(UNNAMED_STATUS);
         Self {
             status,
             inside: true,
-            overflow: is_context_overflow(status, text.as_bytes()),
+            overflow: matches!(status, 400 | 404 | 413 | 422) && told.speaks_of_overflow(),
             retry_after_seconds: None,
             told: Some(told),
         }
@@ -277,7 +288,7 @@ impl Fault {
             Self::Exhausted { seconds } => rate_limited(*seconds),
             Self::Disowned => rejected_credential(),
             Self::Saturated => overloaded(RETRY_AFTER_SECONDS),
-            Self::Reserved => none_available(),
+            Self::Reserved => none_available().retry_after(RESERVED_SECONDS),
         }
     }
 
@@ -291,9 +302,14 @@ impl Fault {
         }
     }
 
-    /// What ends a stream of which a part was handed over.
+    /// What ends a stream of which a part was handed over. What says when, or how, to ask again is kept.
     pub(crate) fn interruption(&self) -> Failure {
         match self {
+            Self::Refused(refusal)
+                if refusal.overflow || matches!(refusal.status, 429 | 503 | OVERLOADED) =>
+            {
+                refusal.failure()
+            }
             Self::TimedOut => Failure::new(
                 FailureCode::UpstreamTimeout,
                 "the model's provider stopped answering",
@@ -406,19 +422,6 @@ fn overloaded(wait_seconds: u64) -> Failure {
     upstream_error("the model's provider is overloaded")
         .with_status(503)
         .retry_after(wait_seconds)
-}
-
-/// The status that an error without a number amounts to, by the few words for having too much to do.
-fn named_status(told: &UpstreamError) -> u16 {
-    let code = match &told.code {
-        Some(ErrorCode::Text(code)) => code.as_str(),
-        _ => "",
-    };
-    match (told.kind.as_deref().unwrap_or_default(), code) {
-        ("overloaded_error", _) => OVERLOADED,
-        ("rate_limit_error", _) | (_, "rate_limit_exceeded") => 429,
-        _ => UNNAMED_STATUS,
-    }
 }
 
 /// Whole seconds of a `Retry-After`. A date counts from the time at which the upstream itself says that it answered.

@@ -1,5 +1,7 @@
 //! What follows from each kind of failure.
 
+use dialects::chat::error::ErrorCode;
+
 use super::*;
 
 fn refused(status: u16) -> Fault {
@@ -134,11 +136,115 @@ fn an_overload_that_is_told_by_a_word_alone_keeps_its_meaning() {
         (told("overloaded_error", None), 503),
         (told("rate_limit_error", None), 429),
         (told("server_error", Some("rate_limit_exceeded")), 429),
+        (told("odd", Some("engine_failed")), 502),
         (told("server_error", Some("engine_failed")), 502),
         (told("api_error", None), 502),
     ] {
         assert_eq!(fault.failure().status, status, "{fault:?}");
         assert_eq!(fault.verdict(), Verdict::Faulty, "{fault:?}");
+    }
+}
+
+#[test]
+fn a_request_that_is_refused_by_a_word_alone_is_the_callers_fault() {
+    let told = |kind: &str, code: &str, message: &str| {
+        let text = |text: &str| Some(text.to_owned());
+        Fault::from(Refusal::inside(UpstreamError {
+            kind: text(kind),
+            code: Some(ErrorCode::Text(code.to_owned())),
+            message: text(message),
+            ..UpstreamError::default()
+        }))
+    };
+    let rejected = FailureCode::UpstreamRejectedRequest;
+    let too_long = FailureCode::ContextLengthExceeded;
+    for (fault, code, remedy) in [
+        (
+            told("invalid_request_error", "x", "no"),
+            rejected,
+            Remedy::NextEndpoint,
+        ),
+        (told("x", "invalid_prompt", "no"), rejected, Remedy::NextEndpoint),
+        (
+            told("x", "context_length_exceeded", "no"),
+            too_long,
+            Remedy::WiderEndpoint,
+        ),
+        (
+            told("invalid_request_error", "x", "prompt is too long"),
+            too_long,
+            Remedy::WiderEndpoint,
+        ),
+    ] {
+        let failure = fault.failure();
+        assert_eq!((failure.status, failure.code), (400, code), "{fault:?}");
+        assert_eq!(fault.verdict(), Verdict::Neutral, "{fault:?}");
+        assert_eq!(fault.remedy(), remedy, "{fault:?}");
+        assert!(fault.concerns_request(), "{fault:?}");
+    }
+}
+
+#[test]
+fn what_ends_a_stream_amid_its_answer_keeps_what_a_client_can_act_on() {
+    let told = |kind: &str, message: &str| {
+        let text = |text: &str| Some(text.to_owned());
+        let error = UpstreamError {
+            kind: text(kind),
+            message: text(message),
+            ..UpstreamError::default()
+        };
+        Fault::from(Refusal::inside(error)).interruption()
+    };
+    for (failure, status, code) in [
+        (
+            told("rate_limit_error", "no"),
+            429,
+            FailureCode::UpstreamRateLimited,
+        ),
+        (told("overloaded_error", "no"), 503, FailureCode::UpstreamError),
+        (
+            told("invalid_request_error", "prompt is too long"),
+            400,
+            FailureCode::ContextLengthExceeded,
+        ),
+        (told("api_error", "no"), 502, FailureCode::StreamInterrupted),
+        (
+            told("invalid_request_error", "no"),
+            502,
+            FailureCode::StreamInterrupted,
+        ),
+        (told("odd", "no"), 502, FailureCode::StreamInterrupted),
+        (Fault::Cut.interruption(), 502, FailureCode::StreamInterrupted),
+    ] {
+        assert_eq!((failure.status, failure.code), (status, code));
+    }
+}
+
+#[test]
+fn what_a_moderator_refuses_is_a_request_and_no_credential() {
+    let body =
+        br#"{"error":{"code":403,"message":"no","metadata":{"reasons":["violence"],"flagged_input":"x"}}}"#;
+    let refused = Fault::from(Refusal::of_answer(403, &HeaderMap::new(), body));
+    let inside = Fault::from(Refusal::inside(parse_upstream_error(body).expect("an error")));
+
+    for (fault, remedy) in [(refused, Remedy::Report), (inside, Remedy::NextEndpoint)] {
+        let failure = fault.failure();
+        assert_eq!(
+            (failure.status, failure.code),
+            (400, FailureCode::UpstreamRejectedRequest)
+        );
+        assert_eq!((fault.flaw(), fault.remedy()), (None, remedy));
+        assert_eq!(fault.verdict(), Verdict::Neutral);
+    }
+    for metadata in [
+        r#"{"reasons":[]}"#,
+        r#"{"provider_name":"x"}"#,
+        r#"{"reasons":"x"}"#,
+        "null",
+    ] {
+        let body = format!(r#"{{"error":{{"code":403,"message":"no","metadata":{metadata}}}}}"#);
+        let fault = Fault::from(Refusal::of_answer(403, &HeaderMap::new(), body.as_bytes()));
+        assert_eq!(fault.flaw(), Some(Flaw::Refused), "{metadata}");
     }
 }
 

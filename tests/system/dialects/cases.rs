@@ -3,6 +3,7 @@
 mod answers;
 mod calls;
 mod images;
+mod inside;
 mod messages;
 mod refusals;
 mod requests;

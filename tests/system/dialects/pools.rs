@@ -87,6 +87,7 @@ async fn callers_without_a_right_to_any_credential_say_nothing_about_the_upstrea
         let answers = join_all(Surface::ALL.map(|surface| ask(&scene.client, surface))).await;
         for answer in answers {
             assert_eq!(answer.status, 503, "{round}: {}", answer.text());
+            assert_eq!(answer.header("retry-after"), "60", "{round}: it lasts");
         }
     }
 
@@ -129,6 +130,36 @@ async fn a_refused_request_is_told_at_once_and_no_other_credential_is_tried() {
         assert_eq!(answer.status, 400, "{surface:?}: {}", answer.text());
         assert_eq!(used(&scene.o1, before), ["k1"], "{surface:?}");
     }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_moderator_refuses_is_the_request_and_speaks_against_no_credential() {
+    let scene = scene(json!(["k1", "k2"]), false, as_it_is).await;
+    let refusal = json!({"error": {"code": 403, "message": "the input was flagged",
+        "metadata": {"reasons": ["violence"], "flagged_input": "canary"}}});
+    for surface in Surface::ALL {
+        for status in [403, 200] {
+            for _ in 0..3 {
+                let before = scene.o1.calls();
+                scene.o1.script([Behaviour::status(status, refusal.clone())]);
+
+                let answer = ask(&scene.client, surface).await;
+
+                let case = format!("{surface:?}, {status}: {}", answer.text());
+                assert_eq!(answer.status, 400, "{case}");
+                let told = &answer.json()["error"];
+                assert_eq!(told["type"], "invalid_request_error", "{case}");
+                assert_eq!(told["message"], "the input was flagged", "{case}");
+                assert_eq!(used(&scene.o1, before), ["k1"], "{case}");
+                let row = scene.row(answer.request_id()).await;
+                assert_free(&row, "upstream_error", 400, "upstream_rejected_request");
+            }
+        }
+    }
+    let refused = counted(&scene, "waybill_upstream_credentials_total", "\"refused\"").await;
+    assert!(refused.abs() < f64::EPSILON, "{refused}");
+    assert_eq!(ask(&scene.client, Surface::Chat).await.status, 200);
     scene.finish().await;
 }
 

@@ -1,7 +1,10 @@
 //! Errors on the wire: those of upstreams, in all their shapes, and our own in the one shape of the dialect.
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+mod words;
 
 /// Most characters kept of an upstream's message.
 pub const MESSAGE_CHARS_MAX: usize = 500;
@@ -32,6 +35,8 @@ pub struct UpstreamError {
     pub param: Option<String>,
     /// The HTTP status that it names, by `status` or by `code`.
     pub status: Option<u16>,
+    /// A moderator has refused what was asked, and says why.
+    pub moderated: bool,
 }
 
 type Told<'a> = Option<&'a RawValue>;
@@ -50,6 +55,7 @@ struct Members<'a> {
     code: Told<'a>,
     param: Told<'a>,
     status: Told<'a>,
+    metadata: Told<'a>,
 }
 
 /// Reads the body of an answer whose status is not 2xx. `None` when it has no shape that is known.
@@ -113,7 +119,19 @@ fn of_members(members: &Members<'_>) -> UpstreamError {
             .and_then(status_of)
             .or_else(|| code.as_ref().and_then(status_of)),
         code,
+        moderated: members.metadata.is_some_and(|raw| gives_reasons(raw.get())),
     }
+}
+
+/// True for the `metadata` of a moderator's refusal, as OpenRouter has it: a list of reasons.
+fn gives_reasons(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Metadata {
+        reasons: Vec<IgnoredAny>,
+    }
+
+    let read = serde_json::from_str::<Metadata>(text);
+    read.is_ok_and(|metadata| !metadata.reasons.is_empty())
 }
 
 /// The message of a `detail`: text, or the first of a list of faults.
@@ -167,9 +185,10 @@ const OVERFLOW_WORDS: [&str; 10] = [
 
 /// True when an error says that the prompt is longer than the model can take: a wider model may serve it.
 pub fn is_context_overflow(status: u16, body: &[u8]) -> bool {
-    if !matches!(status, 400 | 404 | 413 | 422) {
-        return false;
-    }
+    matches!(status, 400 | 404 | 413 | 422) && says_overflow(body)
+}
+
+fn says_overflow(body: &[u8]) -> bool {
     let searched = body.get(..SEARCHED_BYTES_MAX).unwrap_or(body);
     let text = String::from_utf8_lossy(searched).to_ascii_lowercase();
     let counted = || {

@@ -223,8 +223,8 @@ fn blocked(reason: &str) -> Broken {
         message: Some(format!("the prompt was blocked: {reason}")),
         kind: Some("content_filter".to_owned()),
         code: Some(ErrorCode::Text("content_filter".to_owned())),
-        param: None,
         status: Some(400),
+        ..UpstreamError::default()
     }))
 }
 
