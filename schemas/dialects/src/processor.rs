@@ -3,8 +3,8 @@
 //!
 //! Guarantees: the events that leave follow the rules of [`crate::superset::event`]; wherever the text is cut the same
 //! events leave, up to where a text is divided; text that is neither a thought nor a call leaves as it came, but for
-//! the space right behind a thought or a call; a block that cannot be read leaves as the text it was. No more is held
-//! than one block and [`BLOCK_BYTES_MAX`].
+//! the space right behind a thought or a call; a block that cannot be read, or that broke off before all its values were
+//! closed, leaves as the text it was. No more is held than one block and [`BLOCK_BYTES_MAX`].
 
 mod calls;
 
@@ -13,7 +13,7 @@ use crate::superset::event::{Event, Sink};
 use crate::superset::request::{Call, Part};
 use crate::superset::tool::Tool;
 
-use calls::{Form, Schemas};
+use calls::{Extent, Form, Schemas};
 
 /// Longest block of a call, in bytes; a longer one is text.
 pub const BLOCK_BYTES_MAX: usize = 1024 * 1024;
@@ -121,7 +121,7 @@ impl Processor {
                 namespace,
                 custom,
             } => {
-                self.flush(sink);
+                self.flush(Extent::Unclosed, sink);
                 self.native.push((call, self.calls));
                 sink.event(Event::Call {
                     call: self.calls,
@@ -145,7 +145,7 @@ impl Processor {
                 finish,
                 stop_sequence,
             } => {
-                self.flush(sink);
+                self.flush(extent(finish), sink);
                 let finish = match finish {
                     Finish::Stop if self.calls > 0 => Finish::ToolCalls,
                     finish => finish,
@@ -166,17 +166,17 @@ impl Processor {
             match part {
                 Part::Text { text, .. } => self.event(Event::Text(&text), &mut parts),
                 Part::ToolCall(call) => {
-                    self.flush(&mut parts);
+                    self.flush(Extent::Unclosed, &mut parts);
                     self.calls += 1;
                     parts.0.push(Part::ToolCall(call));
                 }
                 other => {
-                    self.flush(&mut parts);
+                    self.flush(Extent::Unclosed, &mut parts);
                     parts.0.push(other);
                 }
             }
         }
-        self.flush(&mut parts);
+        self.flush(extent(answer.finish), &mut parts);
         let finish = match answer.finish {
             Finish::Stop if self.calls > 0 => Finish::ToolCalls,
             finish => finish,
@@ -233,7 +233,7 @@ impl Processor {
                     self.searched = 0;
                     let block: String = self.held.drain(..at + CALL_END.len()).collect();
                     self.place = Place::Text;
-                    self.block(block.get(..at).unwrap_or_default(), CALL_END, sink);
+                    self.block(block.get(..at).unwrap_or_default(), Extent::Closed, sink);
                     true
                 }
                 None if self.held.len() > BLOCK_BYTES_MAX => {
@@ -280,11 +280,13 @@ impl Processor {
     }
 
     /// Lets the calls of a block go; a block that is none is text again.
-    fn block(&mut self, block: &str, end: &str, sink: &mut dyn Sink) {
-        let Some(found) = calls::read(block, self.kind.form(), &self.schemas) else {
+    fn block(&mut self, block: &str, extent: Extent, sink: &mut dyn Sink) {
+        let Some(found) = calls::read(block, extent, self.kind.form(), &self.schemas) else {
             self.text(CALL, sink);
             self.text(block, sink);
-            self.text(end, sink);
+            if extent == Extent::Closed {
+                self.text(CALL_END, sink);
+            }
             return;
         };
         for one in &found {
@@ -305,17 +307,25 @@ impl Processor {
         self.trims = true;
     }
 
-    /// Lets everything go: nothing more comes that could complete it.
-    fn flush(&mut self, sink: &mut dyn Sink) {
+    /// Lets everything go: nothing more comes that could complete it. `extent` tells how much of a block there is.
+    fn flush(&mut self, extent: Extent, sink: &mut dyn Sink) {
         if self.place == Place::Block {
             let block = std::mem::take(&mut self.held);
             self.place = Place::Text;
             self.searched = 0;
-            self.block(&block, "", sink);
+            self.block(&block, extent, sink);
             return;
         }
         self.let_go(self.held.len(), sink);
         self.place = Place::Text;
+    }
+}
+
+/// How much there is of a block that is open when an answer ends for this reason.
+const fn extent(finish: Finish) -> Extent {
+    match finish {
+        Finish::Length | Finish::ContextFull | Finish::Refused => Extent::Broken,
+        Finish::Stop | Finish::StopSequence | Finish::ToolCalls | Finish::Paused => Extent::Unclosed,
     }
 }
 

@@ -8,6 +8,9 @@ use serde_json::value::RawValue;
 use crate::splice::json_string;
 use crate::superset::tool::{Input, Tool};
 
+/// What ends the value of a pair.
+const VALUE_END: &str = "</arg_value>";
+
 /// How a block is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -15,6 +18,17 @@ pub(super) enum Form {
     Pairs,
     /// `<function=NAME><parameter=k>v</parameter></function>`
     Functions,
+}
+
+/// How much of a block there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All of it, between its tags.
+    Closed,
+    /// Its last tag is missing, and perhaps more.
+    Unclosed,
+    /// The answer was broken off in it.
+    Broken,
 }
 
 /// A call in a block.
@@ -66,15 +80,22 @@ impl Schemas {
     }
 }
 
-/// The calls of a block, between its tags; `None` for what is no call.
-pub(super) fn read(block: &str, form: Form, schemas: &Schemas) -> Option<Vec<Found>> {
+/// The calls of a block, between its tags; `None` for what is no call. Nothing is made up for what is missing: without
+/// its last tag a block must have everything else, and one that was broken off is no call whatever it has.
+pub(super) fn read(block: &str, extent: Extent, form: Form, schemas: &Schemas) -> Option<Vec<Found>> {
     let block = block.trim();
+    let is_closed = extent == Extent::Closed;
+    if extent == Extent::Broken {
+        return None;
+    }
     if block.starts_with('{') {
         return json(block).map(|found| vec![found]);
     }
     match form {
+        // Only values tell where the name ends, and only the last tag that there are no more of them.
+        Form::Pairs if !is_closed && !block.ends_with(VALUE_END) => None,
         Form::Pairs => pairs(block, schemas).map(|found| vec![found]),
-        Form::Functions => functions(block, schemas),
+        Form::Functions => functions(block, is_closed, schemas),
     }
 }
 
@@ -102,8 +123,7 @@ fn pairs(block: &str, schemas: &Schemas) -> Option<Found> {
     while let Some(begun) = rest.trim_start().strip_prefix("<arg_key>") {
         let (key, after) = begun.split_once("</arg_key>")?;
         let begun = after.trim_start().strip_prefix("<arg_value>")?;
-        // The last value may lack its end.
-        let (value, after) = begun.split_once("</arg_value>").unwrap_or((begun, ""));
+        let (value, after) = begun.split_once(VALUE_END)?;
         members.add(key.trim(), value, schemas.is_text(&name, key.trim()));
         rest = after;
     }
@@ -113,17 +133,19 @@ fn pairs(block: &str, schemas: &Schemas) -> Option<Found> {
     })
 }
 
-fn functions(block: &str, schemas: &Schemas) -> Option<Vec<Found>> {
+fn functions(block: &str, is_closed: bool, schemas: &Schemas) -> Option<Vec<Found>> {
     let mut found = Vec::new();
     let mut rest = block;
     while let Some(begun) = rest.trim_start().strip_prefix("<function=") {
-        let (body, after) = begun.split_once("</function>").unwrap_or((begun, ""));
+        // The end of the block ends the function in it.
+        let whole = begun.split_once("</function>");
+        let (body, after) = whole.or_else(|| is_closed.then_some((begun, "")))?;
         let (name, mut body) = body.split_once('>')?;
         let name = tool_name(name)?;
         let mut members = Members::default();
         while let Some(begun) = body.trim_start().strip_prefix("<parameter=") {
             let (key, value) = begun.split_once('>')?;
-            let (value, after) = value.split_once("</parameter>").unwrap_or((value, ""));
+            let (value, after) = value.split_once("</parameter>")?;
             members.add(key.trim(), inner(value), schemas.is_text(&name, key.trim()));
             body = after;
         }

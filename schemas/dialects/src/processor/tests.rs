@@ -20,6 +20,11 @@ fn tools() -> Vec<Tool> {
 
 /// The events of a text that comes in `pieces`, like events joined.
 fn read(kind: Kind, pieces: &[&str]) -> Vec<String> {
+    read_until(kind, pieces, Finish::Stop)
+}
+
+/// The same of a text that ends for some reason.
+fn read_until(kind: Kind, pieces: &[&str], finish: Finish) -> Vec<String> {
     let mut processor = Processor::new(kind, &tools(), "00000000000000000000000000000007");
     let mut events: Vec<String> = Vec::new();
     let mut sink = |event: Event<'_>| {
@@ -42,7 +47,7 @@ fn read(kind: Kind, pieces: &[&str]) -> Vec<String> {
         processor.event(Event::Text(piece), &mut sink);
     }
     let finish = Event::Finish {
-        finish: Finish::Stop,
+        finish,
         stop_sequence: None,
     };
     processor.event(finish, &mut sink);
@@ -69,7 +74,7 @@ fn thoughts_and_calls_of_glm_are_events() {
 #[test]
 fn several_calls_of_qwen_have_ids_of_their_own_also_when_the_last_is_not_closed() {
     let text = "<tool_call>\n<function=weather>\n<parameter=city>\nBad\nEms\n</parameter>\n</function>\n</tool_call>\n\
-                <tool_call>\n<function=weather>\n<parameter=days>\n2";
+                <tool_call>\n<function=weather>\n<parameter=days>\n2\n</parameter>\n</function>\n";
 
     assert_eq!(
         read(Kind::Qwen, &[text]),
@@ -80,6 +85,68 @@ fn several_calls_of_qwen_have_ids_of_their_own_also_when_the_last_is_not_closed(
             r#"arguments 1 {"days":2}"#,
             "finish ToolCalls",
         ]
+    );
+}
+
+#[test]
+fn a_call_that_broke_off_is_text_and_none_of_its_values_is_made_whole() {
+    let qwen = [
+        "<tool_call>\n<function=weather>\n<parameter=city>\npa",
+        "<tool_call>\n<function=weather>\n<parameter=city>\nparis\n</parameter>",
+        "<tool_call>\n<function=weather>",
+        "<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"pa",
+        "<tool_call><function=weather></function><function=weather><parameter=days>1",
+        "<tool_call><function=weather><parameter=city>pa</function></tool_call>",
+    ];
+    let glm = [
+        "<tool_call>weath",
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>pa",
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>paris</arg_value>\n<arg_key>days",
+        "<tool_call>weather<arg_key>city</arg_key><arg_value>pa</tool_call>",
+    ];
+    let texts = qwen.map(|text| (Kind::Qwen, text)).into_iter();
+    for (kind, text) in texts.chain(glm.map(|text| (Kind::Glm, text))) {
+        for finish in [Finish::Stop, Finish::ToolCalls, Finish::Length] {
+            let expected = [format!("text Sure.{text}"), format!("finish {finish:?}")];
+            assert_eq!(read_until(kind, &["Sure.", text], finish), expected);
+        }
+    }
+}
+
+#[test]
+fn a_call_that_lacks_its_last_tag_alone_is_one_unless_the_answer_was_broken_off() {
+    for (kind, text) in [
+        (
+            Kind::Qwen,
+            "<tool_call>\n<function=weather>\n<parameter=city>\nparis\n</parameter>\n</function>\n",
+        ),
+        (
+            Kind::Qwen,
+            r#"<tool_call>{"name":"weather","arguments":{"city":"paris"}}"#,
+        ),
+        (
+            Kind::Glm,
+            "<tool_call>weather<arg_key>city</arg_key><arg_value>paris</arg_value>",
+        ),
+    ] {
+        let called = [
+            "call 0 call_70000000000000000000_0 weather",
+            r#"arguments 0 {"city":"paris"}"#,
+            "finish ToolCalls",
+        ];
+        assert_eq!(read(kind, &[text]), called, "{text}");
+        for finish in [Finish::Length, Finish::ContextFull, Finish::Refused] {
+            let expected = [format!("text {text}"), format!("finish {finish:?}")];
+            assert_eq!(read_until(kind, &[text], finish), expected);
+        }
+    }
+    // The end of the block ends the function.
+    assert_eq!(
+        read(
+            Kind::Qwen,
+            &["<tool_call><function=weather><parameter=days>2</parameter></tool_call>"]
+        )[1],
+        r#"arguments 0 {"days":2}"#
     );
 }
 
