@@ -12,7 +12,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
-use dialects::passage::{Seen, Skimmer, end_mark, private};
+use dialects::passage::{Seen, Skimmer, end_mark, may_call, private};
 use dialects::sse::{Error as FramingError, Event, Framer};
 use dialects::superset::answer::Broken;
 use dialects::translate::Way;
@@ -57,6 +57,8 @@ pub(super) struct Reading<'a> {
     usage: Option<UsageFacts>,
     /// Bytes of generated text in the output not yet taken.
     output_bytes: u64,
+    /// A tool was called.
+    called: bool,
     /// Bytes of generated text that the translation has written in all.
     heard_bytes: u64,
     dropped: u64,
@@ -149,6 +151,7 @@ impl<'a> Reading<'a> {
             usage: None,
             output_bytes: 0,
             heard_bytes: 0,
+            called: false,
             dropped: 0,
         }
     }
@@ -262,8 +265,7 @@ impl<'a> Reading<'a> {
                 if let Ok(seen) = skimmer.skim(event) {
                     return self.passes(event, seen);
                 }
-                self.dropped += 1;
-                Ok(())
+                self.drop(event)
             }
             Course::Translated(translation) => {
                 let read = translation.event(event, self.output.buffer());
@@ -271,8 +273,7 @@ impl<'a> Reading<'a> {
                 self.hear();
                 if matches!(read, Err(Broken::Malformed)) && !is_json(&event.data) {
                     // As where events pass. What is missing for it is found out by what follows.
-                    self.dropped += 1;
-                    return Ok(());
+                    return self.drop(event);
                 }
                 self.progressed = true;
                 read.map_err(Fault::from)
@@ -284,12 +285,23 @@ impl<'a> Reading<'a> {
     fn hear(&mut self) {
         let Course::Translated(translation) = &mut self.course else {
             return;
+    /// Leaves out an event that cannot be read. One that is damaged may have held a piece of a call, and a call without
+    /// it would be another: then the answer is broken.
+    fn drop(&mut self, event: &Event) -> Result<(), Fault> {
+        if is_damaged(&event.data) && (self.called || may_call(&event.data)) {
+            return Err(Fault::Unusable(Unusable::Malformed));
+        }
+        self.dropped += 1;
+        Ok(())
+    }
+
         };
         let heard = *translation.heard();
         self.output_bytes += heard.output_bytes - self.heard_bytes;
         self.heard_bytes = heard.output_bytes;
         self.usage = heard.usage.or(self.usage);
         self.finished_choices = usize::from(heard.finished);
+        self.called = heard.called;
         if heard.content {
             self.stage = Stage::Content;
         } else if heard.finished {
@@ -308,6 +320,7 @@ impl<'a> Reading<'a> {
         if seen.aborted {
             return Err(Fault::Unusable(Unusable::Aborted));
         }
+        self.called |= seen.called;
         self.finished_choices += seen.choices_ended.max(usize::from(seen.finished));
         if seen.content {
             self.stage = Stage::Content;
@@ -446,4 +459,10 @@ fn too_long(_: FramingError) -> Fault {
 }
 
 #[cfg(test)]
+/// True for what began as an object and is none.
+fn is_damaged(data: &[u8]) -> bool {
+    let readable = std::str::from_utf8(data).is_ok() && is_json(data);
+    data.trim_ascii_start().starts_with(b"{") && !readable
+}
+
 mod tests;

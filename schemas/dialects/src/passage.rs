@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use memchr::memmem;
+
 use crate::chat::answer::{self, Answer};
 use crate::chat::chunk::{self, Finish};
 use crate::chat::ends::Called;
@@ -20,6 +22,16 @@ pub mod history;
 /// Name of the event by which some upstreams of chat tell that they failed.
 const ERROR_EVENT: &[u8] = b"error";
 
+/// Words of which every event that tells of a call has one, in any dialect.
+const CALL_WORDS: [&str; 6] = [
+    "tool_call",
+    "function_call",
+    "tool_use",
+    "input_json_delta",
+    "functionCall",
+    "partialArgs",
+];
+
 /// What an event of a passing stream says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(
@@ -31,6 +43,8 @@ pub struct Seen {
     pub model_span: Option<Range<usize>>,
     /// Something generated is in it.
     pub content: bool,
+    /// A tool is called in it.
+    pub called: bool,
     /// Bytes of generated text in it.
     pub output_bytes: usize,
     /// Usage, the last figures of every class merged with those of earlier events.
@@ -140,6 +154,12 @@ fn chat_event(
             end: true,
             ..Seen::default()
         });
+/// True when an event that cannot be read may have told of a call.
+pub fn may_call(data: &[u8]) -> bool {
+    let has = |word: &&str| memmem::find(data, word.as_bytes()).is_some();
+    CALL_WORDS.iter().any(|word| has(word))
+}
+
     }
     if event.name.as_deref().is_some_and(|name| name == ERROR_EVENT) {
         return Ok(Seen {
@@ -164,6 +184,7 @@ fn chat_event(
         content: chunk.content,
         output_bytes: chunk.output_bytes,
         usage: chunk.usage,
+        called: chunk.ends.called != Called::default(),
         error: chunk.error,
     })
 }

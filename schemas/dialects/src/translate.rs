@@ -11,6 +11,7 @@ use crate::superset::request::{Conversation, Encoded, Refusal, Target, Unmappabl
 use crate::superset::tool::{Names, Tool};
 use crate::{chat, completions, gemini, messages, responses, sse};
 
+mod arguments;
 pub mod names;
 mod order;
 pub mod stream;

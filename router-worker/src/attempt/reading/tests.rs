@@ -7,6 +7,8 @@ use dialects::superset::event::Reply;
 
 use super::*;
 
+mod calls;
+
 const MODEL_JSON: &[u8] = b"\"m\"";
 
 fn reading() -> Reading<'static> {

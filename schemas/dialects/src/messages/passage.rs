@@ -127,6 +127,7 @@ impl Skimmer {
         let content = output_bytes > 0 || !matches!(word(block.kind), "text" | "thinking");
         Ok(Seen {
             content,
+            called: word(block.kind).ends_with("tool_use"),
             output_bytes,
             ..Seen::default()
         })

@@ -1,8 +1,9 @@
 //! One stream on its way from an upstream's dialect to a caller's: decoder, processor, names, encoder. What passes is
-//! noted on the way, as the caller sees it.
+//! noted on the way, as the caller sees it; an answer whose calls cannot be made does not end.
 
 use bytes::{Bytes, BytesMut};
 
+use super::arguments::Watch;
 use super::names::Renamer;
 use super::{Decoder, Encoder, Way};
 use crate::chat::usage::UsageFacts;
@@ -16,6 +17,8 @@ use crate::superset::event::{Event, Sink};
 pub struct Heard {
     /// Something generated.
     pub content: bool,
+    /// A call.
+    pub called: bool,
     /// That it has ended.
     pub finished: bool,
     /// Bytes of generated text.
@@ -28,6 +31,7 @@ impl Heard {
     fn note(&mut self, event: &Event<'_>) {
         match event {
             Event::Usage(usage) => self.usage = Some(*usage),
+            Event::Call { .. } => self.called = true,
             Event::Finish { .. } => self.finished = true,
             _ => {}
         }
@@ -42,6 +46,7 @@ impl Heard {
 pub struct Translation {
     decoder: Decoder,
     processor: Option<Processor>,
+    watch: Watch,
     renamer: Renamer,
     encoder: Encoder,
     heard: Heard,
@@ -55,6 +60,7 @@ impl Translation {
         Self {
             decoder: Decoder::new(way.upstream),
             processor,
+            watch: Watch::default(),
             renamer: Renamer::new(way.names),
             encoder: Encoder::new(way.caller, way.reply),
             heard: Heard::default(),
@@ -67,6 +73,7 @@ impl Translation {
     pub fn event(&mut self, event: &sse::Event, out: &mut BytesMut) -> Result<(), Broken> {
         let mut line = Line {
             processor: self.processor.as_mut(),
+            watch: &mut self.watch,
             renamer: &mut self.renamer,
             writer: Writer {
                 encoder: &mut self.encoder,
@@ -74,7 +81,11 @@ impl Translation {
                 out,
             },
         };
-        self.decoder.event(event, &mut line)
+        self.decoder.event(event, &mut line)?;
+        if self.watch.failed() {
+            return Err(Broken::Malformed);
+        }
+        Ok(())
     }
 
     /// The upstream's stream is over: whether the answer is whole. May be asked again.
@@ -84,6 +95,7 @@ impl Translation {
         }
         let mut line = Line {
             processor: self.processor.as_mut(),
+            watch: &mut self.watch,
             renamer: &mut self.renamer,
             writer: Writer {
                 encoder: &mut self.encoder,
@@ -92,6 +104,7 @@ impl Translation {
             },
         };
         let over = match self.decoder.finish(&mut line) {
+            Ok(()) if self.watch.failed() => Err(Broken::Malformed),
             // What ends a stream for the caller must not stand behind an answer that has none.
             Ok(()) if !self.heard.finished => Err(Broken::Cut),
             over => over,
@@ -119,16 +132,22 @@ impl Translation {
 /// Where the decoder's events go.
 struct Line<'l> {
     processor: Option<&'l mut Processor>,
+    watch: &'l mut Watch,
     renamer: &'l mut Renamer,
     writer: Writer<'l>,
 }
 
 impl Sink for Line<'_> {
     fn event(&mut self, event: Event<'_>) {
-        let (renamer, writer) = (&mut *self.renamer, &mut self.writer);
+        let (watch, renamer, writer) = (&mut *self.watch, &mut *self.renamer, &mut self.writer);
+        let mut passed = |event: Event<'_>| {
+            if watch.passes(&event) {
+                renamer.event(event, writer);
+            }
+        };
         match &mut self.processor {
-            Some(processor) => processor.event(event, &mut |event: Event<'_>| renamer.event(event, writer)),
-            None => renamer.event(event, writer),
+            Some(processor) => processor.event(event, &mut passed),
+            None => passed(event),
         }
     }
 }
