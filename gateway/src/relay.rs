@@ -280,7 +280,9 @@ impl Live {
         let settled = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
         let is_whole = settled.outcome == Outcome::Ok;
         let written = settle::close(&self.state, accepted, settled, self.progress.sent);
-        if !(is_whole && written.is_ok())
+        // An error event ends a stream as cleanly as its end mark does.
+        let ends_cleanly = is_whole && written.is_ok() || self.terms.stream && !gone;
+        if !ends_cleanly
             && self.progress.sent.is_some()
             && let Some(connection) = &self.slot.connection
         {

@@ -135,7 +135,7 @@ async fn a_failure_before_content_keeps_its_status_streamed_or_not() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_ends_with_an_error_event_and_without_the_mark() {
+async fn a_stream_that_breaks_ends_with_an_error_event_and_without_the_mark_and_its_connection_goes_on() {
     let scene = Scene::new().await;
     let failure = Failure::new(FailureCode::StreamInterrupted, "the answer broke off");
     let mut broken = report(Outcome::UpstreamCut, Some(failure));
@@ -145,26 +145,39 @@ async fn a_stream_that_breaks_ends_with_an_error_event_and_without_the_mark() {
         chunk("data: {}\n\n"),
         end(broken, "data: [DONE]\n\n", None),
     ]);
+    scene.script.push(whole("{}"));
     let mut socket = scene.connect().await;
 
-    // The caller would keep the connection: it is closed all the same.
-    let answer = {
+    let (answer, next) = {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         socket
             .write_all(&request("POST /v1/chat/completions", CALLER, "", STREAM))
             .await
             .expect("write");
-        let mut text = String::new();
-        socket.read_to_string(&mut text).await.expect("an end");
-        text
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n0\r\n\r\n") {
+            let count = socket.read_buf(&mut bytes).await.expect("more");
+            assert_ne!(count, 0, "closed: {}", String::from_utf8_lossy(&bytes));
+        }
+        let last = request(
+            "POST /v1/chat/completions",
+            CALLER,
+            "connection: close\r\n",
+            PLAIN,
+        );
+        socket.write_all(&last).await.expect("write");
+        let mut next = String::new();
+        socket.read_to_string(&mut next).await.expect("an end");
+        (String::from_utf8(bytes).expect("text"), next)
     };
 
+    assert!(next.starts_with("HTTP/1.1 200 OK\r\n"), "{next}");
     assert!(
         answer.contains("data: {\"error\":{\"message\":\"the answer broke off\""),
         "{answer}"
     );
     assert!(!answer.contains("[DONE]"));
-    let row = scene.rows(1).await.remove(0);
+    let row = scene.rows(2).await.remove(0);
     assert_eq!((row.outcome, row.status), (Outcome::UpstreamCut, 200));
     assert_eq!(row.error_code, Some(FailureCode::StreamInterrupted));
     assert_eq!(row.cost_nano_usd, NanoUsd::ZERO);
