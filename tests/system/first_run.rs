@@ -1,9 +1,11 @@
 //! The first run: nothing configured, one command, and a call is answered and booked.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{Node, NodeBuilder, Upstream, chat_streamed};
+use harness::{Node, NodeBuilder, Surface, Upstream, chat_streamed};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -118,26 +120,72 @@ async fn a_first_start_that_fails_leaves_no_key_that_nobody_saw() {
     assert_eq!((code, list.trim()), (Some(0), ""));
 }
 
+/// Every path below `directory` that others than its owner may use, with its mode.
+fn open_to_others(directory: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(path) = left.pop() {
+        for entry in std::fs::read_dir(&path).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let metadata = entry.metadata().expect("metadata");
+            let mode = metadata.permissions().mode() & 0o777;
+            if mode & 0o077 != 0 {
+                found.push((entry.path(), mode));
+            }
+            if metadata.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
 #[tokio::test]
-async fn generated_secrets_are_for_the_owner_alone() {
-    let node = bare().start().await;
-    let secrets = node.data_dir().join("secrets");
-    let mut files = Vec::new();
-    if secrets.is_dir() {
-        files.extend(
-            std::fs::read_dir(&secrets)
-                .expect("the secrets")
-                .map(|entry| entry.expect("a file").path()),
-        );
-    } else {
-        files.push(secrets);
+async fn a_data_directory_that_a_node_makes_is_for_its_owner_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let path = data.display().to_string();
+
+    let (code, text) = bare().run(&["keys", "list", "--data-dir", &path]).await;
+
+    assert_eq!(code, Some(0), "{text}");
+    assert!(data.join("bus").is_dir());
+    assert_eq!(open_to_others(dir.path()), []);
+}
+
+#[tokio::test]
+async fn what_a_node_keeps_is_for_its_owner_alone() {
+    let mut node = bare().start().await;
+    let key = node.minted_key();
+    let client = node.client(&key);
+    let answer = client
+        .post_chat(&json!({"model": "echo", "messages": [{"role": "user", "content": "hi"}]}))
+        .await;
+    node.wait_row_as(&key, answer.request_id()).await;
+    let kept = client
+        .post(Surface::Responses, &json!({"model": "echo", "input": "hi"}))
+        .await;
+    assert_eq!(kept.status, 200, "{}", kept.text());
+    let data = node.data_dir();
+    for name in [
+        "secrets/api_key_secret",
+        "ledger.db",
+        "bus/log",
+        "bus/kv",
+        "spool",
+    ] {
+        assert!(data.join(name).exists(), "{name} is kept");
     }
 
-    assert!(!files.is_empty());
-    for file in files {
-        let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
-    }
+    assert_eq!(open_to_others(&data), []);
+
+    // As a version left it that did not look after this.
+    std::fs::set_permissions(data.join("bus"), Permissions::from_mode(0o755)).expect("open");
+    std::fs::set_permissions(data.join("ledger.db"), Permissions::from_mode(0o644)).expect("open");
+    assert_eq!(node.stop().await, Some(0));
+    node.restart().await;
+
+    assert_eq!(open_to_others(&data), []);
 }
 
 #[tokio::test]

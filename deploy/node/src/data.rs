@@ -1,8 +1,43 @@
-//! The data directory: one process holds it, and says where it listens.
+//! The data directory: one process holds it, says where it listens, and lets nobody else read it.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+
+/// What a node keeps in its data directory. An earlier version let everybody read it.
+const KEPT: [&str; 7] = [
+    "bus",
+    "spool",
+    "ledger.db",
+    "ledger.db-wal",
+    "ledger.db-shm",
+    "lock",
+    "address",
+];
+/// What the owner may do, of the bits of a mode.
+const OWNER: u32 = 0o700;
+
+/// Whatever this process makes from now on, only its owner may read: directories get 0700, files 0600.
+pub fn keep_to_the_owner() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Takes from everybody but the owner what he may do with the file or directory, if it is there.
+pub fn close(path: &Path) -> std::io::Result<()> {
+    let mode = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.permissions().mode() & 0o777,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if mode & !OWNER == 0 {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(mode & OWNER))
+}
 
 /// A data directory that this process holds until it is dropped.
 #[derive(Debug)]
@@ -32,7 +67,8 @@ pub enum Error {
 }
 
 impl DataDirectory {
-    /// Makes the directory when it is not there, and holds it.
+    /// Makes the directory when it is not there, holds it, and closes what is in it to others. A directory that was
+    /// there keeps its mode: others may have a use for it.
     pub fn hold(path: &Path) -> Result<Self, Error> {
         let unusable = |source| Error::Unusable {
             path: path.to_owned(),
@@ -47,6 +83,9 @@ impl DataDirectory {
             .map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => {
+                for name in KEPT {
+                    close(&path.join(name)).map_err(unusable)?;
+                }
                 // Where an earlier process listened is nobody's address any more.
                 let _ = std::fs::remove_file(path.join("address"));
                 Ok(Self {
@@ -97,5 +136,32 @@ mod tests {
         let error = DataDirectory::hold(directory.path()).expect_err("held");
 
         assert!(error.to_string().contains("--data-dir"), "{error}");
+    }
+
+    #[test]
+    fn what_everybody_could_read_is_closed_and_what_is_not_ours_stays() {
+        let directory = tempfile::tempdir().expect("directory");
+        let mode = |name: &str| {
+            let metadata = std::fs::metadata(directory.path().join(name)).expect("metadata");
+            metadata.permissions().mode() & 0o777
+        };
+        std::fs::create_dir(directory.path().join("bus")).expect("make");
+        for name in ["ledger.db", "notes.txt", "bus/1.log"] {
+            std::fs::write(directory.path().join(name), "x").expect("write");
+        }
+        for (name, open) in [
+            ("bus", 0o755),
+            ("ledger.db", 0o644),
+            ("notes.txt", 0o644),
+            ("bus/1.log", 0o644),
+        ] {
+            let open = Permissions::from_mode(open);
+            std::fs::set_permissions(directory.path().join(name), open).expect("open");
+        }
+
+        let _held = DataDirectory::hold(directory.path()).expect("hold");
+
+        assert_eq!((mode("bus"), mode("ledger.db")), (0o700, 0o600));
+        assert_eq!(mode("notes.txt"), 0o644, "not a node's");
     }
 }

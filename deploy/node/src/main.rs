@@ -10,7 +10,7 @@ use node::command_line::{Command, CommandLine, Flags};
 use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
-use node::{check, drain, key_command, migrate, node_command, replay, serve, telemetry};
+use node::{check, data, drain, key_command, migrate, node_command, replay, serve, telemetry};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -40,6 +40,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     // One TLS provider for everything; a second one in a process would panic at the first handshake.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    // Before there is a thread or a file: prompts, rows and secrets are written in many places.
+    data::keep_to_the_owner();
     match command {
         Command::Version => print(&format!("waybill {}\n", env!("CARGO_PKG_VERSION"))),
         Command::CheckConfig(flags) => {

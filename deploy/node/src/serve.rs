@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use crate::adapters::{self, Carrier};
 use crate::config::Config;
 use crate::control::Control;
-use crate::data::DataDirectory;
+use crate::data::{self, DataDirectory};
 use crate::patience::START_WAIT;
 use crate::{numbering, orphans, secrets};
 
@@ -106,6 +106,8 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
     let mint = Arc::new(Mint::new()?);
     let api_key_secret = api_key_secret(config, data.path(), &mint)
         .context("cannot read or make the secrets of the data directory")?;
+    // It may lie outside the data directory.
+    data::close(&config.spool_dir).context("cannot keep the spool to its owner")?;
     let (spool, recovered) = Spool::open(config.spool(&config.spool_dir), clock.clone(), mint.clone())?;
     for lost in &recovered.lost {
         warn!(
