@@ -1,6 +1,6 @@
 //! The listing of models, and the paths that need no key.
 
-use harness::{ADMIN_KEY, Model, Scene, Upstream, chat, models_file};
+use harness::{ADMIN_KEY, Model, Node, Scene, Upstream, chat, models_file};
 use serde_json::{Value, json};
 
 async fn scene() -> Scene {
@@ -169,4 +169,41 @@ async fn figures_and_rows_do_not_tell_a_hidden_model_from_one_that_is_not_there(
     );
     assert!(!page.contains("model=\"hidden\""), "{page}");
     scene.finish().await;
+}
+
+/// The examples of models in a document, each as a file of its own.
+fn examples(document: &str) -> Vec<String> {
+    let blocks = document.split("```yaml\n").skip(1);
+    let blocks = blocks.map(|rest| rest.split("```").next().unwrap_or_default());
+    let models = blocks.filter(|block| block.contains("- id:"));
+    let whole = |block: &str| format!("models:\n{}", block.strip_prefix("models:\n").unwrap_or(block));
+    models.map(whole).collect()
+}
+
+#[tokio::test]
+async fn the_examples_of_the_providers_document_take_tools_and_have_no_problems() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/providers.md");
+    let document = std::fs::read_to_string(path).expect("the document");
+    let dir = tempfile::tempdir().expect("a directory");
+    let account = dir.path().join("account.json");
+    std::fs::write(&account, r#"{"client_email":"a@b","private_key":"k"}"#).expect("a file");
+    let examples = examples(&document);
+    assert_eq!(examples.len(), 5, "{examples:?}");
+
+    for example in examples {
+        let file = example.replace("/etc/waybill/vertex.json", &account.display().to_string());
+        assert!(file.contains("supports_tools: true"), "{file}");
+        let mut builder = Node::builder().models_yaml(&file);
+        for name in ["OPENROUTER_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
+            builder = builder.env(name, harness::PROVIDER_KEY);
+        }
+
+        let (code, output) = builder.run(&["check-config"]).await;
+
+        assert_eq!(code, Some(0), "{file}\n{output}");
+        assert!(
+            output.contains("models 1 ") && output.contains("no problems"),
+            "{file}\n{output}"
+        );
+    }
 }

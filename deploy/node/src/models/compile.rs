@@ -7,6 +7,7 @@ mod credential;
 mod endpoint;
 mod inert;
 mod takes;
+mod unsaid;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -160,6 +161,7 @@ impl Context<'_> {
                 .push(self.problem("route", message, "give one leg a weight"));
             return Ok(());
         }
+        self.note_tools(&ready, &mut out.problems);
         out.models.push(self.model(position, now, &ready)?);
         for leg in ready {
             self.check_shared(&leg, out)?;

@@ -332,10 +332,10 @@ async fn every_kind_passes_the_check_and_none_of_its_secrets_is_told() {
     std::fs::write(&file, r#"{"client_email":"a@b","private_key":"secret-k"}"#).expect("a file");
     let models = format!(
         "models:\n\
-         - {{ id: a, provider: anthropic, api_key: secret-1 }}\n\
-         - {{ id: b, provider: gemini, api_keys: [secret-2, {{ key: secret-3, min_role: pro }}] }}\n\
-         - {{ id: c, provider: claude, project: p, location: us-east5, credentials_file: '{}' }}\n\
-         - {{ id: d, provider: claude, project: p }}\n\
+         - {{ id: a, provider: anthropic, supports_tools: true, api_key: secret-1 }}\n\
+         - {{ id: b, provider: gemini, supports_tools: true, api_keys: [secret-2, {{ key: secret-3, min_role: pro }}] }}\n\
+         - {{ id: c, provider: claude, supports_tools: true, project: p, location: us-east5, credentials_file: '{}' }}\n\
+         - {{ id: d, provider: claude, supports_tools: true, project: p }}\n\
          - {{ id: e, provider: mistral, api_key: secret-4 }}\n\
          - {{ id: f, provider: 'openrouter[novita]', api_key: secret-5, openrouter_sort: price }}\n\
          - {{ id: g, type: embedding, provider: together, api_key: secret-6, route: [{{ embeddings_path: /embed }}] }}\n\

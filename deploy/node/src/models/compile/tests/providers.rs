@@ -9,7 +9,7 @@ fn endpoint(leg: &str) -> Endpoint {
 }
 
 fn endpoint_of(id: &str, leg: &str) -> Endpoint {
-    let text = format!("models: [{{ id: {id}, route: [{leg}] }}]");
+    let text = format!("models: [{{ id: {id}, supports_tools: true, route: [{leg}] }}]");
     let mut compiled = compiled(&text).expect("compile");
     assert!(compiled.problems.is_empty(), "{:?}", compiled.problems);
     compiled.endpoints.remove(0)
@@ -380,4 +380,24 @@ fn what_a_kind_cannot_be_told_is_refused_with_its_place() {
         assert_eq!(problem.line, 4, "{leg}");
         assert!(problem.remedy.len() > 5, "{leg}: {problem}");
     }
+}
+
+#[test]
+fn a_model_of_a_provider_that_takes_tools_says_whether_it_does() {
+    let told = |line: &str| {
+        let text = format!(
+            "models:\n  - id: a\n    provider: anthropic\n    api_key: '${{KEY}}'\n    {line}\n  \
+             - id: b\n    provider: groq\n    api_key: '${{KEY}}'\n"
+        );
+        let compiled = compiled(&text).expect("compile");
+        let problems: Vec<_> = compiled.problems.iter().map(ToString::to_string).collect();
+        (compiled.models[0].supports_tools, problems)
+    };
+
+    let unsaid = "models.yaml:2: models[0].id: nothing says that \"a\" takes tools, so calls with tools are refused; \
+                  add `supports_tools: true`, or false if it is meant";
+    assert_eq!(told("name: A"), (false, vec![unsaid.to_owned()]));
+    assert_eq!(told("supports_tools: true"), (true, vec![]));
+    assert_eq!(told("supports_tools: false"), (false, vec![]));
+    assert_eq!(told("route: [{ supports_tools: true }]"), (true, vec![]));
 }
