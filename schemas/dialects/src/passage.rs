@@ -15,9 +15,9 @@ use crate::splice::Edit;
 use crate::{chat, messages, responses, sse};
 
 pub(crate) mod hidden;
+pub mod history;
 pub mod private;
 pub mod request;
-pub mod history;
 
 /// Name of the event by which some upstreams of chat tell that they failed.
 const ERROR_EVENT: &[u8] = b"error";
@@ -55,7 +55,7 @@ pub struct Seen {
     pub finished: bool,
     /// It is the end mark: nothing follows.
     pub end: bool,
-    /// Choices that ended in it, where there may be several (chat, completions); else 0.
+    /// Choices that ended in it and had not ended before, where there may be several (chat, completions); else 0.
     pub choices_ended: usize,
     /// The upstream says that generation was aborted, and no more.
     pub aborted: bool,
@@ -85,6 +85,8 @@ pub enum Skimmer {
         chunks: chat::chunk::skimmer::Skimmer,
         /// Choices that have called tools.
         called: Called,
+        /// Choices that have ended.
+        ended: Called,
         /// For a caller who does not want to see thoughts.
         hides_thoughts: bool,
     },
@@ -103,6 +105,7 @@ impl Skimmer {
             Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => Self::Chat {
                 chunks: chat::chunk::skimmer::Skimmer::default(),
                 called: Called::default(),
+                ended: Called::default(),
                 hides_thoughts: false,
             },
         }
@@ -112,9 +115,15 @@ impl Skimmer {
     #[must_use]
     pub fn without_thoughts(self) -> Self {
         match self {
-            Self::Chat { chunks, called, .. } => Self::Chat {
+            Self::Chat {
                 chunks,
                 called,
+                ended,
+                ..
+            } => Self::Chat {
+                chunks,
+                called,
+                ended,
                 hides_thoughts: true,
             },
             Self::Messages(skimmer) => Self::Messages(skimmer.without_thoughts()),
@@ -129,9 +138,10 @@ impl Skimmer {
             Self::Chat {
                 chunks,
                 called,
+                ended,
                 hides_thoughts,
             } => {
-                let mut seen = chat_event((chunks, called), event)?;
+                let mut seen = chat_event((chunks, called, ended), event)?;
                 if *hides_thoughts {
                     seen.edits.extend(chat::thoughts::edits(&event.data));
                     seen.edits.sort_by_key(|edit| edit.range.start);
@@ -144,9 +154,15 @@ impl Skimmer {
     }
 }
 
+/// True when an event that cannot be read may have told of a call.
+pub fn may_call(data: &[u8]) -> bool {
+    let has = |word: &&str| memmem::find(data, word.as_bytes()).is_some();
+    CALL_WORDS.iter().any(|word| has(word))
+}
+
 /// Reads an event of chat or completions.
 fn chat_event(
-    (skimmer, called): (&mut chat::chunk::skimmer::Skimmer, &mut Called),
+    (skimmer, called, ended): (&mut chat::chunk::skimmer::Skimmer, &mut Called, &mut Called),
     event: &sse::Event,
 ) -> Result<Seen, Foreign> {
     if chunk::is_done(&event.data) {
@@ -154,12 +170,6 @@ fn chat_event(
             end: true,
             ..Seen::default()
         });
-/// True when an event that cannot be read may have told of a call.
-pub fn may_call(data: &[u8]) -> bool {
-    let has = |word: &&str| memmem::find(data, word.as_bytes()).is_some();
-    CALL_WORDS.iter().any(|word| has(word))
-}
-
     }
     if event.name.as_deref().is_some_and(|name| name == ERROR_EVENT) {
         return Ok(Seen {
@@ -174,17 +184,17 @@ pub fn may_call(data: &[u8]) -> bool {
     }
     Ok(Seen {
         hidden: false,
+        called: chunk.ends.called != Called::default(),
         edits: chunk.ends.edits(called),
         usage_alone: chunk::usage_only(&chunk),
         aborted: chunk.finish.is_some_and(Finish::failed),
         finished: chunk.finish.is_some(),
         end: false,
-        choices_ended: chunk.finished_choices,
+        choices_ended: ended.add_new(chunk.ends.ended),
         model_span: chunk.model_span,
         content: chunk.content,
         output_bytes: chunk.output_bytes,
         usage: chunk.usage,
-        called: chunk.ends.called != Called::default(),
         error: chunk.error,
     })
 }

@@ -14,6 +14,9 @@ use any::{Presence, Text, Weight};
 use super::chunk::{Fault, Finish};
 use super::ends::Called;
 
+/// The last index of a choice that is told from others where they are counted.
+const LAST_INDEX: u64 = 127;
+
 /// What was found in the choices.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -29,6 +32,8 @@ pub(super) struct Found {
     pub(super) text_at: Option<(usize, usize)>,
     /// Choices that call tools.
     pub(super) called: Called,
+    /// Choices that ended; those from 127 on are one.
+    pub(super) ended: Called,
     /// Choices that ended at a natural end, and address and length of the reason, quotes included.
     pub(super) stopped: Vec<(u64, (usize, usize))>,
     /// The choice that is being read calls tools.
@@ -115,7 +120,7 @@ impl<'de> Visitor<'de> for Choice<'_> {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         let found = self.0;
         found.calls = false;
-        let (mut index, mut indexed, mut stopped) = (0, false, None);
+        let (mut index, mut indexed, mut stopped, mut ended) = (0, false, None, false);
         while let Some(field) = map.next_key::<ChoiceField>()? {
             match field {
                 ChoiceField::Index => {
@@ -128,6 +133,7 @@ impl<'de> Visitor<'de> for Choice<'_> {
                 ChoiceField::FinishReason => {
                     if let Some((finish, at)) = map.next_value_seed(Reason)? {
                         found.end(finish);
+                        ended = true;
                         stopped = at.filter(|_| finish == Finish::Stop);
                     }
                 }
@@ -140,6 +146,9 @@ impl<'de> Visitor<'de> for Choice<'_> {
         }
         if found.calls {
             found.called.add(index);
+        }
+        if ended {
+            found.ended.add(index.min(LAST_INDEX));
         }
         found.stopped.extend(stopped.map(|at| (index, at)));
         Ok(())

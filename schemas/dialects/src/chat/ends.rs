@@ -22,6 +22,14 @@ impl Called {
         self.0 |= other.0;
     }
 
+    /// Adds those of another set, and tells how many of them were not in this one.
+    pub(crate) const fn add_new(&mut self, other: Self) -> usize {
+        let new = other.0 & !self.0;
+        self.join(other);
+        // At most 128.
+        new.count_ones() as usize
+    }
+
     fn contains(self, index: u64) -> bool {
         self.0 & bit(index) != 0
     }
@@ -36,6 +44,8 @@ fn bit(index: u64) -> u128 {
 /// What a chunk or an answer says about the ends of its choices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ends {
+    /// Choices in it that ended; those from 127 on are one.
+    pub ended: Called,
     /// Choices in it that call tools.
     pub called: Called,
     /// Choices in it that ended at a natural end, and where their reason stands: a JSON string, quotes included.

@@ -59,6 +59,7 @@ pub(super) fn read(text: &str) -> Result<Frame, serde_json::Error> {
         .map(|raw| (raw.get().as_ptr().addr(), raw.get().len()));
     let stopped = std::mem::take(&mut draft.found.stopped);
     let ends = Ends {
+        ended: draft.found.ended,
         called: draft.found.called,
         stopped: stopped.into_iter().map(|(index, at)| (index, span(at))).collect(),
     };
