@@ -15,7 +15,7 @@ use schemas::id::{EndpointId, RequestId};
 use schemas::money::{self, NanoUsd, Price};
 use schemas::outcome::{Charge, Outcome};
 use schemas::time::Timestamp;
-use schemas::usage::{Usage, UsageFlag, UsageSource};
+use schemas::usage::{TOKENS_MAX, Usage, UsageFlag, UsageSource};
 use tracing::error;
 
 use crate::gate::Wishes;
@@ -212,11 +212,11 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
     bill
 }
 
-/// Tokens as we count them ourselves.
+/// Tokens as we count them ourselves, no more than an upstream would be believed.
 fn estimated(terms: &Terms, delivered: Delivered) -> Usage {
     Usage {
-        input_tokens: terms.prompt_tokens,
-        output_tokens: estimate::bytes_tokens(delivered.output_bytes),
+        input_tokens: terms.prompt_tokens.min(TOKENS_MAX),
+        output_tokens: estimate::bytes_tokens(delivered.output_bytes).min(TOKENS_MAX),
         ..Usage::default()
     }
 }

@@ -152,6 +152,19 @@ fn a_whole_answer_without_usage_is_estimated_and_says_so() {
 }
 
 #[test]
+fn an_estimate_is_no_more_than_an_upstream_would_be_believed() {
+    let mut told = Report {
+        usage: None,
+        ..report(Outcome::Ok)
+    };
+    told.delivered.output_bytes = 100 * TOKENS_MAX;
+
+    let row = settle(told, Some(200), false);
+
+    assert_eq!((row.input_tokens, row.output_tokens), (50, TOKENS_MAX));
+}
+
+#[test]
 fn a_caller_who_leaves_pays_what_was_delivered_and_nothing_when_nothing_was() {
     let cut = Report {
         usage: None,

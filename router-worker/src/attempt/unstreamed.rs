@@ -5,6 +5,7 @@ use bytes::Bytes;
 use dialects::chat::answer::Answer as Skim;
 use dialects::chat::chunk::Finish;
 use dialects::chat::ends::Called;
+use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
 use dialects::passage::private;
 use dialects::splice::{Edit, splice};
@@ -58,7 +59,7 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
         call.note(&error);
         Fault::Unusable(Unusable::Malformed)
     })?;
-    meter.usage = skim.usage;
+    meter.usage = skim.usage.and_then(UsageFacts::counted);
     if let Some(fault) = fault(&skim) {
         return Err(fault);
     }

@@ -7,7 +7,7 @@ use schemas::usage::{TOKENS_MAX, Usage, UsageFlag};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What an upstream told about one answer. A later one replaces an earlier one; they are never added.
+/// What an upstream told about one answer. A later figure replaces an earlier one; they are never added.
 /// `None` means that it was not told, or was no number: that part has to be estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsageFacts {
@@ -47,6 +47,52 @@ impl UsageFacts {
     /// Reads the `timings` member of llama.cpp, which is there even when usage is not.
     pub(super) fn read_timings(text: &str) -> Option<Self> {
         object::<Timings<'_>>(text)?.facts()
+    }
+
+    /// These facts, or nothing where every figure is 0: no request is without tokens, so that nothing was counted. What
+    /// the upstream charges still counts.
+    #[must_use]
+    pub fn counted(self) -> Option<Self> {
+        let none = |count: Option<u64>| count.unwrap_or(0) == 0;
+        if !none(self.prompt_tokens) || !none(self.completion_tokens) {
+            return Some(self);
+        }
+        let odd = self.malformed || self.cost_nano_usd.is_some_and(|cost| cost != 0);
+        odd.then_some(Self {
+            cost_nano_usd: self.cost_nano_usd,
+            malformed: self.malformed,
+            clamped: self.clamped,
+            ..Self::default()
+        })
+    }
+
+    /// What is known once `later` was told.
+    pub fn after(earlier: Option<Self>, later: Self) -> Option<Self> {
+        match (earlier, later.counted()) {
+            (Some(earlier), Some(later)) => Some(earlier.followed_by(later)),
+            (earlier, later) => later.or(earlier),
+        }
+    }
+
+    /// These facts and what was told after them: of each class the last figure. Output that was told last and cannot be
+    /// believed is not what was told of it before, while there was less.
+    #[must_use]
+    fn followed_by(self, later: Self) -> Self {
+        let whole = later.prompt_tokens.is_some() && later.completion_tokens.is_some();
+        let earlier_output = self.completion_tokens.filter(|_| !later.malformed);
+        Self {
+            prompt_tokens: later.prompt_tokens.or(self.prompt_tokens),
+            completion_tokens: later.completion_tokens.or(earlier_output),
+            // An earlier total is one of less.
+            total_tokens: later.total_tokens,
+            cached_tokens: later.cached_tokens.or(self.cached_tokens),
+            cache_write_tokens: later.cache_write_tokens.or(self.cache_write_tokens),
+            reasoning_tokens: later.reasoning_tokens.or(self.reasoning_tokens),
+            cost_nano_usd: later.cost_nano_usd.or(self.cost_nano_usd),
+            clamped: later.clamped || (self.clamped && !whole),
+            malformed: later.malformed || (self.malformed && !whole),
+            partial: later.partial || (self.partial && !whole),
+        }
     }
 
     /// True when some figure was not a plain count in range.

@@ -63,9 +63,14 @@ impl Tally {
         self.input = self.count(members.input_tokens).or(self.input);
         self.cached = self.count(members.cache_read_input_tokens).or(self.cached);
         self.written = self.count(members.cache_creation_input_tokens).or(self.written);
-        self.output = (self.count(members.output_tokens))
-            .or(self.output)
-            .or(self.provisional);
+        self.output = match (members.output_tokens, self.count(members.output_tokens)) {
+            // What was told of less is not what a figure that cannot be believed means.
+            (Some(_), count) => {
+                self.provisional = None;
+                count
+            }
+            (None, _) => self.output.or(self.provisional),
+        };
         self.thinking = self.count(details.thinking_tokens).or(self.thinking);
         (self.input.is_some() || self.output.is_some()).then(|| self.facts())
     }
@@ -155,7 +160,7 @@ impl Figures {
             cache_read_input_tokens: usage.cached_tokens,
             output_tokens: match facts.completion_tokens {
                 Some(_) => usage.output_tokens,
-                None => estimated(),
+                None => estimated().min(TOKENS_MAX),
             },
             output_tokens_details: (usage.reasoning_tokens > 0).then_some(Thinking {
                 thinking_tokens: usage.reasoning_tokens,
@@ -185,5 +190,22 @@ mod tests {
         assert_eq!((begun.prompt_tokens, begun.completion_tokens), (Some(50), None));
         assert_eq!(ended(r#"{"output_tokens":20}"#), Some(20));
         assert_eq!(ended("{}"), Some(1));
+    }
+
+    #[test]
+    fn output_beyond_belief_is_left_to_an_estimate() {
+        for absurd in ["99999999999", "-4", "\"many\""] {
+            let mut tally = Tally::default();
+            tally.start(Some(&raw(r#"{"input_tokens":50,"output_tokens":1}"#)));
+            let told = tally.read(Some(&raw(&format!(r#"{{"output_tokens":{absurd}}}"#))));
+            let facts = told.expect("the input");
+            assert_eq!(
+                (facts.prompt_tokens, facts.completion_tokens, facts.malformed),
+                (Some(50), None, true),
+                "{absurd}"
+            );
+            let after = tally.read(Some(&raw("{}"))).expect("the input");
+            assert_eq!(after.completion_tokens, None, "{absurd}");
+        }
     }
 }

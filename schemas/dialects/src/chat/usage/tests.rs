@@ -228,3 +228,56 @@ fn what_an_upstream_charges_is_read_exactly_and_a_key_of_our_own_behind_it_count
     assert_eq!(cost(r#""cost":null"#), None);
     assert_eq!(cost(r#""cost":"free""#), None);
 }
+
+#[test]
+fn figures_told_apart_are_put_together_and_of_each_the_last_counts() {
+    let after = |told: &[&str]| {
+        let told = told.iter().map(|usage| read(usage));
+        told.fold(None, UsageFacts::after).expect("usage")
+    };
+    let figures = |facts: UsageFacts| (facts.prompt_tokens, facts.completion_tokens, facts.cached_tokens);
+
+    let split = after(&[
+        r#"{"prompt_tokens":10,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":4}}"#,
+        r#"{"completion_tokens":2}"#,
+        r#"{"completion_tokens":7}"#,
+    ]);
+    assert_eq!(figures(split), (Some(10), Some(7), Some(4)));
+    assert_eq!(split.normalize().1, vec![]);
+    // Once it is told whole, what was odd before is past.
+    let whole = after(&[
+        r#"{"prompt_tokens":"9","completion_tokens":-1}"#,
+        r#"{"prompt_tokens":10,"completion_tokens":3}"#,
+    ]);
+    assert_eq!((figures(whole), whole.odd()), ((Some(10), Some(3), None), false));
+    // Output beyond belief is not what it was when there was less of it.
+    let absurd = after(&[
+        r#"{"prompt_tokens":10,"completion_tokens":1}"#,
+        r#"{"prompt_tokens":10,"completion_tokens":99999999999}"#,
+    ]);
+    assert_eq!(
+        (figures(absurd), absurd.malformed),
+        ((Some(10), None, None), true)
+    );
+}
+
+#[test]
+fn figures_that_are_all_zero_are_none_and_leave_those_before_them() {
+    let zero = read(r#"{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}"#);
+    let told = read(r#"{"prompt_tokens":10,"completion_tokens":3}"#);
+    let charged = read(r#"{"prompt_tokens":0,"completion_tokens":0,"cost":0.5}"#);
+
+    assert_eq!(zero.counted(), None);
+    assert_eq!(UsageFacts::after(Some(told), zero), Some(told));
+    let charged = charged.counted().expect("a cost");
+    assert_eq!(
+        (
+            charged.prompt_tokens,
+            charged.completion_tokens,
+            charged.cost_nano_usd
+        ),
+        (None, None, Some(500_000_000))
+    );
+    let embedded = read(r#"{"prompt_tokens":3,"completion_tokens":0}"#);
+    assert_eq!(embedded.counted(), Some(embedded));
+}
