@@ -180,6 +180,7 @@ impl From<Broken> for Fault {
             Broken::Aborted => Self::Unusable(Unusable::Aborted),
             Broken::Empty => Self::Unusable(Unusable::Empty),
             Broken::Cut => Self::Cut,
+            Broken::TooLarge => Self::Unusable(Unusable::TooLarge),
         }
     }
 }

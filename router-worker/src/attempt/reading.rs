@@ -4,8 +4,8 @@
 //! caller did not ask for, comments, broken events and the end mark; else events are written anew.
 //!
 //! Guarantees: the same stream gives the same events to the caller wherever it is cut; pieces that are taken
-//! together are one buffer; no more is held than one event and [`HELD_BYTES_MAX`]; what ends the stream for the caller
-//! is never among what is taken, but in [`Reading::tail`].
+//! together are one buffer; no more is held than one event, [`HELD_BYTES_MAX`] and [`ECHOES`] of the
+//! request; what ends the stream for the caller is never among what is taken, but in [`Reading::tail`].
 
 use std::ops::Range;
 
@@ -21,8 +21,10 @@ use serde::de::IgnoredAny;
 
 use crate::fault::{Fault, Refusal, Unusable};
 
-/// Most bytes that are held before the first content.
+/// Most bytes that are held before the first content, beside those that repeat the request.
 const HELD_BYTES_MAX: usize = 1024 * 1024;
+/// How much of the request events before the first content may repeat: two repeat it, and escapes may double it.
+const ECHOES: usize = 4;
 
 /// How a stream is read.
 pub(super) struct Manner<'a> {
@@ -40,6 +42,8 @@ pub(super) struct Manner<'a> {
     pub(super) names_providers: bool,
     /// Longest event, in bytes.
     pub(super) event_bytes_max: usize,
+    /// Size of the request, in bytes: events before the first content may repeat it.
+    pub(super) request_bytes: usize,
 }
 
 /// A stream as far as it was read.
@@ -53,12 +57,12 @@ pub(super) struct Reading<'a> {
     progressed: bool,
     /// The end mark was read.
     done: bool,
+    /// A tool was called.
+    called: bool,
     finished_choices: usize,
     usage: Option<UsageFacts>,
     /// Bytes of generated text in the output not yet taken.
     output_bytes: u64,
-    /// A tool was called.
-    called: bool,
     /// Bytes of generated text that the translation has written in all.
     heard_bytes: u64,
     dropped: u64,
@@ -147,11 +151,11 @@ impl<'a> Reading<'a> {
             stage: Stage::Held,
             progressed: false,
             done: false,
+            called: false,
             finished_choices: 0,
             usage: None,
             output_bytes: 0,
             heard_bytes: 0,
-            called: false,
             dropped: 0,
         }
     }
@@ -281,10 +285,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Takes over what the translation heard.
-    fn hear(&mut self) {
-        let Course::Translated(translation) = &mut self.course else {
-            return;
     /// Leaves out an event that cannot be read. One that is damaged may have held a piece of a call, and a call without
     /// it would be another: then the answer is broken.
     fn drop(&mut self, event: &Event) -> Result<(), Fault> {
@@ -295,12 +295,16 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
+    /// Takes over what the translation heard.
+    fn hear(&mut self) {
+        let Course::Translated(translation) = &mut self.course else {
+            return;
         };
         let heard = *translation.heard();
         self.output_bytes += heard.output_bytes - self.heard_bytes;
         self.heard_bytes = heard.output_bytes;
         self.usage = heard.usage.or(self.usage);
-        self.finished_choices = usize::from(heard.finished);
+        self.finished_choices = usize::from(translation.finished());
         self.called = heard.called;
         if heard.content {
             self.stage = Stage::Content;
@@ -312,7 +316,7 @@ impl<'a> Reading<'a> {
     fn passes(&mut self, event: &Event, mut seen: Seen) -> Result<(), Fault> {
         self.progressed = true;
         if let Some(usage) = seen.usage {
-            self.usage = Some(usage);
+            self.usage = UsageFacts::after(self.usage, usage);
         }
         if let Some(error) = seen.error.take() {
             return Err(Fault::from(Refusal::inside(error)));
@@ -321,7 +325,11 @@ impl<'a> Reading<'a> {
             return Err(Fault::Unusable(Unusable::Aborted));
         }
         self.called |= seen.called;
-        self.finished_choices += seen.choices_ended.max(usize::from(seen.finished));
+        self.finished_choices += match self.manner.caller {
+            // A choice that says more than once that it ended is one.
+            Dialect::Chat | Dialect::Completions => seen.choices_ended,
+            _ => usize::from(seen.finished),
+        };
         if seen.content {
             self.stage = Stage::Content;
         } else if seen.finished && self.stage == Stage::Held {
@@ -361,7 +369,8 @@ impl<'a> Reading<'a> {
     }
 
     fn check_held(&self) -> Result<(), Fault> {
-        if !self.begun() && self.output.len() > HELD_BYTES_MAX {
+        let echoed = self.manner.request_bytes.saturating_mul(ECHOES);
+        if !self.begun() && self.output.len() > HELD_BYTES_MAX.saturating_add(echoed) {
             return Err(Fault::Unusable(Unusable::TooLarge));
         }
         Ok(())
@@ -454,15 +463,15 @@ fn is_json(data: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(data).is_ok()
 }
 
-fn too_long(_: FramingError) -> Fault {
-    Fault::Unusable(Unusable::TooLarge)
-}
-
-#[cfg(test)]
 /// True for what began as an object and is none.
 fn is_damaged(data: &[u8]) -> bool {
     let readable = std::str::from_utf8(data).is_ok() && is_json(data);
     data.trim_ascii_start().starts_with(b"{") && !readable
 }
 
+fn too_long(_: FramingError) -> Fault {
+    Fault::Unusable(Unusable::TooLarge)
+}
+
+#[cfg(test)]
 mod tests;

@@ -53,6 +53,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         hides_thinking: call.offer.told.hides_thinking,
         names_providers: call.names_providers(),
         event_bytes_max: config.event_bytes_max,
+        request_bytes: call.caller_body.len(),
     });
     let ending = loop {
         timer.set(patience.deadline(Instant::now()));

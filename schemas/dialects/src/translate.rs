@@ -60,6 +60,7 @@ pub fn whole(way: &Way, body: &[u8]) -> Result<Whole, Broken> {
         answer = processor.answer(answer);
     }
     names::renamed(&mut answer, &way.names);
+    answer.usage = answer.usage.and_then(UsageFacts::counted);
     Ok(Whole {
         body: encode_answer(way.caller, &answer, &way.reply),
         content: answer.has_content(),
@@ -87,6 +88,13 @@ pub fn encode_request(
     conversation: &Conversation,
     target: &Target<'_>,
 ) -> Result<Encoded, Unmappable> {
+    let choice = conversation.tool_choice.as_ref();
+    if choice.is_some_and(|choice| choice.demands_the_impossible(&conversation.tools)) {
+        return Err(Unmappable {
+            param: "tool_choice".into(),
+            problem: "there is no tool that could be called".into(),
+        });
+    }
     match upstream {
         Dialect::Chat => chat::request::encode(conversation, target),
         Dialect::Responses => responses::request::encode(conversation, target),
@@ -164,6 +172,15 @@ impl Decoder {
         }
     }
 
+    /// True once the answer is over for all that is known, of a dialect that has no end mark and tells its end only when
+    /// the stream is over.
+    pub const fn finished(&self) -> bool {
+        match self {
+            Self::Gemini(decoder) => decoder.finished(),
+            Self::Chat(_) | Self::Responses(_) | Self::Messages(_) => false,
+        }
+    }
+
     /// The stream is over: whether the answer is whole.
     pub fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), Broken> {
         match self {
@@ -211,6 +228,14 @@ impl Encoder {
         }
     }
 
+    /// Bytes of generated text that are kept until the answer has ended.
+    pub const fn kept_bytes(&self) -> u64 {
+        match self {
+            Self::Responses(encoder) => encoder.kept_bytes(),
+            Self::Chat(_) | Self::Completions(_) | Self::Messages(_) => 0,
+        }
+    }
+
     /// The last events of a whole answer, its end mark included. Called once, after [`Event::Finish`].
     pub fn end(&mut self) -> Bytes {
         match self {
@@ -218,6 +243,43 @@ impl Encoder {
             Self::Completions(encoder) => encoder.end(),
             Self::Responses(encoder) => encoder.end(),
             Self::Messages(encoder) => encoder.end(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_demanded_without_a_tool_is_refused_by_every_dialect() {
+        let target = Target {
+            model: "theirs",
+            profile: &crate::profile::DEFAULT,
+            max_tokens_default: 9,
+            max_tokens_limit: None,
+            drop_params: true,
+        };
+        let refused = |upstream, choice: &str| {
+            let body = format!(
+                r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"tool_choice":{choice}}}"#
+            );
+            let conversation = decode_request(Dialect::Chat, body.as_bytes()).expect("a request");
+            encode_request(upstream, &conversation, &target)
+                .map(|_| ())
+                .map_err(|refused| refused.param.into_owned())
+        };
+
+        for upstream in [
+            Dialect::Chat,
+            Dialect::Responses,
+            Dialect::Messages,
+            Dialect::Gemini,
+        ] {
+            let named = Err("tool_choice".to_owned());
+            assert_eq!(refused(upstream, r#""required""#), named, "{upstream:?}");
+            assert_eq!(refused(upstream, r#""auto""#), Ok(()), "{upstream:?}");
+            assert_eq!(refused(upstream, r#""none""#), Ok(()), "{upstream:?}");
         }
     }
 }

@@ -20,6 +20,7 @@ fn reading() -> Reading<'static> {
         hides_thinking: false,
         names_providers: false,
         event_bytes_max: 64 * 1024,
+        request_bytes: 0,
     })
 }
 
@@ -329,4 +330,111 @@ fn an_event_that_is_no_json_is_passed_over_where_events_are_written_anew_too() {
         odd.is_err(),
         "what can be read and is out of order breaks the answer"
     );
+}
+
+#[test]
+fn a_choice_that_ends_twice_does_not_stand_in_for_another() {
+    let chunk = |index: u64, finish: &str| {
+        Bytes::from(format!(
+            "data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":{finish}}}]}}\n\n"
+        ))
+    };
+    let ends = |pieces: &[Bytes]| {
+        let mut reading = reading();
+        for piece in pieces {
+            reading.push(piece.clone()).expect("readable");
+        }
+        (reading.finished_choices(), reading.may_end(|| 2))
+    };
+    let stop = r#""stop""#;
+
+    let twice = ends(&[chunk(0, stop), chunk(1, "null"), chunk(0, stop)]);
+    let both = ends(&[chunk(0, stop), chunk(0, stop), chunk(1, stop)]);
+
+    assert_eq!(twice, (1, Err(Fault::Cut)));
+    assert_eq!(both, (2, Ok(())));
+}
+
+#[test]
+fn what_repeats_the_request_may_be_held_and_no_more_than_that() {
+    let instructions = "x".repeat(600_000);
+    let opening = |kind: &str| {
+        Bytes::from(format!(
+            r#"data: {{"type":"response.{kind}","response":{{"status":"in_progress","instructions":"{instructions}"}}}}{}"#,
+            "\n\n"
+        ))
+    };
+    let held = |request_bytes: usize, openings: usize| {
+        let mut reading = Reading::new(Manner {
+            caller: Dialect::Responses,
+            event_bytes_max: 1 << 20,
+            request_bytes,
+            ..reading().manner
+        });
+        reading.push(opening("created"))?;
+        (1..openings).try_for_each(|_| reading.push(opening("in_progress")))
+    };
+
+    assert_eq!(held(instructions.len() + 50, 2), Ok(()));
+    assert_eq!(held(50, 2), Err(Fault::Unusable(Unusable::TooLarge)));
+    assert_eq!(
+        held(instructions.len() + 50, 6),
+        Err(Fault::Unusable(Unusable::TooLarge))
+    );
+}
+
+#[test]
+fn a_zero_for_usage_is_none() {
+    let usage = |figures: &str| {
+        let mut reading = reading();
+        let chunk = format!("data: {{\"choices\":[],\"usage\":{figures}}}\n\n");
+        reading.push(Bytes::from(chunk)).expect("readable");
+        reading.usage()
+    };
+
+    assert_eq!(usage(r#"{"prompt_tokens":0,"completion_tokens":0}"#), None);
+    let told = usage(r#"{"prompt_tokens":1,"completion_tokens":0}"#).expect("usage");
+    assert_eq!((told.prompt_tokens, told.completion_tokens), (Some(1), Some(0)));
+}
+
+#[test]
+fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_one_may_be() {
+    let way = |caller: Dialect| Way {
+        upstream: Dialect::Chat,
+        caller,
+        processor: None,
+        tools: Arc::default(),
+        names: dialects::superset::tool::Names::default(),
+        reply: Reply {
+            id: "07".to_owned(),
+            created: 5,
+            model: "m".to_owned(),
+            include_usage: false,
+            hides_thinking: false,
+            prompt_tokens: 9,
+            request: Bytes::from_static(b"{}"),
+        },
+    };
+    let text = "x".repeat(8 << 20);
+    let chunk = Bytes::from(format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
+    ));
+    let readable = |caller: Dialect| {
+        let way = way(caller);
+        let mut reading = Reading::new(Manner {
+            caller,
+            way: Some(&way),
+            event_bytes_max: 16 << 20,
+            ..reading().manner
+        });
+        let pushed = (0..6).map_while(|_| {
+            let pushed = reading.push(chunk.clone());
+            reading.take();
+            pushed.ok()
+        });
+        pushed.count()
+    };
+
+    assert_eq!(readable(Dialect::Responses), 4);
+    assert_eq!(readable(Dialect::Messages), 6);
 }

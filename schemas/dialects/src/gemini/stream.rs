@@ -22,6 +22,8 @@ pub struct Decoder {
     /// The ids of the calls so far.
     ids: Vec<String>,
     finish: Option<Finish>,
+    /// Something was said after a reason to end: this upstream gives one with each piece.
+    went_on: bool,
     usage: Option<UsageFacts>,
     over: bool,
 }
@@ -35,6 +37,12 @@ impl Decoder {
     /// True once the stream's own end mark was read: it has none.
     pub const fn ended(&self) -> bool {
         false
+    }
+
+    /// True once the upstream has said why it ended and what it counted: nothing more is to come, though some leave the
+    /// connection open.
+    pub const fn finished(&self) -> bool {
+        self.finish.is_some() && self.usage.is_some() && !self.went_on
     }
 
     /// The stream is over: whether the answer is whole.
@@ -113,6 +121,7 @@ impl Decoder {
         let content = candidate.content.as_ref();
         let parts = content.and_then(|content| content.parts.as_deref());
         for part in parts.unwrap_or_default() {
+            self.went_on |= self.finish.is_some();
             self.part(part, sink)?;
         }
         if let Some(reason) = &candidate.finish_reason {

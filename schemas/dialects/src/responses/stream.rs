@@ -54,6 +54,11 @@ impl Encoder {
         written.clear();
     }
 
+    /// Bytes of generated text so far: all of it is kept, to be repeated at the end.
+    pub const fn kept_bytes(&self) -> u64 {
+        self.0.output_bytes()
+    }
+
     /// The last events of a whole answer, its end mark included. Called once, after [`Event::Finish`].
     pub fn end(&mut self) -> Bytes {
         self.0.end();

@@ -84,4 +84,6 @@ pub enum Broken {
     Empty,
     /// The stream ended before the answer did.
     Cut,
+    /// More than can be kept where an answer is repeated at its end.
+    TooLarge,
 }

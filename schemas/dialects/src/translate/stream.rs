@@ -12,6 +12,9 @@ use crate::sse;
 use crate::superset::answer::Broken;
 use crate::superset::event::{Event, Sink};
 
+/// Most bytes of an answer that are kept to be repeated at its end: as many as a whole answer may have.
+const KEPT_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
 /// What was heard of an answer so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Heard {
@@ -23,14 +26,14 @@ pub struct Heard {
     pub finished: bool,
     /// Bytes of generated text.
     pub output_bytes: u64,
-    /// The usage that was told last.
+    /// The usage that was told, of each class the last figure.
     pub usage: Option<UsageFacts>,
 }
 
 impl Heard {
     fn note(&mut self, event: &Event<'_>) {
         match event {
-            Event::Usage(usage) => self.usage = Some(*usage),
+            Event::Usage(usage) => self.usage = UsageFacts::after(self.usage, *usage),
             Event::Call { .. } => self.called = true,
             Event::Finish { .. } => self.finished = true,
             _ => {}
@@ -85,6 +88,9 @@ impl Translation {
         if self.watch.failed() {
             return Err(Broken::Malformed);
         }
+        if self.encoder.kept_bytes() > KEPT_BYTES_MAX {
+            return Err(Broken::TooLarge);
+        }
         Ok(())
     }
 
@@ -116,6 +122,11 @@ impl Translation {
     /// True once the upstream's end mark was read.
     pub fn ended(&self) -> bool {
         self.decoder.ended()
+    }
+
+    /// True once the answer is over: what may follow is its usage or its end mark, or nothing.
+    pub fn finished(&self) -> bool {
+        self.heard.finished || self.decoder.finished()
     }
 
     /// What ends the stream for the caller. Called once, after [`Self::finish`] gave `Ok`.
@@ -162,6 +173,12 @@ struct Writer<'w> {
 impl Sink for Writer<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.heard.note(&event);
+        // The caller is told what counts.
+        let event = match (event, self.heard.usage) {
+            (Event::Usage(_), None) => return,
+            (Event::Usage(_), Some(usage)) => Event::Usage(usage),
+            (event, _) => event,
+        };
         self.encoder.event(event, self.out);
     }
 }

@@ -183,3 +183,27 @@ fn what_is_not_of_the_dialect_is_malformed() {
         assert_eq!(read(&stream(&[&aborted])), Err(Broken::Aborted), "{reason}");
     }
 }
+
+#[test]
+fn an_answer_is_over_once_its_reason_and_its_usage_were_told_and_nothing_came_after() {
+    let finished = |chunks: &[&str]| {
+        let mut framer = Framer::new(1 << 20);
+        framer.push(Bytes::from(stream(chunks)));
+        let mut decoder = Decoder::default();
+        while let Some(event) = framer.next().expect("short events") {
+            decoder.event(&event, &mut |_: Event<'_>| {}).expect("readable");
+        }
+        decoder.finished()
+    };
+    let reason = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}"#;
+    let usage = r#"{"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":1}}"#;
+
+    assert!(!finished(&[THOUGHT, TEXT]), "no reason");
+    assert!(!finished(&[reason]), "no usage");
+    assert!(finished(&[reason, usage]));
+    assert!(finished(&[THOUGHT, TEXT, CALLS]));
+    assert!(
+        !finished(&[reason, usage, TEXT]),
+        "a reason with each piece is no end"
+    );
+}

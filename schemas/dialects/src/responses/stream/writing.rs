@@ -2,6 +2,8 @@
 //! closed before the next one opens: clients that follow one item at a time do not lose their place. Pieces of several
 //! calls may come mixed, so what comes for another item waits until the open call is whole, or the answer has ended.
 
+use schemas::usage::TOKENS_MAX;
+
 use super::open::{Call, Members, Message, Pen, Place, Said};
 use super::queue::Queue;
 use crate::chat::usage::UsageFacts;
@@ -78,6 +80,11 @@ impl Writer {
     /// What was written since this was asked last.
     pub(in crate::responses) fn written(&mut self) -> &mut Vec<u8> {
         &mut self.pen.out
+    }
+
+    /// Bytes of generated text that were written.
+    pub(in crate::responses) const fn output_bytes(&self) -> u64 {
+        self.output_bytes
     }
 
     /// Writes the next event.
@@ -195,7 +202,7 @@ impl Writer {
             Some(_) => ("response.incomplete", "incomplete"),
             None => ("response.completed", "completed"),
         };
-        let output_tokens = estimate::bytes_tokens(self.output_bytes);
+        let output_tokens = estimate::bytes_tokens(self.output_bytes).min(TOKENS_MAX);
         let state = State {
             status,
             incomplete,
