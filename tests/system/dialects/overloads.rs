@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use harness::{Behaviour, CALLER_KEY, NodeBuilder, OPERATOR_KEY, OTHER_KEY, Scene, Surface, Upstream};
+use harness::{Behaviour, CALLER_KEY, End, NodeBuilder, OPERATOR_KEY, OTHER_KEY, Scene, Surface, Upstream};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::pools::{PRO_KEY, as_it_is, ask, counted, model, scene, used};
 use super::shapes::{self, Shape};
-use crate::rows::{endpoint, tried};
+use crate::rows::{assert_row, endpoint, tried};
 
 #[tokio::test]
 async fn an_overload_keeps_its_meaning_on_every_surface() {
@@ -60,6 +60,38 @@ async fn an_overload_that_is_told_before_content_is_none_of_a_broken_answer() {
         let status = if surface == Surface::Messages { 529 } else { 503 };
         assert_eq!(streamed.status, status, "{surface:?}: {:?}", streamed.raw);
         assert_eq!(streamed.headers["retry-after"], "1", "{surface:?}");
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_overload_amid_an_answer_ends_it_in_sight_and_keeps_its_meaning() {
+    let scene = shapes::one_leg_scene(crate::retries::tireless).await;
+    for (status, kind, code) in [
+        (429, "rate_limit_error", "upstream_rate_limited"),
+        (529, "overloaded_error", "upstream_error"),
+    ] {
+        for surface in Surface::ALL {
+            let broken = Behaviour::chat("one two three").failure_after(2, status, "slow down");
+            scene.o1.script([broken]);
+
+            let streamed = shapes::stream(&scene, surface, Shape::Messages.model()).await;
+
+            let case = format!("{surface:?}, {status}: {:?}", streamed.end);
+            assert!(matches!(streamed.end, End::ErrorEvent(_)), "{case}");
+            assert_eq!(streamed.told().text, "one two ", "{case}");
+            let told = if surface == Surface::Messages {
+                (streamed.error()["type"].clone(), kind)
+            } else {
+                (streamed.error()["code"].clone(), code)
+            };
+            assert_eq!(told.0, told.1, "{case}");
+            let row = scene.row(streamed.request_id()).await;
+            assert_row(
+                &row,
+                &json!({"outcome": "upstream_error", "status": 200, "error_code": code, "cost_nano_usd": 0}),
+            );
+        }
     }
     scene.finish().await;
 }
