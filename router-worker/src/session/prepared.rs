@@ -54,9 +54,9 @@ pub(super) struct Preparation {
     conversation: Option<Result<Box<Conversation>, Refusal>>,
     /// Thoughts were taken out of the conversation.
     is_thoughtless: bool,
-    /// The same of the body that was fitted last.
     /// Thoughts are taken out of what passes.
     passes_thoughtless: bool,
+    /// The same of the body that was fitted last.
     fitted: Option<(Bytes, Box<Preparation>)>,
 }
 
@@ -108,8 +108,8 @@ impl Preparation {
     ) -> Result<Prepared, Fault> {
         let known = self.fitted.take().filter(|(body, _)| *body == fitted.body);
         let mut own = known.map_or_else(Box::default, |(_, own)| own);
-        let offer = Offer {
         own.passes_thoughtless = self.passes_thoughtless;
+        let offer = Offer {
             splice: fitted.splice,
             ..offer.clone()
         };
@@ -198,6 +198,7 @@ impl Preparation {
                 sent = left.into();
             }
         }
+        sent = self.freed(dialect, sent, &mut dropped);
         let extra = header::of_request(endpoint, dialect, Some(&offer.told), &[]);
         dropped.extend(extra.dropped);
         Prepared {
@@ -206,19 +207,10 @@ impl Preparation {
             headers: extra.headers,
             way: None,
             dropped: header_value(&dropped),
-        sent = self.freed(dialect, sent, &mut dropped);
             fitted: None,
         }
     }
 
-    fn translated(
-        &mut self,
-        candidate: &Candidate,
-        offer: &Offer,
-        body: &Bytes,
-        (passage, answer_tokens): (Passage, u64),
-    ) -> Result<Prepared, Fault> {
-        let endpoint = candidate.endpoint.as_ref();
     /// What passes without the thoughts that its upstream would not accept; what they are goes to `dropped`.
     fn freed(&self, dialect: Dialect, sent: Spliced, dropped: &mut Vec<Cow<'static, str>>) -> Spliced {
         let is_thoughtless = self.passes_thoughtless && dialect == Dialect::Messages;
@@ -241,6 +233,14 @@ impl Preparation {
         freed.body.into()
     }
 
+    fn translated(
+        &mut self,
+        candidate: &Candidate,
+        offer: &Offer,
+        body: &Bytes,
+        (passage, answer_tokens): (Passage, u64),
+    ) -> Result<Prepared, Fault> {
+        let endpoint = candidate.endpoint.as_ref();
         let decoded = self
             .conversation
             .get_or_insert_with(|| decode_request(passage.caller, body).map(Box::new));
@@ -308,6 +308,12 @@ impl Preparation {
         conversation.turns.retain(|turn| !turn.parts.is_empty());
         found
     }
+
+    /// The same of what passed as `prepared`.
+    pub(super) fn forget_passing_thoughts(&mut self, prepared: &Prepared) -> bool {
+        !std::mem::replace(&mut self.passes_thoughtless, true)
+            && without_thoughts(&prepared.body.joined()).is_some()
+    }
 }
 
 /// Ids of calls carry what only Gemini reads, and what makes them too long for others: they are taken apart.
@@ -321,12 +327,6 @@ fn profile(endpoint: &Endpoint) -> &'static Profile {
         ProviderKind::Openrouter if endpoint.profile.is_empty() => "openrouter",
         _ => endpoint.profile.as_str(),
     };
-
-    /// The same of what passed as `prepared`.
-    pub(super) fn forget_passing_thoughts(&mut self, prepared: &Prepared) -> bool {
-        !std::mem::replace(&mut self.passes_thoughtless, true)
-            && without_thoughts(&prepared.body.joined()).is_some()
-    }
     profile::named(name).unwrap_or(&profile::DEFAULT)
 }
 

@@ -157,7 +157,7 @@ impl Skimmer {
 /// True when an event that cannot be read may have told of a call.
 pub fn may_call(data: &[u8]) -> bool {
     let has = |word: &&str| memmem::find(data, word.as_bytes()).is_some();
-    CALL_WORDS.iter().any(|word| has(word))
+    CALL_WORDS.iter().any(has)
 }
 
 /// Reads an event of chat or completions.
