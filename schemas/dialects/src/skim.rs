@@ -14,7 +14,6 @@ use schemas::parameter::Parameters;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-pub use self::embedded::InputFault;
 use crate::scan::nests_deeper_than;
 
 mod body;
@@ -30,6 +29,8 @@ mod responses;
 const DEPTH_MAX: usize = 64;
 /// Most choices one request may ask for.
 pub const CHOICES_MAX: u64 = 128;
+/// Most texts or lists of tokens that one request may have embedded.
+const INPUTS_MAX: u64 = 2048;
 
 /// Bounds on a request body, beside its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +100,26 @@ pub enum Error {
     /// A stream of what does not come in one.
     #[error("the member 'stream' must not be true: embeddings come in one piece")]
     NotStreamed,
+}
+
+/// Why something cannot be embedded; reads on from "the member 'input' ".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InputFault {
+    /// A text without a character.
+    #[error("must not hold an empty text")]
+    EmptyText,
+    /// A list of tokens without a token.
+    #[error("must not hold an empty list of tokens")]
+    EmptyTokens,
+    /// Members of different kinds in one list.
+    #[error("must be all texts, all tokens, or all lists of tokens, not a mixture")]
+    Mixed,
+    /// A negative number or a fraction.
+    #[error("must have whole numbers of at least 0 as tokens")]
+    NotAToken,
+    /// More than one request may hold.
+    #[error("must hold at most {INPUTS_MAX} texts or lists of tokens")]
+    TooMany,
 }
 
 impl Error {

@@ -7,29 +7,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 
 use super::prompt::Prompt;
-
-/// Texts or lists of tokens in one request.
-const INPUTS_MAX: u64 = 2048;
-
-/// Why something cannot be embedded; reads on from "the member 'input' ".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InputFault {
-    /// A text without a character.
-    #[error("must not hold an empty text")]
-    EmptyText,
-    /// A list of tokens without a token.
-    #[error("must not hold an empty list of tokens")]
-    EmptyTokens,
-    /// Members of different kinds in one list.
-    #[error("must be all texts, all tokens, or all lists of tokens, not a mixture")]
-    Mixed,
-    /// A negative number or a fraction.
-    #[error("must have whole numbers of at least 0 as tokens")]
-    NotAToken,
-    /// More than one request may hold.
-    #[error("must hold at most {INPUTS_MAX} texts or lists of tokens")]
-    TooMany,
-}
+use super::{INPUTS_MAX, InputFault};
 
 /// Reads the input into the prompt. What is wrong with it goes into the fault, unless the type says it.
 pub(super) struct Embedded<'p> {
