@@ -1,12 +1,17 @@
 //! Failures as callers of Messages see them, and the event that keeps a silent stream alive.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
+use memchr::memmem;
 use schemas::failure::{Failure, FailureCode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::object::MISSING;
 use crate::superset::request::Refusal;
 
+/// How Anthropic's API says that the account of a key is spent, with a status that otherwise is for callers' mistakes.
+const SPENT: &str = "credit balance is too low";
 /// What a prompt that does not fit is called: clients look for it to shorten the conversation by themselves.
 const TOO_LONG: &str = "prompt is too long";
 
@@ -41,6 +46,31 @@ pub fn event(failure: &Failure, request_id: &str) -> Bytes {
 /// An event without meaning, for while nothing is generated.
 pub const fn ping() -> Bytes {
     Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n")
+}
+
+/// True for an error that says that the account behind the gateway's own key has nothing left.
+pub fn tells_of_spent_account(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Told<'a> {
+        #[serde(borrow)]
+        error: ToldError<'a>,
+    }
+    #[derive(Deserialize)]
+    struct ToldError<'a> {
+        #[serde(borrow)]
+        r#type: Cow<'a, str>,
+        #[serde(borrow)]
+        message: Cow<'a, str>,
+    }
+    if memmem::find(body, SPENT.as_bytes()).is_none() {
+        return false;
+    }
+    let told: Option<Told<'_>> = serde_json::from_slice(body).ok();
+    told.is_some_and(|told| {
+        // Elsewhere the words may be a caller's, repeated to him.
+        let (kind, message) = (&*told.error.r#type, &*told.error.message);
+        kind == "invalid_request_error" && message.trim_start_matches("Your ").starts_with(SPENT)
+    })
 }
 
 /// The words for a refused request: `Missing required field: X` for a member of the request that is not there.
@@ -117,6 +147,26 @@ mod tests {
             );
             assert_eq!(String::from_utf8(body(&failure, "r1")), Ok(expected));
         }
+    }
+
+    #[test]
+    fn an_account_that_is_spent_is_told_from_a_callers_mistake() {
+        let said = |kind: &str, message: &str| {
+            let body = serde_json::json!({"type": "error", "error": {"type": kind, "message": message}});
+            tells_of_spent_account(body.to_string().as_bytes())
+        };
+        let spent =
+            "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.";
+
+        assert!(said("invalid_request_error", spent));
+        assert!(!said("api_error", spent));
+        assert!(!said(
+            "invalid_request_error",
+            "messages.0: 'credit balance is too low' is no role"
+        ));
+        assert!(!said("invalid_request_error", "prompt is too long"));
+        assert!(!tells_of_spent_account(b"credit balance is too low"));
+        assert!(!tells_of_spent_account(br#"["credit balance is too low"]"#));
     }
 
     #[test]
