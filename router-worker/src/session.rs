@@ -359,9 +359,14 @@ impl Request {
         }
     }
 
-    /// Ends a request that no attempt was made for.
+    /// Ends a request that no attempt was made for. What is the caller's own mistake was refused here.
     fn failed(&mut self, failure: Failure) -> Box<End> {
-        self.end(Outcome::UpstreamError, Some(failure), Settled::default())
+        let outcome = if failure.status < 500 {
+            Outcome::Rejected
+        } else {
+            Outcome::UpstreamError
+        };
+        self.end(outcome, Some(failure), Settled::default())
     }
 
     fn end(&mut self, outcome: Outcome, failure: Option<Failure>, settled: Settled) -> Box<End> {
@@ -411,10 +416,12 @@ struct Settled {
     delivered: Delivered,
 }
 
-/// The outcome of a request whose attempts all failed before content.
+/// The outcome of a request whose attempts all failed before content. What no endpoint could be told was sent to none:
+/// it was refused here.
 const fn before_content(fault: &Fault) -> Outcome {
     match fault {
         Fault::TimedOut => Outcome::Timeout,
+        _ if fault.concerns_translation() => Outcome::Rejected,
         _ => Outcome::UpstreamError,
     }
 }

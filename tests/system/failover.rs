@@ -345,7 +345,8 @@ async fn an_unknown_pin_is_refused_and_a_callers_pin_is_not_heard() {
     );
     assert_row(
         &scene.row(unknown.request_id()).await,
-        &json!({"status": 400, "error_code": "pin_not_found", "attempts": [], "cost_nano_usd": 0}),
+        &json!({"outcome": "rejected", "status": 400, "error_code": "pin_not_found", "attempts": [],
+            "cost_nano_usd": 0}),
     );
     assert_eq!(ignored.status, 200);
     assert_eq!((scene.o1.calls(), scene.o2.calls()), (1, 0));

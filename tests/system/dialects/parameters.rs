@@ -5,6 +5,7 @@ use harness::{Behaviour, CALLER_KEY, Model, PRICE, Scene, Surface, Upstream, cha
 use serde_json::{Value, json};
 
 use super::surfaces::scene_of;
+use crate::rows::{assert_free, assert_row};
 
 /// A body of each surface that asks for what is in `more`, and what its caller calls the first of it.
 fn asking(surface: Surface, more: &Value) -> Value {
@@ -67,6 +68,62 @@ async fn a_parameter_that_the_model_does_not_take_is_refused_by_name_on_every_su
         assert_eq!(answer.status, 200, "{surface:?}: {}", answer.text());
         assert_eq!(answer.header("x-waybill-dropped"), "");
     }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn what_was_refused_before_anything_was_sent_is_rejected_in_the_books_and_free() {
+    let scene = scene_of(|o1, _| {
+        let few = Model::new("few").set("supported_params", json!(["temperature"]));
+        let other = Model::new("other").leg_at(&o1.root_url(), 0);
+        vec![few.leg(o1, 0), other.set_leg("kind", "anthropic")]
+    })
+    .await;
+    let unreadable = json!({"messages": [{"role": "user", "content": "q"},
+        {"role": "tool", "tool_call_id": "never", "content": "r"}]});
+    for (model, surface, more, code) in [
+        // The leg takes no such parameter.
+        ("few", Surface::Chat, json!({"top_k": 5}), "unsupported_parameter"),
+        // The leg's dialect has no such parameter.
+        (
+            "other",
+            Surface::Chat,
+            json!({"seed": 5}),
+            "unsupported_parameter",
+        ),
+        (
+            "other",
+            Surface::Responses,
+            json!({"seed": 5}),
+            "unsupported_parameter",
+        ),
+        // What was said cannot be read.
+        (
+            "other",
+            Surface::Chat,
+            unreadable.clone(),
+            "unsupported_parameter",
+        ),
+        (
+            "other",
+            Surface::Chat,
+            json!({"messages": [{"role": "alien", "content": "q"}]}),
+            "invalid_request",
+        ),
+    ] {
+        for streamed in [false, true] {
+            let mut body = asking(surface, &more);
+            body["model"] = json!(model);
+            body["stream"] = json!(streamed);
+            let answer = scene.client.post(surface, &body).await;
+
+            assert_eq!(answer.status, 400, "{model} {more}: {}", answer.text());
+            let row = scene.row(answer.request_id()).await;
+            assert_free(&row, "rejected", 400, code);
+            assert_row(&row, &json!({"attempts": [], "endpoint_id": null}));
+        }
+    }
+    assert_eq!(scene.o1.calls(), 0);
     scene.finish().await;
 }
 
