@@ -144,10 +144,9 @@ impl Object {
             | (State::Value { first: true } | State::Next, b']') => self.closed(byte),
             (State::Name { .. }, b'"') => text_begun(true),
             (State::Value { .. }, b'"') => text_begun(false),
-            (State::Colon, b':') => State::Value { first: false },
             (State::Value { .. }, _) => value_begun(byte),
             (State::Next, b',') if self.open.last() == Some(&b'{') => State::Name { first: false },
-            (State::Next, b',') => State::Value { first: false },
+            (State::Colon, b':') | (State::Next, b',') => State::Value { first: false },
             _ => State::Foreign,
         };
     }
