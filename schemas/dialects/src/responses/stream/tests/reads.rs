@@ -227,7 +227,7 @@ fn a_text_with_half_a_character_breaks_the_answer_wherever_it_stands() {
         )],
     ];
     for events in streams {
-        let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let stream = format!("data: {}\n\n", events.join("\n\ndata: "));
 
         let (said, over) = read(&stream, stream.len());
 
