@@ -3,7 +3,7 @@
 use harness::{Behaviour, Surface};
 use serde_json::{Value, json};
 
-use super::super::shapes::{self, ask, pairs, stream};
+use super::super::shapes::{self, Shape, ask, pairs, stream};
 use crate::retries::tireless;
 use crate::rows::{assert_free, assert_row};
 
@@ -12,8 +12,21 @@ const BAD_KEY: &str = "Incorrect API key provided: sk-abc123def. You can find yo
 /// What it says of an account that has nothing left.
 const SPENT: &str =
     "You exceeded your current quota (insufficient_quota), please check your plan and billing details.";
+/// What Anthropic's API says of such an account, with the status of a caller's mistake.
+const NO_CREDIT: &str = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to \
+                         upgrade or purchase credits.";
 /// Traces of either that no caller may see.
-const TRACES: [&str; 7] = ["sk-abc", "platform", "openai", "quota", "billing", "plan", "://"];
+const TRACES: [&str; 9] = [
+    "sk-abc",
+    "platform",
+    "openai",
+    "quota",
+    "billing",
+    "plan",
+    "://",
+    "credit balance",
+    "Billing",
+];
 
 #[tokio::test]
 async fn an_upstream_that_refuses_our_credential_is_a_bad_gateway_on_every_surface() {
@@ -73,6 +86,41 @@ async fn an_upstream_whose_account_is_spent_is_told_in_our_words_on_every_surfac
         );
     }
     scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_account_without_credit_is_not_the_callers_mistake_and_another_leg_serves() {
+    let model = Shape::Messages.model();
+    let refused = || Behaviour::failure(400, NO_CREDIT);
+    for surface in Surface::ALL {
+        // A credential that was refused is not used again for a while.
+        let scene = shapes::scene_with(tireless).await;
+        scene.o1.script([refused()]);
+        scene.o2.script([Behaviour::chat("good")]);
+        let served = ask(&scene, surface, model).await;
+        scene.o1.default(refused());
+        scene.o2.default(refused());
+        let failed = ask(&scene, surface, model).await;
+
+        assert_eq!(served.status, 200, "{surface:?}: {}", served.text());
+        let code = "upstream_rejected_credential";
+        let row = scene.row(served.request_id()).await;
+        assert_row(
+            &row["attempts"][0],
+            &json!({"status": 400, "outcome": "upstream_error", "error_code": code}),
+        );
+        assert_row(&row["attempts"][1], &json!({"status": 200, "outcome": "ok"}));
+        assert_eq!(failed.status, 502, "{surface:?}: {}", failed.text());
+        assert_generic(
+            surface,
+            &failed.body,
+            failed.request_id(),
+            (code, "api_error"),
+            "no credit",
+        );
+        assert_free(&scene.row(failed.request_id()).await, "upstream_error", 502, code);
+        scene.finish().await;
+    }
 }
 
 /// Panics unless the error is of the surface's shape, names the request, and shows nothing of the upstream's text.
