@@ -271,8 +271,11 @@ impl Preparation {
                 created: offer.started_at.millis().div_euclid(1_000),
                 model: offer.public_model.as_ref().to_owned(),
                 include_usage: conversation.include_usage,
-                hides_thinking: offer.told.hides_thinking,
+                hides_thinking: offer.told.hides_thinking || conversation.reasoning.shown == Some(false),
                 prompt_tokens: offer.requirements.prompt_tokens,
+        if offer.told.anthropic_beta.is_some() {
+            dropped.push(Cow::Borrowed("anthropic-beta"));
+        }
                 request: body.clone(),
             },
         };

@@ -65,6 +65,31 @@ fn texts_that_mean_something_else_are_read_on_the_way_and_thoughts_are_taken_out
 }
 
 #[test]
+fn betas_are_told_as_dropped_and_thoughts_as_unwanted_where_a_request_of_messages_is_translated() {
+    let asked = |body: &str| {
+        let (mut offer, body) = chat(body);
+        offer.surface = Surface::Messages;
+        offer.told.anthropic_beta = Some("context-1m-2025-08-07".into());
+        prepared(endpoint("e", &["http://e"]), &(offer, body)).expect("prepared")
+    };
+    let plain = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}"#;
+    let with = |more: &str| plain.replace(r#","messages""#, &format!(r#",{more},"messages""#));
+
+    let translated = asked(plain);
+    assert_eq!(translated.dropped.as_deref(), Some("anthropic-beta"));
+    let hides = |prepared: &Prepared| prepared.way.as_ref().expect("a way").reply.hides_thinking;
+    assert!(!hides(&translated));
+    for (thinking, expected) in [
+        (r#""thinking":{"type":"adaptive","display":"omitted"}"#, true),
+        (r#""thinking":{"type":"disabled"}"#, true),
+        (r#""thinking":{"type":"adaptive","display":"summarized"}"#, false),
+        (r#""thinking":{"type":"adaptive"}"#, false),
+    ] {
+        assert_eq!(hides(&asked(&with(thinking))), expected, "{thinking}");
+    }
+}
+
+#[test]
 fn instructions_and_arguments_are_mended_on_the_way_to_servers_that_want_it() {
     let late = chat(
         r#"{"model":"m","messages":[{"role":"user","content":"a"},{"role":"system","content":"b"},{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{"}}]}]}"#,
