@@ -73,6 +73,25 @@ fn errors_of_other_shapes_are_read() {
 }
 
 #[test]
+fn a_moderators_refusal_is_known_by_its_reasons() {
+    let moderated = |metadata: &str| {
+        let body = format!(r#"{{"error":{{"code":403,"message":"m","metadata":{metadata}}}}}"#);
+        parse(&body).map(|error| (error.moderated, error.amounts_to()))
+    };
+    let reasons = r#"{"reasons":["violence",{}],"flagged_input":"x","provider_name":"p"}"#;
+    assert_eq!(moderated(reasons), Some((true, Some(400))));
+    for other in [
+        r#"{"reasons":[]}"#,
+        r#"{"reasons":null}"#,
+        r#"{"raw":"x"}"#,
+        "[]",
+        "7",
+    ] {
+        assert_eq!(moderated(other), Some((false, Some(403))), "{other}");
+    }
+}
+
+#[test]
 fn bodies_of_no_known_shape_are_no_errors() {
     for body in [
         "",

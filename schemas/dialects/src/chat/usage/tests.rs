@@ -29,6 +29,17 @@ fn normal(usage: &str) -> ([u64; 5], Vec<Flag>) {
 }
 
 #[test]
+fn figures_that_were_told_in_part_and_completed_are_marked() {
+    let facts = UsageFacts {
+        partial: true,
+        ..read(r#"{"prompt_tokens":17}"#)
+    };
+
+    assert_eq!(facts.normalize().1, [Flag::Partial]);
+    assert_eq!(normal(r#"{"prompt_tokens":17}"#).1, []);
+}
+
+#[test]
 fn classes_of_input_are_disjoint() {
     let told = r#"{"prompt_tokens":17,"completion_tokens":5,"total_tokens":22,
         "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":3},
