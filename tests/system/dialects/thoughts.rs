@@ -94,3 +94,60 @@ async fn who_does_not_want_to_see_thoughts_sees_none_and_loses_nothing_else() {
         }
     }
 }
+
+/// A turn of Messages after an answer whose thought has this proof.
+fn after_thought(signature: &str) -> Value {
+    json!({"model": "m", "max_tokens": 100, "messages": [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "t", "signature": signature},
+            {"type": "text", "text": "a"},
+        ]},
+        {"role": "user", "content": "n"},
+    ]})
+}
+
+/// The answer in the history, as each call told it.
+fn histories(upstream: &Upstream) -> Vec<Value> {
+    let told = |call: &harness::Call| call.request.json()["messages"][1]["content"].clone();
+    upstream.recorded().iter().map(told).collect()
+}
+
+/// The history of a conversation whose upstream does not know the thoughts in it.
+fn bare() -> Value {
+    json!([{"type": "text", "text": "a"}])
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_where_it_passes_after_an_answer_from_elsewhere() {
+    let upstream = Upstream::start().strict();
+    let model = Model::new("m").leg(&upstream, 0);
+    let model = model
+        .set_leg("kind", "anthropic")
+        .set_leg("base_url", upstream.root_url());
+    let scene = Scene::start_on(upstream, Upstream::start(), |node| node.models(&[model])).await;
+    scene.o1.default(Behaviour::chat("b").usage(9, 2));
+    let ask = async |signature: &str| {
+        scene
+            .client
+            .post(Surface::Messages, &after_thought(signature))
+            .await
+    };
+
+    let marked = ask("waybill.none").await;
+    let own = ask("waybill.anthropic.sig-x").await;
+    let foreign = ask("Foreign").await;
+
+    for answer in [&marked, &own, &foreign] {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert_eq!(marked.header("x-waybill-dropped"), "messages.content.thinking");
+    assert_eq!(own.header("x-waybill-dropped"), "");
+    assert_eq!(foreign.header("x-waybill-dropped"), "messages.content.thinking");
+    let kept = |signature: &str| after_thought(signature)["messages"][1]["content"].clone();
+    assert_eq!(
+        histories(&scene.o1),
+        [bare(), kept("sig-x"), kept("Foreign"), bare()]
+    );
+    scene.finish().await;
+}
