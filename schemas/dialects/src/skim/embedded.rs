@@ -145,7 +145,7 @@ impl<'de> DeserializeSeed<'de> for Token<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Token<'_> {
+impl Visitor<'_> for Token<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
