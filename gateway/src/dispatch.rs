@@ -18,7 +18,7 @@ use schemas::catalog::{Catalog, Model, Role};
 use schemas::command::{Offer, Requirements, Told};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
-use schemas::id::ModelName;
+use schemas::id::{ModelName, RequestId};
 use schemas::money::PriceVersion;
 use tracing::error;
 
@@ -107,11 +107,12 @@ async fn admit(
         routed: None,
     };
     let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
+    gate::of_account(surface, &asked.body).map_err(|failure| refused_by(failure, &asked))?;
     if surface == Surface::Responses {
         // Nobody goes on with a model that is not there for him.
         let admitted = gate::admit(&state.ports.catalog.load(), caller, &asked.skim, surface).map(drop);
         admitted.map_err(|failure| refused_by(failure, &asked))?;
-        let resumed = resume(state, caller, &mut asked).await;
+        let resumed = resume(state, (caller, arrival.request_id), &mut asked).await;
         resumed.map_err(|failure| refused_by(failure, &asked))?;
     }
     let catalog = state.ports.catalog.load();
@@ -145,11 +146,16 @@ fn small(
 }
 
 /// Puts what a request of Responses goes on from into its body, and says what is to be kept of it.
-async fn resume(state: &Shared, caller: &Caller, asked: &mut Asked) -> Result<(), Failure> {
+async fn resume(
+    state: &Shared,
+    (caller, request): (&Caller, RequestId),
+    asked: &mut Asked,
+) -> Result<(), Failure> {
     let streams = asked.skim.stream;
-    let resumed = responses::resume(state, caller.tenant(), &asked.body, &mut asked.permit, streams).await?;
+    let by = (caller.tenant(), request);
+    let resumed = responses::resume(state, by, &asked.body, &mut asked.permit, streams).await?;
     asked.keeping = resumed.keeping;
-    asked.echo = resumed.echo;
+    asked.echo = Some(resumed.echo);
     if let Some(body) = resumed.body {
         let limits = skim_limits(state);
         asked.skim =

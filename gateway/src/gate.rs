@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use dialects::account;
 use dialects::messages::version;
 use dialects::parameter;
 use dialects::skim::{self, Skim};
@@ -211,6 +212,17 @@ pub(crate) fn of_version(surface: Surface, told: &Told, body: &[u8]) -> Result<(
             Refusal::InvalidJson => failure,
         }
     })
+}
+
+/// Refuses what a provider keeps in its account: that is open to all whom the account serves.
+pub(crate) fn of_account(surface: Surface, body: &[u8]) -> Result<(), Failure> {
+    let Some(param) = account::named(surface, body) else {
+        return Ok(());
+    };
+    let text = format!(
+        "the parameter '{param}' is not supported: what a provider keeps cannot be named, send what it stands for"
+    );
+    Err(Failure::new(FailureCode::UnsupportedParameter, text).param(param))
 }
 
 fn unsupported(text: &'static str, param: &'static str) -> Failure {

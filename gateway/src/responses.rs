@@ -10,7 +10,7 @@ use bus::BusError;
 use bytes::{Bytes, BytesMut};
 use dialects::sse::Framer;
 use schemas::failure::{Failure, FailureCode};
-use schemas::id::TenantId;
+use schemas::id::{RequestId, TenantId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
@@ -26,6 +26,7 @@ mod partial;
 mod store;
 
 pub(crate) use echo::Echo;
+use echo::Facts;
 pub(crate) use kept::Kept;
 use partial::Partial;
 use store::Place;
@@ -43,8 +44,8 @@ pub(crate) struct Resumed {
     pub(crate) body: Option<Bytes>,
     /// `None` when nothing is to be kept.
     pub(crate) keeping: Option<Box<Keeping>>,
-    /// What its answer repeats; `None` when it goes on from nothing.
-    pub(crate) echo: Option<Box<Echo>>,
+    /// What its answer repeats.
+    pub(crate) echo: Box<Echo>,
 }
 
 /// What is to be kept of a request that runs.
@@ -70,7 +71,7 @@ enum Missing {
 /// Looks up what a request of `tenant` goes on from. `permit` is made to hold the body that comes of it.
 pub(crate) async fn resume(
     state: &Shared,
-    tenant: &TenantId,
+    (tenant, request): (&TenantId, RequestId),
     body: &Bytes,
     permit: &mut Permit,
     streams: bool,
@@ -90,10 +91,9 @@ pub(crate) async fn resume(
         Some(previous) => Some(grown(state, kept::chained(body, previous)?, permit)?),
         None => None,
     };
-    let echo = asks
-        .previous
-        .as_deref()
-        .map(|id| Box::new(Echo::new(id, streams)));
+    let own_id = format!("resp_{}", request.0.as_simple());
+    let facts = Facts::new(asks.previous.as_deref(), asks.store, &own_id);
+    let echo = Box::new(Echo::new(facts, streams));
     let keeping = asks.store.then(|| {
         Box::new(Keeping {
             tenant: tenant.clone(),

@@ -1,12 +1,16 @@
-//! What a response repeats of its request that its upstream was not told: which response it goes on from. It is put
-//! into the answer on its way to the caller, so that it stands there whatever the upstream speaks.
+//! What a response says of its request that its upstream was not told, or told otherwise: which response it goes on
+//! from, and that it is kept; and an id under which it can be kept, where its upstream gave it none. It is put into the
+//! answer on its way to the caller, so that it stands there whatever the upstream speaks.
 
 use bytes::{Bytes, BytesMut};
 
 use super::object::{Object, quoted};
+use super::store::is_id;
 
-/// The member.
+/// The member that names the response before.
 const PREVIOUS: &str = "previous_response_id";
+/// The member that says whether it is kept.
+const STORE: &str = "store";
 /// What an event has that tells of the response as a whole. In text it would be escaped.
 const RESPONSE: &str = "\"response\"";
 /// What the line of an event's data begins with.
@@ -15,16 +19,82 @@ const DATA: &str = "data:";
 /// Puts it into one answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Echo {
-    /// The id of the response that is gone on from, as JSON.
-    previous: String,
+    facts: Facts,
     /// What came so far of an answer that is one piece; `None` for streams.
     begun: Option<BytesMut>,
 }
 
-impl Echo {
-    pub(super) fn new(previous: &str, streams: bool) -> Self {
+/// What is put into it.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    /// The id of the response that is gone on from, as JSON; `None` when it goes on from nothing.
+    previous: Option<String>,
+    /// It is kept, although its upstream was told to keep nothing.
+    stored: bool,
+    /// The id of a response that has none under which it can be kept, as JSON.
+    own_id: String,
+}
+
+impl Facts {
+    /// Of a response to one request.
+    pub(super) fn new(previous: Option<&str>, stored: bool, own_id: &str) -> Self {
         Self {
-            previous: quoted(previous),
+            previous: previous.map(quoted),
+            stored,
+            own_id: quoted(own_id),
+        }
+    }
+
+    /// The response with what it lacks; `None` where it stays as it is.
+    fn put_into(&self, response: &Object<'_>) -> Option<Vec<u8>> {
+        let mut members: Vec<(&str, &str)> = Vec::new();
+        if !response.text("id").is_some_and(|id| is_id(&id)) {
+            members.push(("id", &self.own_id));
+        }
+        if self.stored && response.get(STORE).is_some_and(|store| store.get() == "false") {
+            members.push((STORE, "true"));
+        }
+        members.extend(self.previous.iter().map(|previous| (PREVIOUS, previous.as_str())));
+        (!members.is_empty()).then(|| response.with(&members))
+    }
+
+    /// A piece of a stream, which consists of whole events, with it in every event that tells of the response.
+    fn told(&self, piece: Bytes) -> Bytes {
+        let Some(text) = std::str::from_utf8(&piece)
+            .ok()
+            .filter(|text| text.contains(RESPONSE))
+        else {
+            return piece;
+        };
+        let mut out = Vec::with_capacity(text.len() + 256);
+        for line in text.split_inclusive('\n') {
+            match line.strip_prefix(DATA).and_then(|data| self.event(data)) {
+                Some(event) => {
+                    out.extend_from_slice(b"data: ");
+                    out.extend_from_slice(&event);
+                    out.push(b'\n');
+                }
+                None => out.extend_from_slice(line.as_bytes()),
+            }
+        }
+        out.into()
+    }
+
+    /// The data of an event that tells of the response; `None` for others, and for what stays as it is.
+    fn event(&self, data: &str) -> Option<Vec<u8>> {
+        if !data.contains(RESPONSE) {
+            return None;
+        }
+        let event = Object::read(data.as_bytes())?;
+        let response = self.put_into(&Object::read(event.get("response")?.get().as_bytes())?)?;
+        Some(event.with(&[("response", std::str::from_utf8(&response).ok()?)]))
+    }
+}
+
+impl Echo {
+    pub(super) fn new(facts: Facts, streams: bool) -> Self {
+        Self {
+            facts,
             begun: (!streams).then(BytesMut::new),
         }
     }
@@ -32,7 +102,7 @@ impl Echo {
     /// A piece of the answer that is not its end. One of an answer that is no stream is held back.
     pub(crate) fn piece(&mut self, piece: Bytes) -> Bytes {
         match &mut self.begun {
-            None => told(&self.previous, piece),
+            None => self.facts.told(piece),
             Some(begun) => {
                 begun.extend_from_slice(&piece);
                 Bytes::new()
@@ -43,52 +113,23 @@ impl Echo {
     /// The end of the answer.
     pub(crate) fn tail(&mut self, tail: Bytes) -> Bytes {
         let Some(begun) = &mut self.begun else {
-            return told(&self.previous, tail);
+            return self.facts.told(tail);
         };
-        begun.extend_from_slice(&tail);
-        let whole = std::mem::take(begun).freeze();
-        match Object::read(&whole) {
-            Some(response) => response.with(&[(PREVIOUS, &self.previous)]).into(),
-            None => whole,
-        }
+        let whole = if begun.is_empty() {
+            tail
+        } else {
+            begun.extend_from_slice(&tail);
+            std::mem::take(begun).freeze()
+        };
+        let response = Object::read(&whole).filter(|response| response.get("output").is_some());
+        let changed = response.and_then(|response| self.facts.put_into(&response));
+        changed.map_or(whole, Bytes::from)
     }
 
     /// What the gateway itself says in a stream.
     pub(crate) fn own(&self, events: Bytes) -> Bytes {
-        told(&self.previous, events)
+        self.facts.told(events)
     }
-}
-
-/// A piece of a stream, which consists of whole events, with `previous` in every event that tells of the response.
-fn told(previous: &str, piece: Bytes) -> Bytes {
-    let Some(text) = std::str::from_utf8(&piece)
-        .ok()
-        .filter(|text| text.contains(RESPONSE))
-    else {
-        return piece;
-    };
-    let mut out = Vec::with_capacity(text.len() + 2 * (PREVIOUS.len() + previous.len()));
-    for line in text.split_inclusive('\n') {
-        match line.strip_prefix(DATA).and_then(|data| event(previous, data)) {
-            Some(event) => {
-                out.extend_from_slice(b"data: ");
-                out.extend_from_slice(&event);
-                out.push(b'\n');
-            }
-            None => out.extend_from_slice(line.as_bytes()),
-        }
-    }
-    out.into()
-}
-
-/// The data of an event that tells of the response; `None` for others.
-fn event(previous: &str, data: &str) -> Option<Vec<u8>> {
-    if !data.contains(RESPONSE) {
-        return None;
-    }
-    let event = Object::read(data.as_bytes())?;
-    let response = Object::read(event.get("response")?.get().as_bytes())?.with(&[(PREVIOUS, previous)]);
-    Some(event.with(&[("response", std::str::from_utf8(&response).ok()?)]))
 }
 
 #[cfg(test)]
@@ -97,9 +138,13 @@ mod tests {
 
     const TEXT: &str = "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"say \\\"response\\\":{}\"}\n\n";
 
+    fn going_on(streams: bool) -> Echo {
+        Echo::new(Facts::new(Some("resp_0"), false, "resp_own"), streams)
+    }
+
     #[test]
     fn every_event_about_the_response_names_the_one_before_and_no_other_event_changes() {
-        let mut echo = Echo::new("resp_0", true);
+        let mut echo = going_on(true);
         let begun = "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"previous_response_id\":null,\"tools\":[]}}\n\n";
         let bare = "data: {\"type\":\"response.in_progress\",\"response\":{\"id\":\"resp_1\"}}\n\n";
 
@@ -114,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_whole_answer_names_the_one_before_in_however_many_pieces_it_came() {
-        let mut echo = Echo::new("resp_0", false);
+        let mut echo = going_on(false);
 
         let held = echo.piece(Bytes::from_static(b"{\"id\":\"resp_1\",\"previous_res"));
         let whole = echo.tail(Bytes::from_static(b"ponse_id\":null,\"output\":[]}"));
@@ -124,6 +169,44 @@ mod tests {
             whole,
             "{\"id\":\"resp_1\",\"previous_response_id\":\"resp_0\",\"output\":[]}"
         );
-        assert_eq!(Echo::new("resp_0", false).tail(Bytes::from_static(b"[]")), "[]");
+        assert_eq!(going_on(false).tail(Bytes::from_static(b"[]")), "[]");
+    }
+
+    #[test]
+    fn what_is_kept_says_so_and_all_else_passes_as_it_was_written() {
+        let kept = |answer: &'static str, stored| {
+            let mut echo = Echo::new(Facts::new(None, stored, "resp_own"), false);
+            echo.tail(Bytes::from_static(answer.as_bytes()))
+        };
+        let told = r#"{"id": "resp_1","store": false,"output":[]}"#;
+
+        assert_eq!(kept(told, true), r#"{"id":"resp_1","store":true,"output":[]}"#);
+        assert_eq!(kept(told, false), told);
+        let silent = r#"{"id": "resp_1","output":[]}"#;
+        assert_eq!(kept(silent, true), silent);
+        let error = r#"{"error":{"message":"no"}}"#;
+        assert_eq!(kept(error, true), error);
+    }
+
+    #[test]
+    fn a_response_without_an_id_that_can_be_kept_gets_one_of_ours_in_every_event() {
+        let long = format!("\"{}\"", "x".repeat(129));
+        for id in ["null", "\"\"", "7", "\"a b\"", "\"resp.1\"", &long] {
+            let mut echo = Echo::new(Facts::new(None, true, "resp_own"), true);
+            let event = |id: &str| {
+                format!(
+                    "data: {{\"type\":\"response.created\",\"response\":{{\"id\":{id},\"output\":[]}}}}\n\n"
+                )
+            };
+
+            let told = echo.piece(event(id).into());
+
+            assert_eq!(told, event("\"resp_own\""), "{id}");
+        }
+        let mut whole = Echo::new(Facts::new(None, true, "resp_own"), false);
+        assert_eq!(
+            whole.tail(Bytes::from_static(b"{\"output\":[]}")),
+            "{\"output\":[],\"id\":\"resp_own\"}"
+        );
     }
 }

@@ -65,38 +65,18 @@ pub(super) fn asks(body: &[u8]) -> Result<Asks, Failure> {
             "responses in the background are not supported",
         ));
     }
-    // State of an upstream is state of everybody whom its credential serves: nobody may name it.
-    for param in ["conversation", "prompt"] {
-        if object.get(param).is_some_and(|value| value.get() != "null") {
-            return Err(unsupported(
-                param,
-                "what an upstream keeps by itself cannot be used",
-            ));
-        }
+    if object.count("previous_response_id") > 1 {
+        return Err(invalid("previous_response_id", "must be there once"));
     }
-    if let Some(number) = reference(&object) {
-        let text = "items are not looked up: send them as they were answered";
-        return Err(unsupported_at(format!("input.{number}.type"), text));
+    if object.get("prompt").is_some_and(|value| value.get() != "null") {
+        return Err(unsupported(
+            "prompt",
+            "what an upstream keeps by itself cannot be used",
+        ));
     }
     Ok(Asks {
         previous: previous.map(id).transpose()?,
         store: !is("store", "false"),
-    })
-}
-
-/// The place of an item that stands for another one, which an upstream would look up among all that its credential's
-/// callers have said.
-fn reference(object: &Object<'_>) -> Option<usize> {
-    const REFERENCE: &str = "item_reference";
-
-    let input = object.get("input").map(RawValue::get)?;
-    if !input.starts_with('[') || !input.contains(REFERENCE) {
-        return None;
-    }
-    let items: Vec<&RawValue> = serde_json::from_str(input).ok()?;
-    items.iter().position(|item| {
-        Object::read(item.get().as_bytes())
-            .is_some_and(|item| item.text("type").is_some_and(|kind| kind == REFERENCE))
     })
 }
 
@@ -212,10 +192,6 @@ fn unsupported(param: &'static str, text: &'static str) -> Failure {
     Failure::new(FailureCode::UnsupportedParameter, text).param(param)
 }
 
-fn unsupported_at(param: String, text: &'static str) -> Failure {
-    Failure::new(FailureCode::UnsupportedParameter, text).param(param)
-}
-
 fn no_object() -> Failure {
     Failure::new(
         FailureCode::InvalidRequest,
@@ -303,15 +279,13 @@ mod tests {
             refused(FailureCode::UnsupportedParameter, "background")
         );
         assert_eq!(
-            code(r#"{"conversation":"conv_1"}"#),
-            refused(FailureCode::UnsupportedParameter, "conversation")
+            code(r#"{"prompt":null,"prompt":{"id":"pmpt_1"}}"#),
+            refused(FailureCode::UnsupportedParameter, "prompt")
         );
-        let item = r#"{"input":[{"role":"user","content":"item_reference"},{"type":"item_reference","id":"msg_1"}]}"#;
         assert_eq!(
-            code(item),
-            refused(FailureCode::UnsupportedParameter, "input.1.type")
+            code(r#"{"previous_response_id":null,"previous_response_id":"resp_1"}"#),
+            refused(FailureCode::InvalidRequest, "previous_response_id")
         );
-        assert_eq!(store(r#"{"input":"item_reference"}"#), Ok(true));
         assert_eq!(
             code(r#"{"previous_response_id":7}"#),
             refused(FailureCode::InvalidRequest, "previous_response_id")

@@ -16,10 +16,15 @@ impl<'a> Object<'a> {
         serde_json::from_slice(text).ok()
     }
 
-    /// The value of a member.
+    /// The value of a member; of several of one name the last counts.
     pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
-        let found = self.0.iter().find(|(own, _)| own == name);
+        let found = self.0.iter().rfind(|(own, _)| own == name);
         found.map(|(_, value)| *value)
+    }
+
+    /// How many members have a name.
+    pub(super) fn count(&self, name: &str) -> usize {
+        self.0.iter().filter(|(own, _)| own == name).count()
     }
 
     /// The value of a member that is text.

@@ -34,11 +34,16 @@ pub(super) enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place(String);
 
+/// Whether something can be kept under an id.
+pub(super) fn is_id(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_plain)
+}
+
 impl Place {
     /// The place of `id`; `None` for what is no id of any response.
     pub(super) fn new(tenant: &TenantId, id: &str) -> Option<Self> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if id.is_empty() || id.len() > ID_BYTES_MAX || !id.bytes().all(is_plain) {
+        if !is_id(id) {
             return None;
         }
         let digest = Sha256::digest(tenant.as_str());

@@ -5,6 +5,7 @@
 //! Guarantees: no function panics on any input, each is linear in its input, and what is not edited
 //! passes byte for byte.
 
+pub mod account;
 pub mod chat;
 pub mod completions;
 pub mod dialect;

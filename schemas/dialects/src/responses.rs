@@ -7,6 +7,7 @@ pub mod passage;
 mod proof;
 pub mod request;
 pub mod response;
+pub mod stateless;
 pub mod stream;
 mod told;
 mod usage;

@@ -354,7 +354,11 @@ async fn a_stream_whose_caller_leaves_is_kept_as_far_as_it_came() {
 
 #[tokio::test]
 async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
-    let scene = Scene::start().await;
+    let scene = scene_of(|o1, _| {
+        let model = |id: &str| Model::new(id).leg(o1, 0);
+        vec![model("m").set_leg("responses", "native"), model("chat")]
+    })
+    .await;
     let own = respond(&scene.client, &ask("one")).await;
     let with = |member: &str, value: Value| {
         let mut body = ask("two");
@@ -365,21 +369,54 @@ async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
     for (body, param) in [
         (with("background", json!(true)), "background"),
         (with("conversation", json!("conv_1")), "conversation"),
+        (with("input", json!([{"id": "msg_1"}])), "input.0.id"),
+        (
+            with(
+                "tools",
+                json!([{"type": "file_search", "vector_store_ids": ["vs_1"]}]),
+            ),
+            "tools.0.vector_store_ids",
+        ),
         (with("prompt", json!({"id": "pmpt_1"})), "prompt"),
         (
             with("input", json!([{"type": "item_reference", "id": "msg_1"}])),
             "input.0.type",
         ),
     ] {
-        let answer = scene.client.post(Surface::Responses, &body).await;
-        let error = answer.json()["error"].clone();
-        assert_eq!(
-            (answer.status, &error["code"], &error["param"]),
-            (400, &json!("unsupported_parameter"), &json!(param))
-        );
+        for model in ["m", "chat"] {
+            let mut body = body.clone();
+            body["model"] = json!(model);
+            let answer = scene.client.post(Surface::Responses, &body).await;
+            let error = answer.json()["error"].clone();
+            assert_eq!(
+                (answer.status, &error["code"], &error["param"]),
+                (400, &json!("unsupported_parameter"), &json!(param))
+            );
+        }
+    }
+    let file = json!({"type": "file", "file_id": "file-1"});
+    for (surface, content, param) in [
+        (
+            Surface::Chat,
+            json!([{"type": "file", "file": file}]),
+            "messages.0.content.0.file.file_id",
+        ),
+        (
+            Surface::Messages,
+            json!([{"type": "document", "source": file}]),
+            "messages.0.content.0.source.file_id",
+        ),
+    ] {
+        let mut body = surface.ask("chat");
+        body["messages"] = json!([{"role": "user", "content": content}]);
+        let answer = scene.client.post(surface, &body).await;
+        let message = answer.json()["error"]["message"].clone();
+        let names_it = message.as_str().expect("a text").contains(&format!("'{param}'"));
+        assert_eq!((answer.status, names_it), (400, true), "{message}");
     }
     assert_eq!(scene.o1.calls(), 1, "nothing was sent");
-    let background = with("background", json!(false));
+    let mut background = with("background", json!(false));
+    background["model"] = json!("chat");
     assert_eq!(
         respond(&scene.client, &background).await["background"],
         json!(false)
@@ -434,6 +471,7 @@ async fn an_upstream_that_speaks_responses_is_sent_the_history_and_not_what_it_i
     assert_eq!(sent.target, "/v1/responses");
     let sent = sent.json();
     assert_eq!(sent.get("previous_response_id"), None);
+    assert_eq!(sent["store"], json!(false), "the upstream keeps nothing");
     let items = sent["input"].as_array().expect("items");
     let roles: Vec<_> = items.iter().map(|item| item["role"].as_str()).collect();
     let (user, assistant) = (Some("user"), Some("assistant"));

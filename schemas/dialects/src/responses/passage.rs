@@ -260,10 +260,10 @@ pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
         .as_ref()
         .and_then(|details| text(details.reason));
     let finish = match status.as_deref() {
-        Some("failed" | "cancelled") => Some(Finish::Failed),
+        // One that still runs is no answer: nobody would ever hear its end.
+        Some("failed" | "cancelled" | "in_progress" | "queued") => Some(Finish::Failed),
         Some("incomplete") if reason.as_deref() == Some("content_filter") => Some(Finish::ContentFilter),
         Some("incomplete") => Some(Finish::Length),
-        Some("in_progress" | "queued") => None,
         _ if response.output.is_none() => None,
         _ if has_calls => Some(Finish::ToolCalls),
         _ => Some(Finish::Stop),

@@ -193,8 +193,8 @@ fn how_an_answer_ended_is_told_by_its_status() {
     let filtered = r#""status":"incomplete","incomplete_details":{"reason":"content_filter"}"#;
     assert_eq!(finish(filtered), Some(Finish::ContentFilter));
     assert_eq!(finish(r#""status":"incomplete""#), Some(Finish::Length));
-    assert_eq!(finish(r#""status":"in_progress""#), None);
-    assert_eq!(finish(r#""status":"queued""#), None);
+    assert_eq!(finish(r#""status":"in_progress""#), Some(Finish::Failed));
+    assert_eq!(finish(r#""status":"queued""#), Some(Finish::Failed));
     assert_eq!(finish(r#""status":"failed""#), Some(Finish::Failed));
     assert_eq!(finish(r#""status":"cancelled""#), Some(Finish::Failed));
 }
