@@ -7,10 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dialects::chat::mend::{Needs, mend};
 use dialects::dialect::Dialect;
+use dialects::parameter::told;
 use dialects::passage::history::{may_carry_proofs, without_our_proofs, without_thoughts};
 use dialects::passage::request::{Suspicion, choices_asked, may_carry_signatures, suspicion};
 use dialects::processor::Kind;
 use dialects::profile::{self, Profile};
+use dialects::responses::stateless::stateless;
 use dialects::splice::Spliced;
 use dialects::superset::event::Reply;
 use dialects::superset::request::{Conversation, Part, Refusal, Target, Unmappable};
@@ -160,6 +162,10 @@ impl Preparation {
         let endpoint = candidate.endpoint.as_ref();
         let passage = Passage::of(endpoint, offer.surface);
         if passage.is_free(endpoint) && !is_signed(passage.caller, body) {
+            let lacks_tier = passage.caller == Dialect::Chat && !endpoint.drop_params;
+            if lacks_tier && profile(endpoint).lacks_tier_of(body) {
+                return Err(unmappable("service_tier", "its provider has no such parameter"));
+            }
             return Ok(self.passed(candidate, offer, body, passage.upstream));
         }
         if passage.caller == Dialect::Embeddings {
@@ -199,6 +205,11 @@ impl Preparation {
             }
         }
         sent = self.freed(dialect, sent, &mut dropped);
+        if dialect == Dialect::Responses {
+            let (kept_by_nobody, gone) = stateless(&sent.joined());
+            dropped.extend(gone.map(Cow::Borrowed));
+            sent = kept_by_nobody.into();
+        }
         let extra = header::of_request(endpoint, dialect, Some(&offer.told), &[]);
         dropped.extend(extra.dropped);
         Prepared {
@@ -253,13 +264,18 @@ impl Preparation {
             } else {
                 answer_tokens
             },
+            max_tokens_limit: (answer_tokens > 0).then_some(answer_tokens),
             drop_params: endpoint.drop_params,
         };
-        let encoded = encode_request(passage.upstream, conversation, &target)?;
+        let encoded = encode_request(passage.upstream, conversation, &target)
+            .map_err(|unmappable| told(offer.surface, body, unmappable))?;
         let processor = Kind::named(&endpoint.processor);
         let extra = header::of_request(endpoint, passage.upstream, None, &encoded.headers);
         let mut dropped = encoded.dropped;
         dropped.extend(extra.dropped);
+        if offer.told.anthropic_beta.is_some() {
+            dropped.push(Cow::Borrowed("anthropic-beta"));
+        }
         let way = Way {
             upstream: passage.upstream,
             caller: passage.caller,
@@ -273,9 +289,6 @@ impl Preparation {
                 include_usage: conversation.include_usage,
                 hides_thinking: offer.told.hides_thinking || conversation.reasoning.shown == Some(false),
                 prompt_tokens: offer.requirements.prompt_tokens,
-        if offer.told.anthropic_beta.is_some() {
-            dropped.push(Cow::Borrowed("anthropic-beta"));
-        }
                 request: body.clone(),
             },
         };

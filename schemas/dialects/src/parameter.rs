@@ -10,6 +10,10 @@ use serde_json::value::RawValue;
 
 use crate::object::Object;
 
+mod told;
+
+pub use told::told;
+
 /// What callers of `surface` call one parameter, as a path with dots.
 pub fn name(surface: Surface, parameter: Parameters) -> &'static str {
     names(surface, parameter).first().copied().unwrap_or_default()

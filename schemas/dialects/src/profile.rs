@@ -114,6 +114,23 @@ macro_rules! openai_hints {
     };
 }
 
+impl Profile {
+    /// True when a request asks for another tier than the usual one, which the server does not have.
+    pub fn lacks_tier_of(&self, body: &[u8]) -> bool {
+        const TIER: &str = "service_tier";
+        const USUAL: [&[u8]; 4] = [b"null", b"\"auto\"", b"\"default\"", b"\"standard_only\""];
+
+        if !self.drops.contains(&TIER) || memchr::memmem::find(body, TIER.as_bytes()).is_none() {
+            return false;
+        }
+        let members = crate::member::members(body).unwrap_or_default();
+        members
+            .into_iter()
+            .filter(|member| member.name == TIER)
+            .any(|member| body.get(member.value).is_some_and(|tier| !USUAL.contains(&tier)))
+    }
+}
+
 /// Every profile that has a name of its own.
 const PROFILES: &[Profile] = &[
     DEFAULT,
@@ -379,5 +396,20 @@ mod tests {
         hosts.sort_unstable();
         hosts.dedup();
         assert_eq!(hosts.len(), count);
+    }
+
+    #[test]
+    fn another_tier_than_the_usual_one_is_a_demand_where_the_server_has_none() {
+        let groq = named("groq").expect("a profile");
+
+        for tier in [r#""flex""#, r#""priority""#] {
+            let body = format!(r#"{{"service_tier":{tier},"model":"m"}}"#);
+            assert!(groq.lacks_tier_of(body.as_bytes()), "{tier}");
+            assert!(!DEFAULT.lacks_tier_of(body.as_bytes()), "{tier}");
+        }
+        for usual in [r#""auto""#, r#""default""#, "null"] {
+            let body = format!(r#"{{"service_tier":{usual},"x":"service_tier"}}"#);
+            assert!(!groq.lacks_tier_of(body.as_bytes()), "{usual}");
+        }
     }
 }

@@ -10,7 +10,7 @@ pub const MAX_TOKENS: u64 = 16;
 /// Most texts that end an answer.
 const STOPS_MAX: usize = 64;
 /// Members that change the answer and have no place in other dialects, and what they are when they change nothing.
-const DEMANDS: [(&str, &[&str]); 12] = [
+const DEMANDS: [(&str, &[&str]); 21] = [
     ("suffix", &["\"\""]),
     ("echo", &["false"]),
     ("best_of", &["1"]),
@@ -23,7 +23,19 @@ const DEMANDS: [(&str, &[&str]); 12] = [
     ("guided_regex", &[]),
     ("guided_choice", &[]),
     ("guided_grammar", &[]),
+    ("previous_response_id", &[]),
+    ("conversation", &[]),
+    ("background", &["false"]),
+    ("truncation", &["\"disabled\""]),
+    ("max_tool_calls", &[]),
+    ("include", &["[]"]),
+    ("mcp_servers", &["[]"]),
+    ("container", &[]),
+    ("speed", &["\"standard\""]),
 ];
+
+/// The member that says how soon an answer is wanted.
+const TIER: &str = "service_tier";
 
 /// Reads a request. A prompt that is a list of one text is that text; longer lists and tokens are refused. Members that
 /// nobody knows are hints.
@@ -42,6 +54,9 @@ pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
         .unwrap_or(false);
     conversation.include_usage = include_usage(&mut request, &mut conversation)?;
     conversation.max_tokens = request.value("max_tokens", &root, whole)?.or(Some(MAX_TOKENS));
+    if conversation.max_tokens == Some(0) {
+        return Err(root.member("max_tokens").invalid(whole));
+    }
     conversation.sampling = Sampling {
         temperature: number(&mut request, "temperature")?,
         top_p: number(&mut request, "top_p")?,
@@ -60,6 +75,15 @@ pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
         {
             conversation.demands.push(member(name.to_owned(), value));
         }
+    }
+    if let Some(tier) = request.take(TIER) {
+        let harmless = matches!(tier.get(), "\"auto\"" | "\"default\"" | "\"standard_only\"");
+        let to = if harmless {
+            &mut conversation.hints
+        } else {
+            &mut conversation.demands
+        };
+        to.push(member(TIER.to_owned(), tier));
     }
     let rest = request
         .rest()
@@ -152,6 +176,23 @@ mod tests {
 
         assert_eq!(names, ["suffix", "echo", "best_of", "n", "logprobs"]);
         assert_eq!(conversation.max_tokens, Some(MAX_TOKENS));
+        let body = br#"{"model":"m","prompt":"x","service_tier":"flex","background":true,"truncation":"auto","mcp_servers":[{}],"speed":"fast","include":[]}"#;
+        let conversation = decode(body).expect("a request");
+        let names: Vec<&str> = conversation.demands.iter().map(|member| &*member.name).collect();
+        assert_eq!(
+            names,
+            ["background", "truncation", "mcp_servers", "speed", "service_tier"]
+        );
+    }
+
+    #[test]
+    fn an_answer_of_no_tokens_is_refused_and_not_made_one_of_some() {
+        let refused = decode(br#"{"model":"m","prompt":"x","max_tokens":0}"#).expect_err("refused");
+
+        assert!(
+            matches!(&refused, Refusal::Invalid { param, .. } if param == "max_tokens"),
+            "{refused:?}"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod settings;
 mod tools;
 
 use crate::chat::request::renamed::Renamed;
+use crate::responses::request::SUMMARY;
 use crate::superset::request::{Conversation, Encoded, Target, Unmappable};
 use draft::Draft;
 
@@ -19,7 +20,8 @@ pub fn encode(conversation: &Conversation, target: &Target<'_>) -> Result<Encode
     for demand in &conversation.demands {
         draft.refuse(&demand.name, "its provider speaks another dialect")?;
     }
-    for hint in &conversation.hints {
+    // Thoughts are told as summaries there.
+    for hint in conversation.hints.iter().filter(|hint| hint.name != SUMMARY) {
         draft.drop(hint.name.clone());
     }
     if conversation.user.is_some() {

@@ -15,6 +15,8 @@ mod tell;
 mod tools;
 mod wrap;
 
+pub(crate) use settings::SUMMARY;
+
 /// Reads a request. Its `previous_response_id` was resolved before: one that is still there is refused.
 pub fn decode(body: &[u8]) -> Result<Conversation, Refusal> {
     input::read(body)

@@ -304,6 +304,8 @@ pub struct Target<'a> {
     pub profile: &'a crate::profile::Profile,
     /// Most tokens of an answer where the dialect demands a figure and the caller gave none.
     pub max_tokens_default: u64,
+    /// Most tokens that the model answers; `None` where that is not known.
+    pub max_tokens_limit: Option<u64>,
     /// The route drops what cannot be mapped, and reports it, instead of refusing it.
     pub drop_params: bool,
 }

@@ -48,6 +48,18 @@ pub enum ToolChoice {
     },
 }
 
+impl ToolChoice {
+    /// True when a call is demanded and none of `tools` may be called.
+    pub fn demands_the_impossible(&self, tools: &[Tool]) -> bool {
+        match self {
+            Self::Auto | Self::Never | Self::Allowed { required: false, .. } => false,
+            Self::Required => tools.is_empty(),
+            Self::Named(name) => tools.iter().all(|tool| tool.name != *name),
+            Self::Allowed { names, .. } => tools.iter().all(|tool| !names.contains(&tool.name)),
+        }
+    }
+}
+
 /// A tool as the caller knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {

@@ -20,6 +20,7 @@ fn translated(caller: Dialect, upstream: Dialect, body: &Value) -> Result<Encode
         model: "upstream-model",
         profile: &profile::DEFAULT,
         max_tokens_default: 4096,
+        max_tokens_limit: None,
         drop_params: false,
     };
     encode_request(upstream, &conversation, &target)

@@ -35,6 +35,7 @@ pub(crate) fn request(body: &[u8]) {
                     model: "u",
                     profile: &profile::DEFAULT,
                     max_tokens_default: 9,
+                    max_tokens_limit: None,
                     drop_params,
                 };
                 if let Ok(encoded) = encode_request(upstream, &conversation, &target) {

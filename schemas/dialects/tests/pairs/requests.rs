@@ -275,6 +275,7 @@ pub(crate) fn one(dice: &mut Dice) {
         model: "upstream-model",
         profile: &profile::DEFAULT,
         max_tokens_default: 4096,
+        max_tokens_limit: None,
         drop_params: false,
     };
     let encoded = match encode_request(upstream, &conversation, &target) {

@@ -64,6 +64,16 @@ const DEMANDS: &[(&str, &[&str])] = &[
     ("transforms", &["[]"]),
     ("plugins", &["[]"]),
     ("web_search", &[]),
+    ("previous_response_id", &[]),
+    ("conversation", &[]),
+    ("prompt", &[]),
+    ("background", &["false"]),
+    ("truncation", &["\"disabled\""]),
+    ("max_tool_calls", &[]),
+    ("include", &["[]"]),
+    ("mcp_servers", &["[]"]),
+    ("container", &[]),
+    ("speed", &["\"standard\""]),
 ];
 
 /// What was read besides the conversation itself.
@@ -111,7 +121,7 @@ pub(super) fn read(body: &[u8]) -> Result<Conversation, Refusal> {
         max_tokens: max_tokens(&mut reader)?,
         sampling: sampling(&mut reader)?,
         stop: stop(&mut reader)?,
-        format: format(&mut reader)?,
+        format: format(&mut reader, &mut notes)?,
         reasoning: reasoning(&mut reader)?,
         user: reader.text("user")?,
         ..Conversation::default()
@@ -131,7 +141,7 @@ pub(super) fn read(body: &[u8]) -> Result<Conversation, Refusal> {
         }
     }
     // What nobody knows was meant for one kind of server, which reads requests of this dialect as they came.
-    for (name, value) in reader.rest() {
+    for (name, value) in reader.all_the_rest() {
         notes.hint(name.into_owned(), value);
     }
     conversation.hints = notes.hints;
@@ -217,37 +227,43 @@ fn stop(reader: &mut Reader<'_>) -> Result<Vec<String>, Refusal> {
     Ok(stops)
 }
 
-fn format(reader: &mut Reader<'_>) -> Result<Format, Refusal> {
+fn format(reader: &mut Reader<'_>, notes: &mut Notes) -> Result<Format, Refusal> {
     let Some(mut format) = reader.object("response_format")? else {
         return Ok(Format::Text);
     };
     let kind = format.required_text("type")?;
-    match kind.as_str() {
-        "text" => Ok(Format::Text),
+    let read = match kind.as_str() {
+        "text" => Format::Text,
         // Some engines take the schema beside the type.
-        "json_object" => Ok(format.take("schema").map_or(Format::JsonObject, schema_alone)),
-        "json_schema" => {
-            let Some(mut inner) = format.object("json_schema")? else {
-                return match format.take("schema") {
-                    Some(schema) => Ok(schema_alone(schema)),
-                    None => Err(format.invalid("json_schema", "is required")),
-                };
-            };
-            Ok(Format::JsonSchema {
-                name: inner.text("name")?.unwrap_or_else(|| "output".to_owned()),
-                description: inner.text("description")?,
-                strict: inner.flag("strict")?,
-                schema: match inner.take("schema") {
-                    Some(schema) => schema.to_owned(),
-                    None => return Err(inner.invalid("schema", "is required")),
-                },
-            })
+        "json_object" => format.take("schema").map_or(Format::JsonObject, schema_alone),
+        "json_schema" => match (format.object("json_schema")?, format.take("schema")) {
+            (Some(inner), _) => with_schema(inner, notes)?,
+            (None, Some(schema)) => schema_alone(schema),
+            (None, None) => return Err(format.invalid("json_schema", "is required")),
+        },
+        _ => {
+            return Err(unsupported(
+                format.at("type"),
+                "it is none of text, json_object and json_schema",
+            ));
         }
-        _ => Err(unsupported(
-            format.at("type"),
-            "it is none of text, json_object and json_schema",
-        )),
-    }
+    };
+    notes.left("response_format", format);
+    Ok(read)
+}
+
+fn with_schema(mut inner: Reader<'_>, notes: &mut Notes) -> Result<Format, Refusal> {
+    let format = Format::JsonSchema {
+        name: inner.text("name")?.unwrap_or_else(|| "output".to_owned()),
+        description: inner.text("description")?,
+        strict: inner.flag("strict")?,
+        schema: match inner.take("schema") {
+            Some(schema) => schema.to_owned(),
+            None => return Err(inner.invalid("schema", "is required")),
+        },
+    };
+    notes.left("response_format.json_schema", inner);
+    Ok(format)
 }
 
 fn schema_alone(schema: &RawValue) -> Format {

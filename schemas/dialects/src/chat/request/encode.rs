@@ -407,7 +407,10 @@ fn carry(demand: &Member, draft: &mut Draft<'_>) -> Result<(), Unmappable> {
     let Some(name) = CARRIED.iter().find(|carried| **carried == name) else {
         return draft.refuse(name, "its provider speaks another dialect");
     };
-    draft.put_unless_dropped(name, &demand.value);
+    if draft.profile().drops.contains(name) {
+        return draft.refuse(name, "its provider has no such parameter");
+    }
+    draft.put(name, &demand.value);
     Ok(())
 }
 

@@ -113,7 +113,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What was not taken and is not empty, in order.
+    /// What was not taken, in order.
+    pub(super) fn all_the_rest(self) -> impl Iterator<Item = (Cow<'a, str>, &'a RawValue)> {
+        self.members.rest()
+    }
+
+    /// The same, but for what is empty.
     pub(super) fn rest(self) -> impl Iterator<Item = (Cow<'a, str>, &'a RawValue)> {
         let empty = |value: &RawValue| matches!(value.get(), "[]" | "{}" | "\"\"");
         self.members.rest().filter(move |(_, value)| !empty(value))

@@ -24,6 +24,7 @@ fn target(profile: &Profile) -> Target<'_> {
         model: "theirs",
         profile,
         max_tokens_default: 4096,
+        max_tokens_limit: None,
         drop_params: false,
     }
 }

@@ -16,10 +16,8 @@ use crate::superset::request::{Call, Conversation, Media, Part, Proof, ProofMake
 const UNSIGNED: &str = "skip_thought_signature_validator";
 /// The first generation of models that demands signatures of calls.
 const SIGNING: u32 = 3;
-/// Addresses that Gemini itself can read.
-const READABLE: [&str; 5] = [
-    "gs://",
-    "https://generativelanguage.googleapis.com/",
+/// Addresses that Gemini itself can read, and everybody else: not those of files that its account keeps.
+const READABLE: [&str; 3] = [
     "https://www.youtube.com/",
     "https://youtube.com/",
     "https://youtu.be/",
@@ -133,6 +131,9 @@ pub(super) fn put<'a>(
             parts: instructions,
         };
         draft.put("systemInstruction", &instruction);
+    }
+    if writing.contents.iter().all(|content| content.parts.is_empty()) {
+        return Err(unmappable("messages", "its provider answers no empty prompt"));
     }
     draft.put("contents", &writing.contents);
     Ok(())

@@ -12,6 +12,7 @@ fn target(model: &str) -> Target<'_> {
         model,
         profile: &profile::DEFAULT,
         max_tokens_default: 100,
+        max_tokens_limit: None,
         drop_params: false,
     }
 }
@@ -124,7 +125,7 @@ fn thinking_is_told_as_the_generation_takes_it() {
 fn every_word_for_how_much_to_think_has_its_figure_or_level() {
     let thinking = |model: &str, effort: Effort| {
         let conversation = Conversation {
-            turns: vec![turn(Role::User, vec![])],
+            turns: vec![turn(Role::User, vec![text_part("x")])],
             reasoning: Reasoning {
                 effort: Some(effort),
                 shown: Some(false),
@@ -207,16 +208,15 @@ fn what_gemini_reads_is_inline_or_at_an_address_of_its_own() {
         part(pdf),
         Ok(json!({"inlineData": {"mimeType": "application/pdf", "data": "YQ=="}}))
     );
-    for own in [
-        "gs://bucket/a.png",
-        "https://www.youtube.com/watch?v=a",
-        "https://youtu.be/a",
-    ] {
+    for own in ["https://www.youtube.com/watch?v=a", "https://youtu.be/a"] {
         assert_eq!(part(url(own)), Ok(json!({"fileData": {"fileUri": own}})));
     }
     for foreign in [
         "https://pictures.example/a.png",
         "http://youtu.be/a",
+        // These are open to all whom the account serves.
+        "gs://bucket/a.png",
+        "https://generativelanguage.googleapis.com/v1beta/files/a",
         "https://youtube.com.example/a",
     ] {
         assert_eq!(part(url(foreign)).expect_err("refused").param, "image_url");
@@ -502,4 +502,13 @@ fn a_failed_result_says_so_and_one_without_a_call_is_refused() {
         json!({"error": "no"})
     );
     assert!(encode(&conversation("b"), &target("m")).is_err());
+}
+
+#[test]
+fn a_prompt_that_says_nothing_is_refused_by_name() {
+    for content in [json!(""), json!([]), Value::Null] {
+        let chat = json!({"model": "m", "messages": [{"role": "user", "content": content}]});
+        let refused = sent("gemini-2.5-flash", &chat);
+        assert_eq!(refused.expect_err("refused").param, "messages", "{content}");
+    }
 }

@@ -145,7 +145,7 @@ pub(super) fn encode(conversation: &Conversation, target: &Target<'_>) -> Result
     let (tools, tool_choice) = offer::of(conversation, &renamed, &mut draft)?;
     let forced = tool_choice.as_ref().is_some_and(offer::Choice::forces);
     let Said { system, messages } = said::of(conversation, &renamed, &mut draft)?;
-    let thought = thought::of(conversation, forced, &mut draft);
+    let thought = thought::of(conversation, forced, &mut draft)?;
     let (temperature, top_p, top_k) = sampling(&conversation.sampling, &thought, &mut draft)?;
     let format = format(&conversation.format, &mut draft)?;
     let stops = stops(&conversation.stop, &mut draft)?;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::encode::Draft;
-use crate::superset::request::{Conversation, Effort, Part, ProofMaker, Role};
+use crate::superset::request::{Conversation, Effort, Part, ProofMaker, Role, Unmappable};
 
 /// Smallest budget that is taken.
 const BUDGET_MIN: u64 = 1024;
@@ -51,14 +51,20 @@ impl Thought {
 }
 
 /// Finds the form. `forced`: a call must be made, which excludes thinking.
-pub(super) fn of(conversation: &Conversation, forced: bool, draft: &mut Draft<'_>) -> Thought {
+pub(super) fn of(
+    conversation: &Conversation,
+    forced: bool,
+    draft: &mut Draft<'_>,
+) -> Result<Thought, Unmappable> {
+    let most = draft.target.max_tokens_limit.unwrap_or(u64::MAX);
+    if conversation.max_tokens.is_some_and(|asked| asked > most) {
+        draft.refuse("max_tokens", "its model answers with fewer tokens at most")?;
+    }
+    let asked = conversation.max_tokens.unwrap_or(draft.target.max_tokens_default);
     let mut thought = Thought {
         thinking: None,
         effort: None,
-        max_tokens: conversation
-            .max_tokens
-            .unwrap_or(draft.target.max_tokens_default)
-            .max(1),
+        max_tokens: asked.min(most).max(1),
     };
     let generation = generation(draft.target.model);
     match conversation.reasoning.effort {
@@ -69,7 +75,7 @@ pub(super) fn of(conversation: &Conversation, forced: bool, draft: &mut Draft<'_
             by_effort(&mut thought, effort, finer);
             adapt(&mut thought, conversation, forced, draft);
         }
-        Some(effort) => by_budget(&mut thought, conversation, effort),
+        Some(effort) => by_budget(&mut thought, (conversation.max_tokens, most), effort),
     }
     // Models that think by budget want their last thoughts before the results of the calls that followed from them.
     let enabled = matches!(thought.thinking, Some(Thinking::Enabled { .. }));
@@ -81,7 +87,7 @@ pub(super) fn of(conversation: &Conversation, forced: bool, draft: &mut Draft<'_
     if budgeted && thought.thinking.is_none() && thought.effort.is_none() {
         draft.drop("reasoning_effort");
     }
-    thought
+    Ok(thought)
 }
 
 /// The effort of a model that knows the word. `finer`: it knows `xhigh`.
@@ -118,8 +124,8 @@ fn adapt(thought: &mut Thought, conversation: &Conversation, forced: bool, draft
 }
 
 /// The budget of a model that knows no effort. The caller's limit of the whole answer is his: a budget fits into it, or
-/// the model does not think.
-fn by_budget(thought: &mut Thought, conversation: &Conversation, effort: Effort) {
+/// the model does not think. So is the model's own, `most`.
+fn by_budget(thought: &mut Thought, (limit, most): (Option<u64>, u64), effort: Effort) {
     let wanted = match effort {
         Effort::Off | Effort::Adaptive => return,
         Effort::Minimal | Effort::Low => 1024,
@@ -128,11 +134,12 @@ fn by_budget(thought: &mut Thought, conversation: &Conversation, effort: Effort)
         Effort::ExtraHigh | Effort::Max => 32_768,
         Effort::Budget(tokens) => tokens.max(BUDGET_MIN),
     };
-    let budget_tokens = match (conversation.max_tokens, effort) {
+    let limit = limit.map(|limit| limit.min(most));
+    let budget_tokens = match (limit, effort) {
         (None, _) => {
-            let needed = wanted.saturating_add(ANSWER_TOKENS_MIN);
+            let needed = wanted.saturating_add(ANSWER_TOKENS_MIN).min(most);
             thought.max_tokens = thought.max_tokens.max(needed);
-            wanted
+            wanted.min(thought.max_tokens.saturating_sub(ANSWER_TOKENS_MIN))
         }
         (Some(limit), Effort::Budget(_)) => wanted.min(limit.saturating_sub(1)),
         (Some(limit), _) => wanted.min(limit / 4 * 3),

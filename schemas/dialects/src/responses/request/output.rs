@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::settings::SUMMARY;
 use super::tell::{self, Telling};
 use super::wrap::{self, Choice, Wrapped};
 use crate::responses::item::Item;
@@ -167,7 +168,8 @@ pub(super) fn write(conversation: &Conversation, target: &Target<'_>) -> Result<
         service_tier: None,
     };
     for hint in &conversation.hints {
-        if !body.takes(hint) {
+        // How thoughts are told stands in `reasoning`.
+        if hint.name != SUMMARY && !body.takes(hint) {
             notes.drop(hint.name.clone());
         }
     }

@@ -10,6 +10,8 @@ use crate::superset::request::{Conversation, Effort, Format, Member, Reasoning, 
 const STOPS_MAX: usize = 64;
 /// The name of a schema that has none.
 const FORMAT_NAME: &str = "output";
+/// How thoughts shall be told, which is in the upstream's hands where it speaks another dialect.
+pub(crate) const SUMMARY: &str = "reasoning.summary";
 /// What is asked for by `include` and makes no difference to the answer.
 const PROOFS: &str = "reasoning.encrypted_content";
 
@@ -96,6 +98,12 @@ fn reasoning(raw: &RawValue, conversation: &mut Conversation) -> Result<(), Refu
             return Err(path.member("effort").invalid(problem));
         }
     };
+    for name in ["generate_summary", "summary"] {
+        let told = object.members().find(|(own, _)| *own == name);
+        if let Some((_, value)) = told.filter(|(_, value)| !matches!(value.get(), "null" | "\"none\"")) {
+            hint(conversation, SUMMARY, value);
+        }
+    }
     let older = object.text("generate_summary", &path)?;
     let summary = object.text("summary", &path)?.or(older);
     conversation.reasoning = Reasoning {
@@ -116,7 +124,12 @@ fn text(raw: &RawValue, conversation: &mut Conversation) -> Result<(), Refusal> 
     let path = Path::Root.member("text");
     let mut object = Object::at(raw, &path)?;
     if let Some(raw) = object.take("format") {
-        conversation.format = format(raw, &path.member("format"))?;
+        let path = path.member("format");
+        let mut object = Object::at(raw, &path)?;
+        conversation.format = format(&mut object, &path)?;
+        for (name, value) in object.rest() {
+            hint(conversation, format!("text.format.{}", shown(&name)), value);
+        }
     }
     if let Some(verbosity) = object.take("verbosity") {
         hint(conversation, "verbosity", verbosity);
@@ -127,9 +140,8 @@ fn text(raw: &RawValue, conversation: &mut Conversation) -> Result<(), Refusal> 
     Ok(())
 }
 
-fn format(raw: &RawValue, path: &Path<'_>) -> Result<Format, Refusal> {
-    let mut object = Object::at(raw, path)?;
-    match kind(&mut object, path)?.as_deref() {
+fn format(object: &mut Object<'_>, path: &Path<'_>) -> Result<Format, Refusal> {
+    match kind(object, path)?.as_deref() {
         Some("text") => Ok(Format::Text),
         Some("json_object") => Ok(Format::JsonObject),
         Some("json_schema") => {

@@ -50,6 +50,7 @@ fn target() -> Target<'static> {
         model: "upstream",
         profile: &profile::DEFAULT,
         max_tokens_default: 100,
+        max_tokens_limit: None,
         drop_params: false,
     }
 }

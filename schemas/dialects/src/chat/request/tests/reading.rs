@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::superset::request::{Effort, Format, Media, ProofMaker, Role};
+use crate::superset::request::{Effort, Format, Media, Member, ProofMaker, Role};
 use crate::superset::tool::{Input, ToolChoice};
 
 macro_rules! client {
@@ -443,4 +443,50 @@ fn what_is_no_request_is_refused_by_name() {
     }
     let tool = json!({"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search"}]});
     assert!(refused(&tool).starts_with("the parameter 'tools.0.type' is not supported"));
+}
+
+#[test]
+fn what_would_change_an_answer_is_a_demand_and_what_nobody_knows_a_hint_even_if_it_is_empty() {
+    let request = json!({"model": "m", "messages": [{"role": "user", "content": "x"}],
+        "previous_response_id": "resp_1", "conversation": "conv_1", "prompt": {"id": "pmpt_1"}, "background": true,
+        "truncation": "auto", "max_tool_calls": 3, "include": ["file_search_call.results"],
+        "mcp_servers": [{"url": "https://tools.example"}], "container": "container_1", "speed": "fast",
+        "x_object": {}, "x_text": "", "x_list": [], "x_number": 0,
+        "response_format": {"type": "json_schema", "x_outer": 1,
+            "json_schema": {"name": "n", "schema": {"type": "object"}, "x_inner": true}}});
+    let nothing = json!({"model": "m", "messages": [{"role": "user", "content": "x"}], "previous_response_id": null,
+        "background": false, "truncation": "disabled", "include": [], "mcp_servers": [], "speed": "standard"});
+    let names = |members: &[Member]| -> Vec<String> {
+        members.iter().map(|member| member.name.to_string()).collect()
+    };
+
+    let asked = read(&request);
+
+    assert_eq!(
+        names(&asked.demands),
+        [
+            "previous_response_id",
+            "conversation",
+            "prompt",
+            "background",
+            "truncation",
+            "max_tool_calls",
+            "include",
+            "mcp_servers",
+            "container",
+            "speed"
+        ]
+    );
+    assert_eq!(
+        names(&asked.hints),
+        [
+            "response_format.json_schema.x_inner",
+            "response_format.x_outer",
+            "x_list",
+            "x_number",
+            "x_object",
+            "x_text"
+        ]
+    );
+    assert_eq!(names(&read(&nothing).demands), Vec::<String>::new());
 }

@@ -119,3 +119,46 @@ fn a_model_does_not_think_where_the_provider_would_refuse_it() {
     };
     assert_eq!(refused(&cool), "temperature");
 }
+
+#[test]
+fn neither_an_answer_nor_its_thoughts_are_longer_than_the_model_answers() {
+    let limited = |most: u64, effort, max_tokens, drop_params| {
+        let conversation = Conversation {
+            reasoning: Reasoning {
+                effort,
+                shown: None,
+            },
+            max_tokens,
+            ..hello()
+        };
+        let target = Target {
+            model: "claude-haiku-4-5",
+            profile: &crate::profile::DEFAULT,
+            max_tokens_default: most,
+            max_tokens_limit: Some(most),
+            drop_params,
+        };
+        encode(&conversation, &target).map(|encoded| {
+            let body: Value = serde_json::from_slice(&encoded.body).expect("JSON");
+            let budget = body["thinking"]["budget_tokens"].as_u64();
+            (body["max_tokens"].as_u64(), budget, encoded.dropped.join(","))
+        })
+    };
+    let sent = |max_tokens, budget, dropped: &str| Ok((Some(max_tokens), budget, dropped.to_owned()));
+
+    assert_eq!(
+        limited(8192, Some(Effort::High), None, false),
+        sent(8192, Some(7168), "")
+    );
+    assert_eq!(
+        limited(2000, Some(Effort::High), None, false),
+        sent(2000, None, "reasoning_effort")
+    );
+    assert_eq!(limited(8192, None, Some(8192), false), sent(8192, None, ""));
+    let refused = limited(8192, None, Some(8193), false).expect_err("refused");
+    assert_eq!(refused.param, "max_tokens");
+    assert_eq!(
+        limited(8192, None, Some(8193), true),
+        sent(8192, None, "max_tokens")
+    );
+}

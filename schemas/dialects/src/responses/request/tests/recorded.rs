@@ -49,7 +49,12 @@ fn a_turn_with_a_call_and_its_result_is_read_whole() {
     );
     assert_eq!(
         names(&conversation.hints),
-        ["tools.web_search", "prompt_cache_key", "client_metadata"]
+        [
+            "tools.web_search",
+            "reasoning.summary",
+            "prompt_cache_key",
+            "client_metadata"
+        ]
     );
     assert!(conversation.demands.is_empty());
 }
