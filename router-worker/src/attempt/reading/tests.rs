@@ -397,10 +397,9 @@ fn a_zero_for_usage_is_none() {
     assert_eq!((told.prompt_tokens, told.completion_tokens), (Some(1), Some(0)));
 }
 
-#[test]
-fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_one_may_be() {
-    let way = |caller: Dialect| Way {
-        upstream: Dialect::Chat,
+fn way(upstream: Dialect, caller: Dialect) -> Way {
+    Way {
+        upstream,
         caller,
         processor: None,
         tools: Arc::default(),
@@ -414,13 +413,48 @@ fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_on
             prompt_tokens: 9,
             request: Bytes::from_static(b"{}"),
         },
+    }
+}
+
+#[test]
+fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
+    let way = way(Dialect::Gemini, Dialect::Chat);
+    let mut reading = Reading::new(Manner {
+        way: Some(&way),
+        ..reading().manner
+    });
+    let piece = |reason: &str| {
+        Bytes::from(format!(
+            r#"data: {{"candidates":[{{"content":{{"parts":[{{"text":"a"}}]}}{reason}}}],"usageMetadata":{{"promptTokenCount":4,"candidatesTokenCount":1}}}}{}"#,
+            "\n\n"
+        ))
     };
+
+    reading.push(piece("")).expect("readable");
+    assert_eq!(reading.finished_choices(), 0);
+    assert_eq!(reading.may_end(|| 1), Err(Fault::Cut));
+
+    let mut reading = Reading::new(Manner {
+        way: Some(&way),
+        ..reading.manner
+    });
+    reading
+        .push(piece(r#","finishReason":"STOP""#))
+        .expect("readable");
+    assert_eq!(reading.finished_choices(), 1);
+    assert_eq!(reading.may_end(|| 1), Ok(()));
+    let usage = reading.usage().expect("usage");
+    assert_eq!((usage.prompt_tokens, usage.completion_tokens), (Some(4), Some(1)));
+}
+
+#[test]
+fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_one_may_be() {
     let text = "x".repeat(8 << 20);
     let chunk = Bytes::from(format!(
         "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
     ));
     let readable = |caller: Dialect| {
-        let way = way(caller);
+        let way = way(Dialect::Chat, caller);
         let mut reading = Reading::new(Manner {
             caller,
             way: Some(&way),
