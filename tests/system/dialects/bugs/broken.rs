@@ -192,6 +192,40 @@ async fn one_broken_event_is_dropped_and_counted_and_the_rest_flows_on_every_sur
 }
 
 #[tokio::test]
+async fn a_call_that_lost_a_piece_never_ends_as_a_whole_one() {
+    let scene = shapes::scene_with(tireless).await;
+    let called = |arguments: &str| {
+        Behaviour::chat("so")
+            .tool_calls(&[("call_1", "look", arguments)])
+            .usage(9, 20)
+    };
+    for (surface, shape) in rich_pairs().filter(|(_, shape)| *shape == Shape::Chat) {
+        if surface == Surface::Chat {
+            continue;
+        }
+        let case = format!("{surface:?} of {shape:?}");
+        scene.o1.script([
+            called(r#"{"at":"/ho"#),
+            called(r#"{"at":"/ho"#).finish("length"),
+            called(r#"{"at":"/home"}"#),
+        ]);
+
+        let cut = stream(&scene, surface, shape.model()).await;
+        let short = stream(&scene, surface, shape.model()).await;
+        let whole = stream(&scene, surface, shape.model()).await;
+
+        assert_broken(&cut, "stream_interrupted", &case);
+        assert_unbilled(&scene, cut.request_id(), "upstream_error", 20).await;
+        short.whole();
+        assert_eq!(short.told().finish, "length", "{case}");
+        whole.whole();
+        assert_eq!(whole.told().calls[0].arguments, r#"{"at":"/home"}"#, "{case}");
+        assert_billed(&scene.row(whole.request_id()).await, 9, 20, 178_000);
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn an_end_mark_without_usage_makes_an_estimate_for_every_caller() {
     let scene = shapes::scene().await;
     scene
