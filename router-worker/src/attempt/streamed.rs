@@ -45,16 +45,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         mut body, headers, ..
     } = answer;
     drop(headers);
-    let mut reading = Reading::new(Manner {
-        caller: call.caller(),
-        way: call.prepared.way.as_deref(),
-        model_json: call.model_json,
-        include_usage: call.offer.splice.include_usage,
-        hides_thinking: call.offer.told.hides_thinking,
-        names_providers: call.names_providers(),
-        event_bytes_max: config.event_bytes_max,
-        request_bytes: call.caller_body.len(),
-    });
+    let mut reading = Reading::new(manner(call));
     let ending = loop {
         timer.set(patience.deadline(Instant::now()));
         let next = wait(call.relay, &mut timer, |context| body.poll_next(context)).await;
@@ -103,6 +94,20 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
         .metrics
         .dropped(Dropped::Malformed, reading.take_dropped());
     ending
+}
+
+/// How the stream is read.
+fn manner<'a>(call: &'a Call<'_>) -> Manner<'a> {
+    Manner {
+        caller: call.caller(),
+        way: call.prepared.way.as_deref(),
+        model_json: call.model_json,
+        include_usage: call.offer.splice.include_usage,
+        hides_thinking: call.offer.told.hides_thinking,
+        names_providers: call.names_providers(),
+        event_bytes_max: call.shared.config.event_bytes_max,
+        request_bytes: call.caller_body.len(),
+    }
 }
 
 /// Reads what is there already behind the last pieces, so that it leaves with them: many events that came at once
