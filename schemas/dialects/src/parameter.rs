@@ -10,9 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::object::Object;
 
-mod told;
-
-pub use told::told;
+pub mod told;
 
 /// What callers of `surface` call one parameter, as a path with dots.
 pub fn name(surface: Surface, parameter: Parameters) -> &'static str {
