@@ -472,3 +472,24 @@ fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_on
     assert_eq!(readable(Dialect::Responses), 4);
     assert_eq!(readable(Dialect::Messages), 6);
 }
+
+#[test]
+fn half_a_character_breaks_a_translated_answer_in_sight() {
+    let way = way(Dialect::Responses, Dialect::Chat);
+    let mut reading = Reading::new(Manner {
+        way: Some(&way),
+        ..reading().manner
+    });
+    let delta = |text: &str| {
+        let delta = format!(r#""output_index":0,"item_id":"a","delta":"{text}""#);
+        Bytes::from(format!(
+            "data: {{\"type\":\"response.output_text.delta\",{delta}}}\n\n"
+        ))
+    };
+
+    reading.push(delta("one ")).expect("readable");
+    let half = reading.push(delta(r"\ud83d"));
+
+    assert_eq!(half, Err(Fault::Unusable(Unusable::Malformed)));
+    assert_eq!(reading.take_dropped(), 0);
+}
