@@ -124,10 +124,7 @@ fn a_model_does_not_think_where_the_provider_would_refuse_it() {
 fn neither_an_answer_nor_its_thoughts_are_longer_than_the_model_answers() {
     let limited = |most: u64, effort, max_tokens, drop_params| {
         let conversation = Conversation {
-            reasoning: Reasoning {
-                effort,
-                shown: None,
-            },
+            reasoning: Reasoning { effort, shown: None },
             max_tokens,
             ..hello()
         };
