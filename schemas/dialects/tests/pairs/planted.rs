@@ -8,7 +8,7 @@ use dialects::dialect::Dialect;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
-use crate::grammar::reading::{Fault, Reading, Said, compare, events};
+use crate::grammar::reading::{Fault, Reading, Said, Used, compare, events};
 use crate::plan::Plan;
 use crate::speakers::UPSTREAMS;
 use crate::streams::{check, expected, limits, translate, usage_holds};
@@ -347,7 +347,12 @@ fn names(planted: Planted, dialect: Dialect) -> &'static [Fault] {
 fn stream(caller: Dialect, dice: &mut Dice) -> (Vec<u8>, Reading, Plan) {
     let from = *dice.pick(UPSTREAMS);
     let mut plan = Plan::throw(dice, limits(from, caller));
-    plan.usage.get_or_insert_default();
+    // Zeros would be no figures.
+    plan.usage.get_or_insert(Used {
+        input: 7,
+        output: 3,
+        ..Used::default()
+    });
     let events = written::write(from, &plan, dice);
     let bytes = written::stream(&events, dice);
     let (sent, over) = translate(from, caller, written::cut(&bytes, dice));
