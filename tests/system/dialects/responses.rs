@@ -394,6 +394,25 @@ async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
             );
         }
     }
+    assert_eq!(scene.o1.calls(), 1, "nothing was sent");
+    let mut background = with("background", json!(false));
+    background["model"] = json!("chat");
+    assert_eq!(
+        respond(&scene.client, &background).await["background"],
+        json!(false)
+    );
+    let id = own["id"].as_str().expect("an id");
+    let streamed = get(&scene.client, &format!("{id}?stream=true")).await;
+    assert_eq!(
+        (streamed.status, &*streamed.error_code()),
+        (400, "unsupported_parameter")
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn files_of_the_providers_account_are_refused_by_name() {
+    let scene = scene_of(|o1, _| vec![Model::new("chat").leg(o1, 0)]).await;
     let file = json!({"type": "file", "file_id": "file-1"});
     for (surface, content, param) in [
         (
@@ -414,19 +433,7 @@ async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
         let names_it = message.as_str().expect("a text").contains(&format!("'{param}'"));
         assert_eq!((answer.status, names_it), (400, true), "{message}");
     }
-    assert_eq!(scene.o1.calls(), 1, "nothing was sent");
-    let mut background = with("background", json!(false));
-    background["model"] = json!("chat");
-    assert_eq!(
-        respond(&scene.client, &background).await["background"],
-        json!(false)
-    );
-    let id = own["id"].as_str().expect("an id");
-    let streamed = get(&scene.client, &format!("{id}?stream=true")).await;
-    assert_eq!(
-        (streamed.status, &*streamed.error_code()),
-        (400, "unsupported_parameter")
-    );
+    assert_eq!(scene.o1.calls(), 0, "nothing was sent");
     scene.finish().await;
 }
 
