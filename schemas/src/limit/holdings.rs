@@ -223,6 +223,13 @@ impl Holdings {
     }
 
     fn ask(&mut self, id: u64, mut ticket: Ticket, now: Now) -> Admission {
+        if ticket.held.iter().any(|held| self.has_lapsed(held, now)) {
+            // While it waited, a lease ran out: others may have its slot now.
+            if let Some(bound) = ticket.demand.bounds.get(ticket.held.len()) {
+                self.cancel(bound, &ticket.demand, id);
+            }
+            self.return_all(std::mem::take(&mut ticket.held), now);
+        }
         let bounds = Arc::clone(&ticket.demand.bounds);
         for bound in bounds.iter().skip(ticket.held.len()) {
             let (take, held) = self.take(id, bound, &ticket.demand, now);
@@ -246,6 +253,14 @@ impl Holdings {
         };
         self.grants.insert(id, grant);
         Admission::Granted(id)
+    }
+
+    fn has_lapsed(&self, held: &Held, now: Now) -> bool {
+        let Held::Slot(name) = held else {
+            return false;
+        };
+        let slots = self.slots.get(name);
+        slots.is_none_or(|slots| slots.usable(now) < slots.in_use())
     }
 
     fn take(&mut self, id: u64, bound: &Bound, demand: &Demand, now: Now) -> (Take, Held) {

@@ -203,7 +203,8 @@ impl Quota {
         }
         if self.shared.is_stale() {
             let replay = self.replay.as_ref().is_some_and(|replay| !replay.is_empty());
-            let concerned = replay || self.held() > 0 || !self.is_told() || !self.wishes.is_empty();
+            let open = self.held() > 0 || self.shared.is_in_doubt() || !self.is_told();
+            let concerned = open || replay || !self.wishes.is_empty();
             return concerned.then(|| self.shared.read());
         }
         let taken = self.desired(now);

@@ -35,6 +35,8 @@ pub struct Permit {
     pub index: i64,
     /// How much.
     pub amount: u64,
+    /// It came out of the share of a node that is cut off, not out of the counter.
+    pub share: bool,
 }
 
 /// One node's side of a rate.
@@ -56,6 +58,8 @@ pub struct Rate {
     cut: Option<Cut>,
     /// The last slice in which a share was used, and how much of it.
     share: (i64, u64),
+    /// The last permit came out of a share.
+    shared: bool,
     /// What was used of a share and is in no counter.
     unreported: u64,
     used_ms: u64,
@@ -92,6 +96,7 @@ impl Rate {
             wishes: Wishes::default(),
             cut: None,
             share: (i64::MIN, 0),
+            shared: false,
             unreported: 0,
             used_ms: 0,
         }
@@ -109,6 +114,7 @@ impl Rate {
     pub fn take(&mut self, wish: u64, amount: u64, now: Now) -> Take {
         self.roll(now);
         self.used_ms = now.mono_ms;
+        self.shared = false;
         let needed = self.wishes.before(wish).saturating_add(amount);
         if needed <= self.in_hand {
             self.in_hand -= amount;
@@ -158,6 +164,7 @@ impl Rate {
         if share.saturating_sub(self.share.1) < amount {
             return Take::Refused(Shortage::Used);
         }
+        self.shared = true;
         self.share.1 += amount;
         self.unreported = self.unreported.saturating_add(amount);
         Take::Granted
@@ -173,13 +180,20 @@ impl Rate {
         Permit {
             index: self.index,
             amount,
+            share: self.shared,
         }
     }
 
     /// Gives back what was not used; of a slice that is over nothing is worth keeping.
     pub fn give_back(&mut self, permit: Permit, now: Now) {
         self.roll(now);
-        if permit.index == self.index {
+        if permit.index != self.index {
+            return;
+        }
+        if permit.share && self.unreported >= permit.amount {
+            self.unreported -= permit.amount;
+            self.share.1 = self.share.1.saturating_sub(permit.amount);
+        } else if !permit.share {
             self.in_hand = self.in_hand.saturating_add(permit.amount);
         }
     }

@@ -98,6 +98,11 @@ impl<R: Clone + Default + PartialEq> Shared<R> {
         self.known && self.busy.is_none() && self.doubts.is_empty() && !self.replaced
     }
 
+    /// Whether some write may have been applied, or may be yet.
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        !self.doubts.is_empty()
+    }
+
     /// Whether it has to be read before anything else.
     pub(super) const fn is_stale(&self) -> bool {
         !self.known || self.replaced || self.doubted

@@ -192,8 +192,9 @@ impl Slots {
         if self.shared.is_busy() {
             return None;
         }
-        let concerned = self.in_use > 0 || !self.wishes.is_empty() || self.mine().is_some();
         if self.shared.is_stale() {
+            let held = self.mine().is_some() || self.shared.is_in_doubt();
+            let concerned = held || self.in_use > 0 || !self.wishes.is_empty();
             return concerned.then(|| self.shared.read());
         }
         let desired = self.desired(now);
@@ -263,7 +264,8 @@ impl Slots {
         if count == 0 && !wants {
             record.holders.remove(&self.boot);
         } else {
-            self.beat += 1;
+            // Never the same again, also after this was forgotten and begun anew.
+            self.beat = now.mono_ms.max(self.beat + 1);
             self.sent.insert(self.beat, now.mono_ms);
             let beat = self.beat;
             record

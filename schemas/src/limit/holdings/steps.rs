@@ -94,6 +94,10 @@ impl Holdings {
                 }
             }
             Answer::QuotaIs(_, found) => {
+                if found.as_ref().is_some_and(|(_, record)| self.inherits(record)) {
+                    // Their limit is learned from the next request; until then nothing is taken.
+                    self.quota(&name, 0);
+                }
                 if let Some(quota) = self.quotas.get_mut(&name) {
                     quota.observe(found, false, now);
                 }
@@ -114,6 +118,13 @@ impl Holdings {
             }
         }
         self.touched.insert(name);
+    }
+
+    /// True for what an earlier process of this source left in a record: nobody else may give it back, so every
+    /// record is to be told to a process that was started.
+    fn inherits(&self, record: &quota::record::Record) -> bool {
+        let own = record.holders.get(&self.source);
+        own.is_some_and(|own| own.boot != self.boot && own.taken > own.spent)
     }
 
     /// The bus is away: rates are handed out by shares, from the next slice on.

@@ -21,7 +21,7 @@ pub struct Record {
 pub struct Holder {
     /// How many slots.
     pub count: u64,
-    /// Grows with everything that the process writes: a new one renews its lease.
+    /// Grows with everything that the process writes, and never comes again: a new one renews its lease.
     pub beat: u64,
     /// It has less than its part and was refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

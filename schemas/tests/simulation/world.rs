@@ -1,0 +1,527 @@
+//! The scheduler: one queue of what happens when, seeded. Nodes are cut off, killed and started again, their clocks
+//! jump; what they ask arrives late, twice as late, or never, and what they are answered gets lost. The same seed gives
+//! the same history, to the last bit.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use chrono::Utc;
+use schemas::id::{KeyId, ModelName, TenantId};
+use schemas::limit::holdings::{Admission, Answer, Ask, Demand, Exit, Used};
+use schemas::limit::layers::{Bound, Name, Subjects};
+use schemas::limit::limits::Limits;
+use schemas::limit::planted::{Bug, Planted};
+use schemas::limit::shared::{Outcome, Step};
+use schemas::limit::window::Calendar;
+use schemas::outcome::Outcome as Ended;
+
+use crate::bus::{Bus, unanswered};
+use crate::checks::{self, Permits, Verdict};
+use crate::node::{Node, Running, Waybill};
+use crate::random::{Random, mix};
+
+/// How long requests come.
+const BUSY_MS: u64 = 40_000;
+/// How long it takes until everything is at rest.
+const REST_MS: u64 = 160_000;
+/// How long a node waits for an answer.
+const ANSWER_MS: u64 = 2_000;
+/// How long a request waits.
+const ADMIT_MS: u64 = 8_000;
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Event {
+    Tick(usize),
+    Arrive(usize),
+    /// What was asked arrives at the bus, on its way back after so many milliseconds, or never.
+    Asked(usize, u64, Ask, Option<u64>),
+    Answered(usize, u64, Answer),
+    /// The answer is not waited for any longer.
+    Overdue(usize, u64),
+    Told(usize, Answer),
+    End(usize, u64, u64),
+    Settle(usize, u64, u64),
+    Partition(usize),
+    Cut(usize),
+    Heal(usize),
+    Kill(usize),
+    Start(usize),
+    Forget(usize),
+    Jump(usize),
+}
+
+/// One run.
+pub(crate) struct World {
+    random: Random,
+    now_ms: u64,
+    queue: BTreeMap<(u64, u64), Event>,
+    events: u64,
+    bus: Bus,
+    nodes: Vec<Node>,
+    callers: Vec<Arc<[Bound]>>,
+    bounds: Vec<Bound>,
+    permits: Permits,
+    planted: Planted,
+    hash: u64,
+    /// What happened, where it is asked for.
+    pub(crate) story: Option<String>,
+}
+
+/// The bounds of two callers of one tenant; the sizes of limits differ from seed to seed.
+fn callers(random: &mut Random) -> Vec<Arc<[Bound]>> {
+    let mut size = |sizes: &[u64]| sizes[usize::try_from(random.below(sizes.len() as u64)).unwrap_or(0)];
+    let usd = |nano: u64| format!("0.{nano:09}");
+    let tenant = format!(r#"{{"monthly_usd":"{}"}}"#, usd(size(&[600, 2_500, 9_000])));
+    let first = format!(
+        r#"{{"qps":{},"concurrency":{},"daily_calls":{},"total_usd":"{}"}}"#,
+        size(&[1, 3, 20]),
+        size(&[1, 2, 4, 30]),
+        size(&[3, 20, 300]),
+        usd(size(&[300, 1_500])),
+    );
+    let second = format!(
+        r#"{{"rpm":{},"tpm":{},"concurrency":{},"daily_tokens":{}}}"#,
+        size(&[10, 60]),
+        size(&[300, 2_000]),
+        size(&[2, 5]),
+        size(&[200, 1_000]),
+    );
+    let limits = |text: &str| serde_json::from_str::<Limits>(text).expect("limits");
+    let (tenant, role) = (limits(&tenant), Limits::default());
+    let bounds = |key: &str, own: &str| {
+        let subjects = Subjects {
+            tenant: (&TenantId::from("acme"), &tenant),
+            user: None,
+            key: (&KeyId::from(key), &limits(own)),
+            role: &role,
+        };
+        subjects.bounds(&ModelName::from("m")).into()
+    };
+    vec![bounds("first", &first), bounds("second", &second)]
+}
+
+/// Runs one seed with one fault planted or none; the trace's hash, or what went wrong.
+pub(crate) fn run(seed: u64, bug: Option<Bug>, story: bool) -> (Result<u64, String>, Option<String>) {
+    let mut world = World::new(seed, bug, story);
+    let found = world.run();
+    let at_ms = world.now_ms;
+    let found = found.map(|()| world.hash).map_err(|wrong| format!("seed {seed}, {at_ms} ms: {wrong}"));
+    (found, world.story)
+}
+
+impl World {
+    fn new(seed: u64, bug: Option<Bug>, story: bool) -> Self {
+        let mut random = Random::new(seed);
+        let callers = callers(&mut random);
+        let count = usize::try_from(random.between(2, 4)).unwrap_or(2);
+        let nodes: Vec<Node> = (0..count).map(|index| Node::new(index, &mut random)).collect();
+        let mut world = Self {
+            bounds: callers.iter().flat_map(|bounds| bounds.iter().cloned()).collect(),
+            random,
+            now_ms: 0,
+            queue: BTreeMap::new(),
+            events: 0,
+            bus: Bus::default(),
+            nodes,
+            callers,
+            permits: Permits::default(),
+            planted: bug.map_or_else(Planted::default, Planted::with),
+            hash: 0,
+            story: story.then(String::new),
+        };
+        for index in 0..count {
+            world.at(0, Event::Start(index));
+            world.at(1, Event::Tick(index));
+            world.at(10, Event::Arrive(index));
+            world.troubles(index);
+        }
+        world
+    }
+
+    /// Decides what befalls a node.
+    fn troubles(&mut self, index: usize) {
+        for _ in 0..self.random.below(3) {
+            let at_ms = self.random.below(BUSY_MS);
+            self.at(at_ms, Event::Partition(index));
+        }
+        if self.random.chance(400) {
+            let at_ms = self.random.below(BUSY_MS);
+            self.at(at_ms, Event::Kill(index));
+        }
+        if self.random.chance(300) {
+            let at_ms = self.random.below(BUSY_MS);
+            self.at(at_ms, Event::Jump(index));
+        }
+    }
+
+    fn at(&mut self, delay_ms: u64, event: Event) {
+        self.events += 1;
+        self.queue.insert((self.now_ms + delay_ms, self.events), event);
+    }
+
+    fn run(&mut self) -> Verdict {
+        while let Some(((at_ms, _), event)) = self.queue.pop_first() {
+            self.now_ms = at_ms;
+            self.trace(&event);
+            self.happen(event)?;
+        }
+        checks::at_rest(&self.bus, &self.nodes)
+    }
+
+    /// Folds what happens into the hash of the run.
+    fn trace(&mut self, event: &Event) {
+        let place = self.hash.wrapping_add(self.now_ms);
+        let text = format!("{event:?}");
+        self.hash = text.bytes().fold(mix(place), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        if let Some(story) = &mut self.story
+            && !matches!(event, Event::Tick(_))
+        {
+            let _ = writeln!(story, "{:>6} {text}", self.now_ms);
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Verdict {
+        match event {
+            Event::Tick(index) => self.tick(index)?,
+            Event::Arrive(index) => self.arrive(index)?,
+            Event::Asked(index, flight, ask, back_ms) => self.asked(index, flight, &ask, back_ms)?,
+            Event::Answered(index, flight, answer) => self.answered(index, flight, answer)?,
+            Event::Overdue(index, flight) => {
+                if let Some(ask) = self.nodes[index].flights.get(&flight) {
+                    let answer = unanswered(ask);
+                    self.learn(index, flight, answer)?;
+                }
+            }
+            Event::Told(index, answer) => {
+                if !self.nodes[index].partitioned {
+                    self.with(index, |holdings, now| holdings.answer(answer, now));
+                    self.resume(index)?;
+                }
+            }
+            Event::End(index, boots, grant) => self.end(index, boots, grant)?,
+            Event::Settle(index, boots, grant) => self.settle(index, boots, grant),
+            Event::Partition(index) => self.partition(index),
+            Event::Cut(index) => {
+                if self.nodes[index].partitioned {
+                    self.nodes[index].told = true;
+                    self.with(index, |holdings, now| holdings.cut(now));
+                }
+            }
+            Event::Heal(index) => {
+                self.nodes[index].partitioned = false;
+                self.nodes[index].told = false;
+                self.with(index, |holdings, now| holdings.restore(false, now));
+                self.survey(index);
+            }
+            Event::Kill(index) => self.kill(index),
+            Event::Start(index) => {
+                let planted = self.planted;
+                self.nodes[index].start(&mut self.random, planted);
+                self.survey(index);
+            }
+            Event::Forget(index) => self.forget(index),
+            Event::Jump(index) => {
+                let far = i64::try_from(self.random.below(180_000_000)).unwrap_or(0);
+                self.nodes[index].wall_offset_micros += far - 90_000_000;
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self, index: usize) -> schemas::limit::Now {
+        self.nodes[index].now(self.now_ms, self.nodes.len() as u64)
+    }
+
+    fn with<T: Default>(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&mut schemas::limit::holdings::Holdings, schemas::limit::Now) -> T,
+    ) -> T {
+        let now = self.now(index);
+        self.nodes[index].holdings.as_mut().map(|holdings| act(holdings, now)).unwrap_or_default()
+    }
+
+    fn tick(&mut self, index: usize) -> Verdict {
+        let busy = self.now_ms < BUSY_MS + 20_000;
+        if self.now_ms < BUSY_MS + REST_MS {
+            self.at(if busy { 200 } else { 1_500 }, Event::Tick(index));
+        }
+        self.with(index, |holdings, now| holdings.tick(now));
+        self.resume(index)
+    }
+
+    fn arrive(&mut self, index: usize) -> Verdict {
+        let gap_ms = self.random.between(50, 800);
+        if self.now_ms < BUSY_MS {
+            self.at(gap_ms, Event::Arrive(index));
+        }
+        if self.nodes[index].holdings.is_none() {
+            return Ok(());
+        }
+        let caller = usize::from(self.random.chance(400));
+        let (tokens, nano_usd) = (self.random.between(1, 60), self.random.between(1, 90));
+        let running = self.request(tokens, nano_usd);
+        let demand = Demand {
+            bounds: Arc::clone(&self.callers[caller]),
+            tokens,
+            nano_usd,
+            calendar: Calendar::at(&Utc, self.now(index).wall),
+        };
+        let admission = self.with(index, |holdings, now| Some(holdings.admit(demand, now)));
+        if let Some(admission) = admission {
+            self.admitted(index, &admission, running)?;
+        }
+        self.pump(index);
+        Ok(())
+    }
+
+    /// How a request will go that reserves so much.
+    fn request(&mut self, tokens: u64, nano_usd: u64) -> Running {
+        let random = &mut self.random;
+        let over = random.chance(150);
+        let mut part = |reserved: u64| if over { reserved + random.below(40) } else { random.below(reserved + 1) };
+        let used = Used {
+            calls: 1,
+            tokens: part(tokens),
+            nano_usd: part(nano_usd),
+        };
+        let exit = match self.random.below(100) {
+            0..70 => Some(Exit::Settled(Ended::Ok)),
+            70..84 => Some(Exit::Settled(Ended::ClientGone)),
+            84..92 => Some(Exit::Panicked),
+            _ => None,
+        };
+        let long = self.random.chance(100);
+        Running {
+            lasts_ms: if long { self.random.between(8_000, 25_000) } else { self.random.between(20, 2_500) },
+            used,
+            exit,
+            twice: self.random.chance(100),
+            late_ms: if self.random.chance(200) { self.random.between(1, 400) } else { 0 },
+        }
+    }
+
+    fn admitted(&mut self, index: usize, admission: &Admission, running: Running) -> Verdict {
+        match admission {
+            Admission::Granted(grant) => {
+                checks::granted(&self.bus, &self.nodes, &self.bounds, (index, *grant))?;
+                let nodes = self.nodes.len() as u64;
+                self.permits.note(&self.nodes[index], *grant, &self.bounds, (nodes, false))?;
+                let boots = self.nodes[index].boots;
+                self.at(running.lasts_ms, Event::End(index, boots, *grant));
+                self.nodes[index].running.insert(*grant, running);
+            }
+            Admission::Waiting(id) => {
+                let now_ms = self.now_ms;
+                let waiting = &mut self.nodes[index].waiting;
+                let since_ms = waiting.get(id).map_or(now_ms, |(since_ms, _)| *since_ms);
+                waiting.insert(*id, (since_ms, running));
+            }
+            Admission::Refused(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Asks again for all that wait, and sends what there is to ask.
+    fn resume(&mut self, index: usize) -> Verdict {
+        let ids: Vec<u64> = self.nodes[index].waiting.keys().copied().collect();
+        for id in ids {
+            let Some((since_ms, running)) = self.nodes[index].waiting.get(&id).cloned() else {
+                continue;
+            };
+            if self.now_ms - since_ms > ADMIT_MS {
+                self.nodes[index].waiting.remove(&id);
+                self.with(index, |holdings, now| holdings.abandon(id, now).map(|_| ()));
+                continue;
+            }
+            let admission = self.with(index, |holdings, now| holdings.resume(id, now));
+            let Some(admission) = admission else {
+                return Err(format!("node {index} has forgotten the waiting request {id}"));
+            };
+            if !matches!(admission, Admission::Waiting(_)) {
+                self.nodes[index].waiting.remove(&id);
+            }
+            self.admitted(index, &admission, running)?;
+        }
+        self.pump(index);
+        Ok(())
+    }
+
+    /// Sends what a node has to ask.
+    fn pump(&mut self, index: usize) {
+        for ask in self.with(index, |holdings, now| holdings.steps(now)) {
+            self.events += 1;
+            let flight = self.events;
+            self.nodes[index].flights.insert(flight, ask.clone());
+            self.at(ANSWER_MS, Event::Overdue(index, flight));
+            let there_ms = self.random.between(1, 15);
+            let back_ms = self.random.between(1, 15);
+            let late_ms = self.random.between(1_500, 14_000);
+            let fate = self.random.below(100);
+            if self.nodes[index].partitioned {
+                // Kept by the client, and sent although nobody waits any more.
+                if fate < 20 {
+                    self.at(late_ms, Event::Asked(index, flight, ask, None));
+                }
+                continue;
+            }
+            match fate {
+                0..3 => {}
+                3..7 => self.at(there_ms, Event::Asked(index, flight, ask, None)),
+                7..11 => self.at(late_ms, Event::Asked(index, flight, ask, Some(back_ms))),
+                _ => self.at(there_ms, Event::Asked(index, flight, ask, Some(back_ms))),
+            }
+        }
+    }
+
+    fn asked(&mut self, index: usize, flight: u64, ask: &Ask, back_ms: Option<u64>) -> Verdict {
+        let lag = if self.random.chance(80) { 1 } else { 0 };
+        let answer = self.bus.apply(ask, lag);
+        if let Some(back_ms) = back_ms {
+            self.at(back_ms, Event::Answered(index, flight, answer.clone()));
+        }
+        if !matches!(answer, Answer::Wrote(_, Outcome::Won(_))) {
+            return Ok(());
+        }
+        self.tell(ask);
+        checks::written(&self.bus, &self.nodes, &self.bounds, ask)
+    }
+
+    /// Tells some nodes of a record that was written, sooner or later.
+    fn tell(&mut self, ask: &Ask) {
+        for index in 0..self.nodes.len() {
+            if !self.random.chance(300) {
+                continue;
+            }
+            let delay_ms = self.random.between(1, 400);
+            let read = match ask {
+                Ask::Slots(name, _) => Ask::Slots(name.clone(), Step::Read),
+                Ask::Quota(name, _) => Ask::Quota(name.clone(), Step::Read),
+                Ask::Add(..) => continue,
+            };
+            let told = self.bus.apply(&read, 0);
+            self.at(delay_ms, Event::Told(index, told));
+        }
+    }
+
+    /// Tells a node of all records that there are, as a watch does that begins.
+    fn survey(&mut self, index: usize) {
+        let names: Vec<Name> = self.bus.quotas.keys().cloned().collect();
+        for name in names {
+            let told = self.bus.apply(&Ask::Quota(name, Step::Read), 0);
+            let delay_ms = self.random.between(1, 50);
+            self.at(delay_ms, Event::Told(index, told));
+        }
+    }
+
+    fn answered(&mut self, index: usize, flight: u64, answer: Answer) -> Verdict {
+        if self.nodes[index].partitioned {
+            return Ok(());
+        }
+        self.learn(index, flight, answer)
+    }
+
+    fn learn(&mut self, index: usize, flight: u64, answer: Answer) -> Verdict {
+        if self.nodes[index].flights.remove(&flight).is_none() {
+            return Ok(());
+        }
+        self.with(index, |holdings, now| holdings.answer(answer, now));
+        self.resume(index)
+    }
+
+    /// A request ends: its charge is fixed, its waybill goes into the spool, then it is settled.
+    fn end(&mut self, index: usize, boots: u64, grant: u64) -> Verdict {
+        let node = &self.nodes[index];
+        let Some(running) = node.running.get(&grant).filter(|_| node.boots == boots).cloned() else {
+            return Ok(());
+        };
+        self.nodes[index].running.remove(&grant);
+        let Some(_) = running.exit else {
+            let nodes = self.nodes.len() as u64;
+            self.permits.note(&self.nodes[index], grant, &self.bounds, (nodes, true))?;
+            self.with(index, |holdings, now| holdings.give_back(grant, now));
+            if running.twice {
+                self.with(index, |holdings, now| holdings.give_back(grant, now));
+            }
+            self.pump(index);
+            return Ok(());
+        };
+        let charge = self.with(index, |holdings, _| holdings.charge(grant, running.used));
+        let Some(charge) = charge else {
+            return Err(format!("node {index} does not know the running request {grant}"));
+        };
+        let node = &mut self.nodes[index];
+        let sequence = node.spool.len() as u64 + 1;
+        node.spool.push(Waybill {
+            sequence,
+            charges: charge.quotas.clone(),
+        });
+        node.appended.insert(grant, sequence);
+        for (name, _) in &charge.quotas {
+            checks::spending(&self.nodes, &self.bounds, name, 0)?;
+        }
+        let late_ms = running.late_ms;
+        self.nodes[index].running.insert(grant, running);
+        self.at(late_ms, Event::Settle(index, boots, grant));
+        Ok(())
+    }
+
+    fn settle(&mut self, index: usize, boots: u64, grant: u64) {
+        let node = &mut self.nodes[index];
+        if node.boots != boots {
+            return;
+        }
+        let Some(sequence) = node.appended.remove(&grant) else {
+            return;
+        };
+        let Some((exit, twice)) = node.running.remove(&grant).and_then(|running| Some((running.exit?, running.twice))) else {
+            return;
+        };
+        self.with(index, |holdings, now| holdings.settle(grant, exit, sequence, now));
+        if twice {
+            self.with(index, |holdings, now| holdings.settle(grant, exit, sequence, now));
+        }
+        self.pump(index);
+    }
+
+    fn partition(&mut self, index: usize) {
+        if self.nodes[index].partitioned {
+            return;
+        }
+        self.nodes[index].partitioned = true;
+        let lasts_ms = self.random.between(500, 24_000);
+        self.at(1_200, Event::Cut(index));
+        self.at(lasts_ms, Event::Heal(index));
+    }
+
+    fn kill(&mut self, index: usize) {
+        let others = self.nodes.iter().filter(|node| !node.gone && node.index != index).count();
+        self.nodes[index].kill();
+        if others > 0 && self.random.chance(250) {
+            self.nodes[index].gone = true;
+            let after_ms = self.random.between(5_000, 30_000);
+            self.at(after_ms, Event::Forget(index));
+        } else {
+            let after_ms = self.random.between(500, 30_000);
+            self.at(after_ms, Event::Start(index));
+        }
+    }
+
+    /// A node is declared gone: what it spent is what the books say.
+    fn forget(&mut self, index: usize) {
+        let node = &self.nodes[index];
+        let (source, last) = (node.source.clone(), node.spool.len() as u64);
+        let mut names: Vec<Name> = self.bus.quotas.keys().cloned().collect();
+        names.extend(node.spool.iter().flat_map(|waybill| waybill.charges.iter().map(|(name, _)| name.clone())));
+        names.sort();
+        names.dedup();
+        for name in names {
+            let charged = self.nodes[index].charged(&name);
+            self.bus.change(&name, |record| {
+                record.forget(&source, charged, last).expect("the books have everything");
+            });
+        }
+    }
+}
