@@ -232,20 +232,21 @@ impl Quota {
     }
 
     fn is_due(&self, taken: u64, now: Now) -> bool {
+        let age_ms = self.wrote_ms.map_or(u64::MAX, |at_ms| now.since(at_ms));
+        // What is in doubt is settled by another write.
+        let doubted = self.shared.is_in_doubt() && age_ms >= TRIM_MS;
         let Some(own) = self.shared.record().holders.get(&self.source) else {
-            return taken > 0;
+            return taken > 0 || doubted;
         };
         let foreign = own.boot != self.boot;
         let waiting = !self.wishes.is_empty() && taken > own.taken;
-        if foreign || own.taken < self.needed() || waiting {
+        if foreign || doubted || own.taken < self.needed() || waiting {
             return true;
         }
-        let age_ms = self.wrote_ms.map_or(u64::MAX, |at_ms| now.since(at_ms));
         let (needed, idle) = (self.needed(), own.taken.saturating_sub(self.needed()));
         let wished = taken.saturating_sub(needed);
-        let ahead = idle < wished / 2;
-        let give_back = idle > wished.saturating_mul(2);
-        (age_ms >= TRIM_MS && (ahead || give_back)) || (age_ms >= TELL_MS && !self.is_told())
+        let trim = idle < wished / 2 || idle > wished.saturating_mul(2);
+        (age_ms >= TRIM_MS && trim) || (age_ms >= TELL_MS && !self.is_told())
     }
 
     fn write(&mut self, taken: u64, now: Now) -> Step<Record> {

@@ -32,6 +32,8 @@ const IDLE_MS: u64 = 60;
 const FRESH_MS: u64 = 100;
 /// Wants are written this often at most, and end so long after the last refusal.
 const WANT_MS: u64 = 1_000;
+/// What is in doubt is settled by another write after so long.
+const DOUBT_MS: u64 = 1_000;
 /// Beats whose sending is remembered.
 const SENT_MAX: usize = 64;
 /// A share is kept this long without use.
@@ -56,6 +58,7 @@ pub struct Slots {
     used_ms: u64,
     refused_ms: Option<u64>,
     wanted_ms: Option<u64>,
+    wrote_ms: Option<u64>,
     planted: Planted,
 }
 
@@ -75,6 +78,7 @@ impl Slots {
             used_ms: 0,
             refused_ms: None,
             wanted_ms: None,
+            wrote_ms: None,
             planted,
         }
     }
@@ -230,6 +234,9 @@ impl Slots {
 
     /// Whether what the record says of this node is to be changed now.
     fn is_due(&self, (count, wants): (u64, bool), now: Now) -> bool {
+        if self.shared.is_in_doubt() && self.wrote_ms.is_none_or(|at_ms| now.since(at_ms) >= DOUBT_MS) {
+            return true;
+        }
         let Some(own) = self.mine() else {
             return count > 0 || (wants && self.may_want(now));
         };
@@ -248,6 +255,7 @@ impl Slots {
     }
 
     fn write(&mut self, (count, wants): (u64, bool), now: Now) -> Step<Record> {
+        self.wrote_ms = Some(now.mono_ms);
         let mut record = self.shared.record().clone();
         let dropped: Vec<Arc<str>> = record
             .holders

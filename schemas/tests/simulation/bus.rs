@@ -29,6 +29,11 @@ impl<R: Clone> Past<R> {
         self.0.last().map(|(_, record)| record)
     }
 
+    /// The one before the newest.
+    pub(crate) fn previous(&self) -> Option<&R> {
+        self.0.iter().rev().nth(1).map(|(_, record)| record)
+    }
+
     fn read(&self, lag: usize) -> Option<(u64, R)> {
         let place = self.0.len().checked_sub(1)?.saturating_sub(lag);
         self.0.get(place).cloned()

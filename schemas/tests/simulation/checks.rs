@@ -39,20 +39,26 @@ pub(crate) fn written(bus: &Bus, nodes: &[Node], bounds: &[Bound], ask: &Ask) ->
         Ask::Slots(name, Step::Write(write)) => {
             let total = write.record.total();
             let limit = limit_of(bounds, name);
-            // Whoever was cut off may say what he still has in use.
-            let mut announced = 0;
-            for node in nodes {
-                let in_use = in_use(node, name);
-                let held = write.record.holder(&format!("boot-{}-{}", node.index, node.boots)).count;
-                announced += held.min(in_use);
-            }
-            if total > limit && total > announced {
-                return Err(format!("{name}: {total} slots held of {limit}"));
+            let before = bus.slots.get(name).and_then(|past| past.previous()).cloned().unwrap_or_default();
+            // Whoever was cut off may say what he still has in use, and nobody may take more.
+            let too_many = nodes.iter().find(|node| {
+                let boot = boot(node);
+                let held = write.record.holder(&boot).count;
+                held > before.holder(&boot).count && held > in_use(node, name)
+            });
+            if total > limit
+                && let Some(node) = too_many
+            {
+                return Err(format!("{name}: {total} slots held of {limit}, by node {} too many", node.index));
             }
         }
         _ => {}
     }
     Ok(())
+}
+
+fn boot(node: &Node) -> String {
+    format!("boot-{}-{}", node.index, node.boots)
 }
 
 fn in_use(node: &Node, name: &Name) -> u64 {
@@ -76,7 +82,7 @@ pub(crate) fn granted(bus: &Bus, nodes: &[Node], bounds: &[Bound], (index, grant
     for (bound, _) in holdings.standings(grant, now) {
         if bound.key.kind() == Kind::Concurrency {
             let record = bus.slots.get(&bound.name).and_then(|past| past.newest());
-            let held = record.map_or(0, |record| record.holder(&format!("boot-{index}-{}", node.boots)).count);
+            let held = record.map_or(0, |record| record.holder(&boot(node)).count);
             let in_use = in_use(node, &bound.name);
             if in_use > held {
                 return Err(format!("{}: node {index} admits {in_use}, it holds {held}", bound.name));
@@ -149,7 +155,7 @@ pub(crate) fn at_rest(bus: &Bus, nodes: &[Node]) -> Verdict {
     for (name, past) in &bus.slots {
         // What the dead left is dropped by whoever writes next.
         let boots = nodes.iter().filter(|node| node.holdings.is_some());
-        let mut boots = boots.map(|node| format!("boot-{}-{}", node.index, node.boots));
+        let mut boots = boots.map(boot);
         let record = past.newest().cloned().unwrap_or_default();
         if boots.any(|boot| record.holders.contains_key(boot.as_str())) {
             return Err(format!("{name}: at rest: {record:?}"));
