@@ -5,123 +5,29 @@
 //! The order is that of [`super::limits::LimitKey`]. A layer that has to ask the fleet makes the request wait; a layer
 //! that refuses gives back what the ones before it granted. What is to be asked is told by [`Holdings::steps`].
 
+mod demand;
+mod ending;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::layers::{Bound, Name, Scope};
-use super::limits::{Kind, LimitKey, Span, Unit};
-use super::planted::{Bug, Planted};
+use super::layers::{Bound, Name};
+use super::limits::{Kind, Span, Unit};
+use super::planted::Planted;
 use super::quota::{Quota, Replayed};
 use super::rate::{Permit, Rate};
 use super::slots::Slots;
 use super::window::Calendar;
 use super::{Now, Shortage, Standing, Take};
 use crate::failure::FailureCode;
-use crate::id::{ModelName, SpoolId};
-use crate::outcome::Outcome;
-use crate::time::Timestamp;
+use crate::id::SpoolId;
 
+pub use demand::{Admission, Charge, Demand, Exit, Refusal, Used};
 pub use steps::{Answer, Ask};
 
 /// Seconds after which a refused call may try again where nothing says more.
 const RETRY_SECONDS: u64 = 1;
-
-/// What a request needs of its limits.
-#[derive(Debug, Clone)]
-pub struct Demand {
-    /// All that bounds it, in order: see [`super::layers::Subjects::bounds`].
-    pub bounds: Arc<[Bound]>,
-    /// Tokens of prompt and answer that it may use at most.
-    pub tokens: u64,
-    /// Nano-dollars that it may cost at most.
-    pub nano_usd: u64,
-    /// The day and month it is admitted in: it is settled in these.
-    pub calendar: Calendar,
-}
-
-impl Demand {
-    fn amount(&self, unit: Unit) -> u64 {
-        match unit {
-            Unit::Calls => 1,
-            Unit::Tokens => self.tokens,
-            Unit::NanoUsd => self.nano_usd,
-        }
-    }
-}
-
-/// What a request used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Used {
-    /// Calls: 1, or 0 for one that does not count.
-    pub calls: u64,
-    /// Tokens of prompt and answer.
-    pub tokens: u64,
-    /// Nano-dollars.
-    pub nano_usd: u64,
-}
-
-impl Used {
-    const fn amount(self, unit: Unit) -> u64 {
-        match unit {
-            Unit::Calls => self.calls,
-            Unit::Tokens => self.tokens,
-            Unit::NanoUsd => self.nano_usd,
-        }
-    }
-}
-
-/// The answer to a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Admission {
-    /// Every layer grants it. End it with [`Holdings::settle`] or [`Holdings::give_back`] under this number.
-    Granted(u64),
-    /// Some layer asks the fleet: [`Holdings::resume`] it under this number when something was answered, or
-    /// [`Holdings::abandon`] it.
-    Waiting(u64),
-    /// Some layer refuses it; nothing is held.
-    Refused(Refusal),
-}
-
-/// Why a request is refused, with all that a 429 says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The code.
-    pub code: FailureCode,
-    /// The limit that refuses.
-    pub key: LimitKey,
-    /// Of whom.
-    pub scope: Scope,
-    /// For calls of this model only.
-    pub model: Option<ModelName>,
-    /// How it stands.
-    pub standing: Standing,
-    /// When it is whole again, as far as that is known.
-    pub reset_at: Option<Timestamp>,
-    /// Whole seconds after which a retry makes sense.
-    pub retry_after_seconds: u64,
-}
-
-/// What a request is charged.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Charge {
-    /// Nano-dollars that it pays.
-    pub nano_usd: u64,
-    /// Nano-dollars that no limit allows to charge.
-    pub absorbed_nano_usd: u64,
-    /// What each quota counts, for the event: after a restart it tells what the records do not hold yet.
-    pub quotas: Vec<(Name, u64)>,
-}
-
-/// How a request ended whose charge is fixed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// Its waybill is in the spool.
-    Settled(Outcome),
-    /// The same, after a defect of ours ended it.
-    Panicked,
-}
 
 /// What one node holds.
 #[derive(Debug)]
@@ -132,6 +38,10 @@ pub struct Holdings {
     slots: BTreeMap<Name, Slots>,
     quotas: BTreeMap<Name, Quota>,
     waiting: BTreeMap<u64, Ticket>,
+    /// For which limit each of them waits.
+    waits: BTreeSet<(Name, u64)>,
+    /// Limits of which there may be more now than those that wait know.
+    stirred: BTreeSet<Name>,
     grants: BTreeMap<u64, Grant>,
     last: u64,
     /// Names about which there may be something to ask.
@@ -146,6 +56,17 @@ pub struct Holdings {
 struct Ticket {
     demand: Demand,
     held: Vec<Held>,
+}
+
+impl Ticket {
+    /// What it waits for.
+    fn next(&self) -> Option<&Bound> {
+        self.demand.bounds.get(self.held.len())
+    }
+
+    fn name(&self) -> Option<Name> {
+        self.next().map(|bound| counted(bound, &self.demand.calendar))
+    }
 }
 
 /// A request that was admitted.
@@ -167,7 +88,12 @@ enum Held {
 
 impl Holdings {
     /// What the process `boot` of a source holds: nothing. `replay` is what the spool holds of each quota.
-    pub fn new(source: SpoolId, boot: Arc<str>, replay: BTreeMap<Name, Vec<Replayed>>, planted: Planted) -> Self {
+    pub fn new(
+        source: SpoolId,
+        boot: Arc<str>,
+        replay: BTreeMap<Name, Vec<Replayed>>,
+        planted: Planted,
+    ) -> Self {
         let mut holdings = Self {
             source,
             boot,
@@ -175,6 +101,8 @@ impl Holdings {
             slots: BTreeMap::new(),
             quotas: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            waits: BTreeSet::new(),
+            stirred: BTreeSet::new(),
             grants: BTreeMap::new(),
             last: 0,
             touched: BTreeSet::new(),
@@ -200,42 +128,54 @@ impl Holdings {
         self.ask(self.last, ticket, now)
     }
 
-    /// Asks again for a request that waits; one that is not known is refused nothing and waits no more.
+    /// Asks again for a request that waits; `None` for one that does not.
     pub fn resume(&mut self, id: u64, now: Now) -> Option<Admission> {
-        let ticket = self.waiting.remove(&id)?;
+        let mut ticket = self.leave(id)?;
+        if ticket.held.iter().any(|held| self.has_lapsed(held, now)) {
+            // While it waited, a lease ran out: others may have its slot now.
+            self.cancel(&ticket, id);
+            self.return_all(std::mem::take(&mut ticket.held), now);
+        }
         Some(self.ask(id, ticket, now))
     }
 
-    /// The numbers of the requests that wait, in the order they came.
-    pub fn waiting(&self) -> impl Iterator<Item = u64> {
-        self.waiting.keys().copied()
+    /// The numbers of waiting requests about whose limits something was learned, in the order they came: to be asked
+    /// for again.
+    pub fn ready(&mut self) -> Vec<u64> {
+        let mut ready = Vec::new();
+        for name in std::mem::take(&mut self.stirred) {
+            let waits = self.waits.range((name.clone(), 0)..=(name, u64::MAX));
+            ready.extend(waits.map(|(_, id)| *id));
+        }
+        ready.sort_unstable();
+        ready
     }
 
     /// Takes a waiting request back. What it waited for is told, for the caller's answer.
     pub fn abandon(&mut self, id: u64, now: Now) -> Option<Bound> {
-        let ticket = self.waiting.remove(&id)?;
-        let bound = ticket.demand.bounds.get(ticket.held.len()).cloned();
-        if let Some(bound) = &bound {
-            self.cancel(bound, &ticket.demand, id);
-        }
+        let ticket = self.leave(id)?;
+        self.cancel(&ticket, id);
+        let bound = ticket.next().cloned();
         self.return_all(ticket.held, now);
         bound
     }
 
-    fn ask(&mut self, id: u64, mut ticket: Ticket, now: Now) -> Admission {
-        if ticket.held.iter().any(|held| self.has_lapsed(held, now)) {
-            // While it waited, a lease ran out: others may have its slot now.
-            if let Some(bound) = ticket.demand.bounds.get(ticket.held.len()) {
-                self.cancel(bound, &ticket.demand, id);
-            }
-            self.return_all(std::mem::take(&mut ticket.held), now);
+    fn leave(&mut self, id: u64) -> Option<Ticket> {
+        let ticket = self.waiting.remove(&id)?;
+        if let Some(name) = ticket.name() {
+            self.waits.remove(&(name, id));
         }
+        Some(ticket)
+    }
+
+    fn ask(&mut self, id: u64, mut ticket: Ticket, now: Now) -> Admission {
         let bounds = Arc::clone(&ticket.demand.bounds);
         for bound in bounds.iter().skip(ticket.held.len()) {
             let (take, held) = self.take(id, bound, &ticket.demand, now);
             match take {
                 Take::Granted => ticket.held.push(held),
                 Take::Waiting => {
+                    self.waits.extend(ticket.name().map(|name| (name, id)));
                     self.waiting.insert(id, ticket);
                     return Admission::Waiting(id);
                 }
@@ -270,7 +210,10 @@ impl Holdings {
             Kind::Rate(slice, unit) => {
                 let amount = demand.amount(unit);
                 let cut = self.cut;
-                let rate = self.rates.entry(name.clone()).or_insert_with(|| Rate::new(slice, bound.limit));
+                let rate = self
+                    .rates
+                    .entry(name.clone())
+                    .or_insert_with(|| Rate::new(slice, bound.limit));
                 rate.limit_to(bound.limit);
                 if cut {
                     rate.cut(now);
@@ -308,8 +251,10 @@ impl Holdings {
         quota
     }
 
-    fn cancel(&mut self, bound: &Bound, demand: &Demand, id: u64) {
-        let name = counted(bound, &demand.calendar);
+    fn cancel(&mut self, ticket: &Ticket, id: u64) {
+        let Some(name) = ticket.name() else {
+            return;
+        };
         if let Some(rate) = self.rates.get_mut(&name) {
             rate.cancel(id);
         } else if let Some(slots) = self.slots.get_mut(&name) {
@@ -317,143 +262,13 @@ impl Holdings {
         } else if let Some(quota) = self.quotas.get_mut(&name) {
             quota.cancel(id);
         }
+        self.stir(name);
     }
 
-    /// Gives back what a request held that is not sent anywhere, or that pays and counts for nothing. Saying so
-    /// twice changes nothing.
-    pub fn give_back(&mut self, grant: u64, now: Now) {
-        if let Some(grant) = self.end(grant) {
-            self.return_all(grant.held, now);
-        }
-    }
-
-    fn return_all(&mut self, held: Vec<Held>, now: Now) {
-        for held in held.into_iter().rev() {
-            match held {
-                Held::Rate(name, permit) => {
-                    if let Some(rate) = self.rates.get_mut(&name) {
-                        rate.give_back(permit, now);
-                    }
-                }
-                Held::Slot(name) => self.free(name, now),
-                Held::Quota(name, _, amount) => {
-                    if let Some(quota) = self.quotas.get_mut(&name) {
-                        quota.give_back(amount);
-                    }
-                    self.touched.insert(name);
-                }
-            }
-        }
-    }
-
-    fn free(&mut self, name: Name, now: Now) {
-        if let Some(slots) = self.slots.get_mut(&name) {
-            slots.give_back(now);
-        }
-        self.touched.insert(name);
-    }
-
-    /// Whether a request used more than it reserved and the fleet may still have it: [`Self::charge`] it once
-    /// something was answered, or after a while all the same.
-    pub fn lacks(&mut self, grant: u64, used: Used, now: Now) -> bool {
-        let Some(held) = self.grants.get(&grant).map(|grant| grant.held.clone()) else {
-            return false;
-        };
-        let mut lacks = false;
-        for held in held {
-            if let Held::Quota(name, unit, reserved) = held
-                && let Some(quota) = self.quotas.get_mut(&name)
-            {
-                lacks |= quota.wish(grant, reserved, used.amount(unit), now);
-                self.touched.insert(name);
-            }
-        }
-        lacks
-    }
-
-    /// Fixes what a request is charged: what it used, as far as its reservations and what the limits have in hand
-    /// here allow it; of money the least that any layer allows, so that all count the same. `None` for a request that
-    /// has ended or was charged already.
-    pub fn charge(&mut self, grant: u64, used: Used) -> Option<Charge> {
-        let open = self.grants.get(&grant).filter(|open| open.charges.is_none())?;
-        let payable = |held: &Held| match held {
-            Held::Quota(name, unit, reserved) => {
-                Some((*unit, self.quotas.get(name).map_or(*reserved, |quota| quota.payable(*reserved))))
-            }
-            _ => None,
-        };
-        let allowed: Vec<(Unit, u64)> = open.held.iter().filter_map(payable).collect();
-        let least = |unit: Unit| {
-            let of_unit = allowed.iter().filter(|(of, _)| *of == unit);
-            of_unit.fold(used.amount(unit), |least, (_, payable)| least.min(*payable))
-        };
-        let money = least(Unit::NanoUsd);
-        let amounts = [(Unit::Calls, least(Unit::Calls)), (Unit::Tokens, least(Unit::Tokens)), (Unit::NanoUsd, money)];
-        let amount = |unit: Unit| amounts.iter().find(|(of, _)| *of == unit).map_or(0, |(_, amount)| *amount);
-
-        let held = open.held.clone();
-        let mut charge = Charge {
-            nano_usd: money,
-            absorbed_nano_usd: used.nano_usd - money,
-            quotas: Vec::new(),
-        };
-        let mut charges = Vec::with_capacity(held.len());
-        for held in held {
-            let Held::Quota(name, unit, reserved) = held else {
-                charges.push(0);
-                continue;
-            };
-            if let Some(quota) = self.quotas.get_mut(&name) {
-                quota.cancel(grant);
-                quota.fix(reserved, amount(unit));
-            }
-            charges.push(amount(unit));
-            charge.quotas.push((name, amount(unit)));
-        }
-        if let Some(open) = self.grants.get_mut(&grant) {
-            open.charges = Some(charges);
-        }
-        Some(charge)
-    }
-
-    /// A request whose charge is fixed has ended, and its waybill is at this place in the spool. Saying so twice
-    /// changes nothing.
-    pub fn settle(&mut self, grant: u64, exit: Exit, sequence: u64, now: Now) {
-        if exit == Exit::Settled(Outcome::ClientGone) && self.planted.has(Bug::SettleSkippedOnClientGone) {
-            return;
-        }
-        let Some(Grant {
-            mut held,
-            bounds,
-            charges: Some(charges),
-        }) = self.end(grant)
-        else {
-            return;
-        };
-        if self.planted.has(Bug::WindowFixedAtSettle) {
-            move_to(&bounds, &mut held, now);
-        }
-        for (held, charge) in held.into_iter().zip(charges) {
-            match held {
-                Held::Rate(..) => {}
-                Held::Slot(_) if exit == Exit::Panicked && self.planted.has(Bug::SlotLeakedOnPanic) => {}
-                Held::Slot(name) => self.free(name, now),
-                Held::Quota(name, ..) => {
-                    if let Some(quota) = self.quotas.get_mut(&name) {
-                        quota.settle(charge, sequence);
-                    }
-                    self.touched.insert(name);
-                }
-            }
-        }
-    }
-
-    /// Takes a grant away, so that nothing is given back twice.
-    fn end(&mut self, grant: u64) -> Option<Grant> {
-        if self.planted.has(Bug::GivenBackTwice) {
-            return self.grants.get(&grant).cloned();
-        }
-        self.grants.remove(&grant)
+    /// Something changed about a limit: there may be something to ask, and those that wait may go on.
+    fn stir(&mut self, name: Name) {
+        self.touched.insert(name.clone());
+        self.stirred.insert(name);
     }
 
     /// How every limit of a granted request stands, in order.
@@ -480,7 +295,10 @@ impl Holdings {
     fn refusal(&self, bound: &Bound, shortage: Shortage, demand: &Demand, now: Now) -> Refusal {
         let name = counted(bound, &demand.calendar);
         let reset_at = match bound.key.kind() {
-            Kind::Rate(..) => self.rates.get(&name).map(|rate| now.wall.plus_micros(rate.resets_in_micros(now))),
+            Kind::Rate(..) => self
+                .rates
+                .get(&name)
+                .map(|rate| now.wall.plus_micros(rate.resets_in_micros(now))),
             Kind::Concurrency => None,
             Kind::Quota(span, _) => demand.calendar.resets_at(span),
         };
@@ -510,6 +328,11 @@ impl Holdings {
         permits.collect()
     }
 
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Requests that are admitted and not ended.
     pub fn open(&self) -> usize {
         self.grants.len()
@@ -537,20 +360,12 @@ impl Holdings {
     }
 }
 
-/// Moves what a request holds of quotas into the periods of now.
-fn move_to(bounds: &[Bound], held: &mut [Held], now: Now) {
-    let calendar = Calendar::at(&chrono::Utc, now.wall);
-    for (bound, held) in bounds.iter().zip(held) {
-        if let Held::Quota(name, ..) = held {
-            *name = counted(bound, &calendar);
-        }
-    }
-}
-
 /// Under which name a bound is counted in a calendar.
 fn counted(bound: &Bound, calendar: &Calendar) -> Name {
     match bound.key.kind() {
-        Kind::Quota(span @ (Span::Day | Span::Month | Span::Total), _) => bound.name.of(calendar.period(span)),
+        Kind::Quota(span @ (Span::Day | Span::Month | Span::Total), _) => {
+            bound.name.of(calendar.period(span))
+        }
         Kind::Rate(..) | Kind::Concurrency => bound.name.clone(),
     }
 }

@@ -182,7 +182,8 @@ mod tests {
     }
 
     fn bounds(tenant: &str, user: Option<&str>, key: &str, role: &str) -> Vec<(String, u64)> {
-        let (tenant_id, user_id, key_id) = (TenantId::from("acme"), UserId::from("Ann.B"), KeyId::from("k 1"));
+        let (tenant_id, user_id, key_id) =
+            (TenantId::from("acme"), UserId::from("Ann.B"), KeyId::from("k 1"));
         let (tenant, key, role) = (limits(tenant), limits(key), limits(role));
         let user = user.map(limits);
         let subjects = Subjects {
@@ -196,13 +197,18 @@ mod tests {
             .iter()
             .map(|bound| {
                 let model = if bound.model.is_some() { "/model" } else { "" };
-                (format!("{}{model} {}", bound.scope.as_str(), bound.key), bound.limit)
+                (
+                    format!("{}{model} {}", bound.scope.as_str(), bound.key),
+                    bound.limit,
+                )
             })
             .collect()
     }
 
     fn named(list: &[(&str, u64)]) -> Vec<(String, u64)> {
-        list.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect()
+        list.iter()
+            .map(|(name, limit)| ((*name).to_owned(), *limit))
+            .collect()
     }
 
     #[test]
@@ -236,13 +242,20 @@ mod tests {
 
         assert_eq!(
             found,
-            named(&[("per_user qps", 2), ("per_user rpm", 5), ("per_user/model tpm", 10)])
+            named(&[
+                ("per_user qps", 2),
+                ("per_user rpm", 5),
+                ("per_user/model tpm", 10)
+            ])
         );
     }
 
     #[test]
     fn a_role_fills_a_key_that_belongs_to_nobody() {
-        assert_eq!(bounds("{}", None, "{}", r#"{"qps":2}"#), named(&[("per_api_key qps", 2)]));
+        assert_eq!(
+            bounds("{}", None, "{}", r#"{"qps":2}"#),
+            named(&[("per_api_key qps", 2)])
+        );
     }
 
     #[test]
@@ -259,7 +272,11 @@ mod tests {
 
     #[test]
     fn names_hold_nothing_that_a_caller_wrote_and_begin_with_the_tenant() {
-        let (tenant, user, key) = (TenantId::from("acme"), UserId::from("a>b *"), KeyId::from("acme.x y"));
+        let (tenant, user, key) = (
+            TenantId::from("acme"),
+            UserId::from("a>b *"),
+            KeyId::from("acme.x y"),
+        );
         let own = limits(r#"{"daily_usd":"1","per_model":{"m n":{"rpm":1}}}"#);
         let subjects = Subjects {
             tenant: (&tenant, &own),
@@ -283,7 +300,10 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), 6, "no two limits share a name");
         let day = chrono::NaiveDate::from_ymd_opt(2026, 11, 30).expect("a day");
-        assert_eq!(Name::from("acme.t.daily_usd").of(Period::Day(day)).as_str(), "acme.t.daily_usd.2026-11-30");
+        assert_eq!(
+            Name::from("acme.t.daily_usd").of(Period::Day(day)).as_str(),
+            "acme.t.daily_usd.2026-11-30"
+        );
         assert_eq!(Name::from("acme.t.qps").slice(17), "acme.t.qps.17");
     }
 }

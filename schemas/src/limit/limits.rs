@@ -312,7 +312,10 @@ impl TryFrom<Map<String, Value>> for Limits {
                     .as_object()
                     .ok_or(ProblemKind::Models)
                     .map_err(at(path.clone()))?;
-                let own = limits.per_model.entry(ModelName::from(model.as_str())).or_default();
+                let own = limits
+                    .per_model
+                    .entry(ModelName::from(model.as_str()))
+                    .or_default();
                 for (name, value) in members {
                     own.read(name, value).map_err(at(format!("{path}.{name}")))?;
                 }

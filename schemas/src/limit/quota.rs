@@ -67,7 +67,12 @@ pub struct Quota {
 
 impl Quota {
     /// A quota of `limit` as the process `boot` of a source sees it; `replay` is what the spool holds of it.
-    pub fn new((source, boot): (SpoolId, Arc<str>), limit: u64, replay: Vec<Replayed>, planted: Planted) -> Self {
+    pub fn new(
+        (source, boot): (SpoolId, Arc<str>),
+        limit: u64,
+        replay: Vec<Replayed>,
+        planted: Planted,
+    ) -> Self {
         Self {
             source,
             boot,
@@ -227,7 +232,10 @@ impl Quota {
                 waiting += amount;
             }
         }
-        let ahead = self.recent.amount(now).min(free / now.fleet().saturating_mul(PARTS));
+        let ahead = self
+            .recent
+            .amount(now)
+            .min(free / now.fleet().saturating_mul(PARTS));
         needed.saturating_add(waiting).saturating_add(ahead)
     }
 
@@ -299,9 +307,15 @@ impl Quota {
         } else if let Some(replay) = &self.replay {
             // Whatever the predecessor wrote last: the record up to its place, and the spool from there on.
             let (spent, place) = own.map_or((0, gone.seq), |own| (own.spent, own.seq));
-            let counted = if self.planted.has(Bug::DuplicateEventCounted) { 0 } else { place };
+            let counted = if self.planted.has(Bug::DuplicateEventCounted) {
+                0
+            } else {
+                place
+            };
             let later = replay.iter().filter(|settled| settled.sequence > counted);
-            self.spent = later.clone().fold(spent, |sum, settled| sum.saturating_add(settled.amount));
+            self.spent = later
+                .clone()
+                .fold(spent, |sum, settled| sum.saturating_add(settled.amount));
             self.sequence = later.fold(place, |last, settled| last.max(settled.sequence));
         }
         // Declared gone while it was there: what the base holds is not this source's any more.
@@ -379,7 +393,9 @@ impl Recent {
         let rolled = self.rolled(now);
         let rest = RECENT_MS - now.since(rolled.since_ms).min(RECENT_MS);
         let previous = u128::from(rolled.previous) * u128::from(rest) / u128::from(RECENT_MS);
-        rolled.current.saturating_add(u64::try_from(previous).unwrap_or(u64::MAX))
+        rolled
+            .current
+            .saturating_add(u64::try_from(previous).unwrap_or(u64::MAX))
     }
 
     fn rolled(self, now: Now) -> Self {

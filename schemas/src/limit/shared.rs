@@ -248,7 +248,10 @@ mod tests {
         assert!(!shared.observe(Some((6, 60)), false, now(1)));
         assert!(!shared.observe(None, false, now(1)));
         assert_eq!(*shared.record(), 70);
-        assert!(shared.observe(Some((1, 10)), true, now(1)), "the bucket was made anew");
+        assert!(
+            shared.observe(Some((1, 10)), true, now(1)),
+            "the bucket was made anew"
+        );
         assert_eq!(*shared.record(), 10);
     }
 
@@ -274,7 +277,13 @@ mod tests {
         shared.wrote(Outcome::Unknown, now(1));
 
         let step = shared.write(72);
-        assert!(matches!(step, Step::Write(Write { expected: Some(7), record: 72 })));
+        assert!(matches!(
+            step,
+            Step::Write(Write {
+                expected: Some(7),
+                record: 72
+            })
+        ));
         assert_eq!(versions(&shared), [70, 72, 71]);
         assert_eq!(shared.wrote(Outcome::Won(8), now(2)), Some(72));
         assert_eq!(versions(&shared), [72]);
@@ -303,7 +312,11 @@ mod tests {
         assert_eq!(shared.wrote(Outcome::Won(8), now(2)), Some(71));
 
         assert_eq!(*shared.record(), 90);
-        assert_eq!(shared.wrote(Outcome::Won(8), now(2)), None, "nothing is under way");
+        assert_eq!(
+            shared.wrote(Outcome::Won(8), now(2)),
+            None,
+            "nothing is under way"
+        );
     }
 
     #[test]

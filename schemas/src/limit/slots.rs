@@ -128,7 +128,10 @@ impl Slots {
 
     /// How many this node may hand out in all: the least that any true record may say, while its lease lasts.
     pub fn usable(&self, now: Now) -> u64 {
-        let counts = self.shared.versions().map(|record| record.holder(&self.boot).count);
+        let counts = self
+            .shared
+            .versions()
+            .map(|record| record.holder(&self.boot).count);
         let count = counts.min().unwrap_or(0).min(self.limit);
         if self.is_leased(now) { count } else { 0 }
     }
@@ -244,8 +247,10 @@ impl Slots {
         let empty = count == 0 && !wants;
         // A share is renewed as a whole, not with every request: only a wish or a third of it is worth a write.
         let short = count.saturating_sub(own.count);
-        let grow = short > 0 && (!self.wishes.is_empty() || own.count < self.in_use || short * 2 > self.share(now));
-        let shrink = own.count.saturating_sub(count) > self.share(now) / 2 || (own.count > count && self.others_want(now));
+        let grow =
+            short > 0 && (!self.wishes.is_empty() || own.count < self.in_use || short * 2 > self.share(now));
+        let shrink = own.count.saturating_sub(count) > self.share(now) / 2
+            || (own.count > count && self.others_want(now));
         let want = own.wants != wants && (self.may_want(now) || count > own.count);
         empty || grow || shrink || want || age_ms >= RENEW_MS
     }
@@ -315,7 +320,11 @@ impl Slots {
             }
         }
         self.seen.retain(|boot, _| record.holders.contains_key(boot));
-        let oldest = self.shared.versions().map(|record| record.holder(&self.boot).beat).min();
+        let oldest = self
+            .shared
+            .versions()
+            .map(|record| record.holder(&self.boot).beat)
+            .min();
         self.sent.retain(|beat, _| Some(*beat) >= oldest);
         // Without the time of its beat a lease counts as run out.
         while self.sent.len() > SENT_MAX {

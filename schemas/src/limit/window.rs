@@ -125,14 +125,34 @@ mod tests {
     fn check(zone: Tz, now: &str, day: &str, day_ends: &str, month_ends: &str) {
         let calendar = Calendar::at(&zone, time(now));
         assert_eq!(calendar.period(Span::Day).to_string(), day, "{zone} {now}");
-        assert_eq!(calendar.resets_at(Span::Day), Some(time(day_ends)), "{zone} {now}");
-        assert_eq!(calendar.resets_at(Span::Month), Some(time(month_ends)), "{zone} {now}");
+        assert_eq!(
+            calendar.resets_at(Span::Day),
+            Some(time(day_ends)),
+            "{zone} {now}"
+        );
+        assert_eq!(
+            calendar.resets_at(Span::Month),
+            Some(time(month_ends)),
+            "{zone} {now}"
+        );
     }
 
     #[test]
     fn days_end_at_the_midnight_of_the_billing_time_zone() {
-        check(Tz::UTC, "2026-11-30T23:59:59Z", "2026-11-30", "2026-12-01T00:00:00Z", "2026-12-01T00:00:00Z");
-        check(Tz::UTC, "2026-12-01T00:00:00Z", "2026-12-01", "2026-12-02T00:00:00Z", "2027-01-01T00:00:00Z");
+        check(
+            Tz::UTC,
+            "2026-11-30T23:59:59Z",
+            "2026-11-30",
+            "2026-12-01T00:00:00Z",
+            "2026-12-01T00:00:00Z",
+        );
+        check(
+            Tz::UTC,
+            "2026-12-01T00:00:00Z",
+            "2026-12-01",
+            "2026-12-02T00:00:00Z",
+            "2027-01-01T00:00:00Z",
+        );
         check(
             Tz::Asia__Shanghai,
             "2026-10-05T15:59:59Z",

@@ -95,9 +95,11 @@ impl Bus {
     /// Somebody's own change of a quota's record.
     pub(crate) fn change(&mut self, name: &Name, change: impl FnOnce(&mut quota::record::Record)) {
         let past = self.quotas.entry(name.clone()).or_default();
-        let (expected, mut record) = past.read(0).map_or((None, quota::record::Record::default()), |(revision, record)| {
-            (Some(revision), record)
-        });
+        let (expected, mut record) = past
+            .read(0)
+            .map_or((None, quota::record::Record::default()), |(revision, record)| {
+                (Some(revision), record)
+            });
         change(&mut record);
         self.revision += 1;
         past.write(expected, self.revision, &record);

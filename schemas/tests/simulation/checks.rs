@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemas::limit::holdings::Ask;
 use schemas::limit::layers::{Bound, Name};
 use schemas::limit::limits::Kind;
+use schemas::limit::quota::record::Record;
 use schemas::limit::shared::Step;
 
 use crate::bus::Bus;
@@ -23,14 +24,23 @@ pub(crate) struct Permits {
 /// The limit of a name, and for quotas of the name of any of its periods.
 pub(crate) fn limit_of(bounds: &[Bound], name: &Name) -> u64 {
     let of = |bound: &&Bound| name.as_str().starts_with(bound.name.as_str());
-    bounds.iter().filter(of).map(|bound| bound.limit).max().unwrap_or(u64::MAX)
+    bounds
+        .iter()
+        .filter(of)
+        .map(|bound| bound.limit)
+        .max()
+        .unwrap_or(u64::MAX)
 }
 
 /// A record was written: nobody may have raised what he holds beyond the limit.
 pub(crate) fn written(bus: &Bus, nodes: &[Node], bounds: &[Bound], ask: &Ask) -> Verdict {
     match ask {
         Ask::Quota(name, Step::Write(_)) => {
-            let taken = bus.quotas.get(name).and_then(|past| past.newest()).map_or(0, |record| record.total());
+            let taken = bus
+                .quotas
+                .get(name)
+                .and_then(|past| past.newest())
+                .map_or(0, Record::total);
             let limit = limit_of(bounds, name);
             if taken > u128::from(limit) {
                 return Err(format!("{name}: {taken} taken of {limit}"));
@@ -39,7 +49,12 @@ pub(crate) fn written(bus: &Bus, nodes: &[Node], bounds: &[Bound], ask: &Ask) ->
         Ask::Slots(name, Step::Write(write)) => {
             let total = write.record.total();
             let limit = limit_of(bounds, name);
-            let before = bus.slots.get(name).and_then(|past| past.previous()).cloned().unwrap_or_default();
+            let before = bus
+                .slots
+                .get(name)
+                .and_then(|past| past.previous())
+                .cloned()
+                .unwrap_or_default();
             // Whoever was cut off may say what he still has in use, and nobody may take more.
             let too_many = nodes.iter().find(|node| {
                 let boot = boot(node);
@@ -49,7 +64,10 @@ pub(crate) fn written(bus: &Bus, nodes: &[Node], bounds: &[Bound], ask: &Ask) ->
             if total > limit
                 && let Some(node) = too_many
             {
-                return Err(format!("{name}: {total} slots held of {limit}, by node {} too many", node.index));
+                return Err(format!(
+                    "{name}: {total} slots held of {limit}, by node {} too many",
+                    node.index
+                ));
             }
         }
         _ => {}
@@ -75,8 +93,8 @@ pub(crate) fn granted(bus: &Bus, nodes: &[Node], bounds: &[Bound], (index, grant
     let Some(holdings) = &node.holdings else {
         return Ok(());
     };
-    for (name, reserved) in holdings.reserved() {
-        spending(nodes, bounds, name, reserved)?;
+    for (name, _) in holdings.reserved() {
+        spending(nodes, bounds, name)?;
     }
     let now = node.now(0, 1);
     for (bound, _) in holdings.standings(grant, now) {
@@ -85,7 +103,10 @@ pub(crate) fn granted(bus: &Bus, nodes: &[Node], bounds: &[Bound], (index, grant
             let held = record.map_or(0, |record| record.holder(&boot(node)).count);
             let in_use = in_use(node, &bound.name);
             if in_use > held {
-                return Err(format!("{}: node {index} admits {in_use}, it holds {held}", bound.name));
+                return Err(format!(
+                    "{}: node {index} admits {in_use}, it holds {held}",
+                    bound.name
+                ));
             }
         }
     }
@@ -93,12 +114,16 @@ pub(crate) fn granted(bus: &Bus, nodes: &[Node], bounds: &[Bound], (index, grant
 }
 
 /// What all nodes have reserved or spent of a quota is within the limit.
-pub(crate) fn spending(nodes: &[Node], bounds: &[Bound], name: &Name, _reserved: u64) -> Verdict {
+pub(crate) fn spending(nodes: &[Node], bounds: &[Bound], name: &Name) -> Verdict {
     let limit = limit_of(bounds, name);
     let mut sum = 0;
     for node in nodes {
         let reserved = node.holdings.as_ref().map_or(0, |holdings| {
-            holdings.reserved().filter(|(of, _)| *of == name).map(|(_, amount)| amount).sum()
+            holdings
+                .reserved()
+                .filter(|(of, _)| *of == name)
+                .map(|(_, amount)| amount)
+                .sum()
         });
         sum += node.charged(name) + reserved - node.unsettled(name).min(reserved);
     }
@@ -110,7 +135,13 @@ pub(crate) fn spending(nodes: &[Node], bounds: &[Bound], name: &Name, _reserved:
 
 impl Permits {
     /// Notes the permits of a request that was admitted, or (`back`) gives them back.
-    pub(crate) fn note(&mut self, node: &Node, grant: u64, bounds: &[Bound], (nodes, back): (u64, bool)) -> Verdict {
+    pub(crate) fn note(
+        &mut self,
+        node: &Node,
+        grant: u64,
+        bounds: &[Bound],
+        (nodes, back): (u64, bool),
+    ) -> Verdict {
         let Some(holdings) = &node.holdings else {
             return Ok(());
         };
@@ -143,7 +174,11 @@ pub(crate) fn at_rest(bus: &Bus, nodes: &[Node]) -> Verdict {
             continue;
         };
         if holdings.open() > 0 {
-            return Err(format!("node {}: {} requests are open", node.index, holdings.open()));
+            return Err(format!(
+                "node {}: {} requests are open",
+                node.index,
+                holdings.open()
+            ));
         }
         if let Some((name, amount)) = holdings.reserved().next() {
             return Err(format!("node {}: {amount} of {name} is reserved", node.index));
@@ -162,15 +197,22 @@ pub(crate) fn at_rest(bus: &Bus, nodes: &[Node]) -> Verdict {
         }
     }
     let mut names: Vec<&Name> = bus.quotas.keys().collect();
-    let charged = nodes.iter().flat_map(|node| &node.spool).flat_map(|waybill| &waybill.charges);
-    names.extend(charged.map(|(name, _)| name));
+    names.extend(nodes.iter().flat_map(Node::names));
     names.sort();
     names.dedup();
     for name in names {
-        let record = bus.quotas.get(name).and_then(|past| past.newest()).cloned().unwrap_or_default();
+        let record = bus
+            .quotas
+            .get(name)
+            .and_then(|past| past.newest())
+            .cloned()
+            .unwrap_or_default();
         let charged: u64 = nodes.iter().map(|node| node.charged(name)).sum();
         if record.spent() != u128::from(charged) {
-            return Err(format!("{name}: the record counts {}, the waybills say {charged}", record.spent()));
+            return Err(format!(
+                "{name}: the record counts {}, the waybills say {charged}",
+                record.spent()
+            ));
         }
         if record.total() != record.spent() {
             return Err(format!("{name}: taken at rest: {record:?}"));

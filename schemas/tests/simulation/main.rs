@@ -60,7 +60,7 @@ fn every_planted_fault_is_found() {
     for bug in Bug::ALL {
         let found = (0..BUG_SEEDS).find_map(|seed| world::run(seed, Some(bug), false).0.err());
         let found = found.unwrap_or_else(|| panic!("{bug:?} is not found within {BUG_SEEDS} seeds"));
-        println!("{bug:?}: {found}");
+        eprintln!("{bug:?}: {found}");
     }
 }
 
@@ -68,7 +68,10 @@ fn every_planted_fault_is_found() {
 #[ignore = "prints the story of one seed, for whoever looks for a fault"]
 #[expect(clippy::disallowed_methods, reason = "which seed is asked for")]
 fn story() {
-    let seed = std::env::var("WAYBILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let seed = std::env::var("WAYBILL_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(0);
     let (found, story) = world::run(seed, None, true);
-    println!("{}{found:?}", story.unwrap_or_default());
+    eprintln!("{}{found:?}", story.unwrap_or_default());
 }

@@ -31,7 +31,9 @@ pub(crate) struct Node {
     pub(crate) told: bool,
     /// It never comes back.
     pub(crate) gone: bool,
-    pub(crate) spool: Vec<Waybill>,
+    spool: Vec<Waybill>,
+    /// The sums of its charges.
+    sums: BTreeMap<Name, u64>,
     /// Appended and not settled yet: the place in the spool, by grant.
     pub(crate) appended: BTreeMap<u64, u64>,
     pub(crate) running: BTreeMap<u64, Running>,
@@ -42,9 +44,9 @@ pub(crate) struct Node {
 
 /// A record of the spool.
 #[derive(Debug, Clone)]
-pub(crate) struct Waybill {
-    pub(crate) sequence: u64,
-    pub(crate) charges: Vec<(Name, u64)>,
+struct Waybill {
+    sequence: u64,
+    charges: Vec<(Name, u64)>,
 }
 
 /// A request that runs.
@@ -75,6 +77,7 @@ impl Node {
             told: false,
             gone: false,
             spool: Vec::new(),
+            sums: BTreeMap::new(),
             appended: BTreeMap::new(),
             running: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -98,7 +101,12 @@ impl Node {
             }
         }
         let boot = format!("boot-{}-{}", self.index, self.boots);
-        self.holdings = Some(Holdings::new(self.source.clone(), boot.as_str().into(), replay, planted));
+        self.holdings = Some(Holdings::new(
+            self.source.clone(),
+            boot.as_str().into(),
+            replay,
+            planted,
+        ));
     }
 
     /// Kills the process.
@@ -110,6 +118,11 @@ impl Node {
         self.flights.clear();
     }
 
+    /// The last place in its spool.
+    pub(crate) fn last(&self) -> u64 {
+        self.spool.len() as u64
+    }
+
     pub(crate) fn now(&self, true_ms: u64, nodes: u64) -> Now {
         let true_micros = i64::try_from(true_ms * 1_000).unwrap_or(0);
         Now {
@@ -119,16 +132,37 @@ impl Node {
         }
     }
 
+    /// Appends a waybill to the spool and returns its place.
+    pub(crate) fn append(&mut self, grant: u64, charges: Vec<(Name, u64)>) {
+        let sequence = self.spool.len() as u64 + 1;
+        for (name, amount) in &charges {
+            *self.sums.entry(name.clone()).or_default() += amount;
+        }
+        self.spool.push(Waybill { sequence, charges });
+        self.appended.insert(grant, sequence);
+    }
+
     /// What its spool says was charged to a quota.
     pub(crate) fn charged(&self, name: &Name) -> u64 {
-        let charges = self.spool.iter().flat_map(|waybill| &waybill.charges);
-        charges.filter(|(of, _)| of == name).map(|(_, amount)| amount).sum()
+        self.sums.get(name).copied().unwrap_or(0)
+    }
+
+    /// The quotas that its spool says something about.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.sums.keys()
     }
 
     /// What of it the process has not settled yet, so that it is still reserved there.
     pub(crate) fn unsettled(&self, name: &Name) -> u64 {
-        let open = self.spool.iter().filter(|waybill| self.appended.values().any(|place| *place == waybill.sequence));
+        let places = self
+            .appended
+            .values()
+            .filter_map(|place| usize::try_from(*place).ok());
+        let open = places.filter_map(|place| self.spool.get(place - 1));
         let charges = open.flat_map(|waybill| &waybill.charges);
-        charges.filter(|(of, _)| of == name).map(|(_, amount)| amount).sum()
+        charges
+            .filter(|(of, _)| of == name)
+            .map(|(_, amount)| amount)
+            .sum()
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use schemas::id::{KeyId, ModelName, TenantId};
-use schemas::limit::holdings::{Admission, Answer, Ask, Demand, Exit, Used};
+use schemas::limit::Now;
+use schemas::limit::holdings::{Admission, Answer, Ask, Demand, Exit, Holdings, Used};
 use schemas::limit::layers::{Bound, Name, Subjects};
 use schemas::limit::limits::Limits;
 use schemas::limit::planted::{Bug, Planted};
@@ -18,13 +19,13 @@ use schemas::outcome::Outcome as Ended;
 
 use crate::bus::{Bus, unanswered};
 use crate::checks::{self, Permits, Verdict};
-use crate::node::{Node, Running, Waybill};
+use crate::node::{Node, Running};
 use crate::random::{Random, mix};
 
 /// How long requests come.
-const BUSY_MS: u64 = 40_000;
+const BUSY_MS: u64 = 32_000;
 /// How long it takes until everything is at rest.
-const REST_MS: u64 = 160_000;
+const REST_MS: u64 = 130_000;
 /// How long a node waits for an answer.
 const ANSWER_MS: u64 = 2_000;
 /// How long a request waits.
@@ -52,6 +53,50 @@ enum Event {
     Jump(usize),
 }
 
+impl Event {
+    /// What tells it from others: its kind, whom it is about, and what was answered.
+    fn numbers(&self) -> (u64, [u64; 3]) {
+        let of = |index: usize| index as u64;
+        match self {
+            Self::Tick(index) => (0, [of(*index), 0, 0]),
+            Self::Arrive(index) => (1, [of(*index), 0, 0]),
+            Self::Asked(index, flight, ask, back_ms) => {
+                let amount = if let Ask::Add(_, add) = ask { add.amount } else { 0 };
+                (
+                    2 + amount * 100,
+                    [of(*index), *flight, back_ms.unwrap_or(u64::MAX)],
+                )
+            }
+            Self::Answered(index, flight, answer) => (3, [of(*index), *flight, told(answer)]),
+            Self::Overdue(index, flight) => (4, [of(*index), *flight, 0]),
+            Self::Told(index, answer) => (5, [of(*index), told(answer), 0]),
+            Self::End(index, boots, grant) => (6, [of(*index), *boots, *grant]),
+            Self::Settle(index, boots, grant) => (7, [of(*index), *boots, *grant]),
+            Self::Partition(index) => (8, [of(*index), 0, 0]),
+            Self::Cut(index) => (9, [of(*index), 0, 0]),
+            Self::Heal(index) => (10, [of(*index), 0, 0]),
+            Self::Kill(index) => (11, [of(*index), 0, 0]),
+            Self::Start(index) => (12, [of(*index), 0, 0]),
+            Self::Forget(index) => (13, [of(*index), 0, 0]),
+            Self::Jump(index) => (14, [of(*index), 0, 0]),
+        }
+    }
+}
+
+/// What an answer says, in one number.
+fn told(answer: &Answer) -> u64 {
+    let quota =
+        |record: &schemas::limit::quota::record::Record| u64::try_from(record.total() + record.spent());
+    match answer {
+        Answer::Added(_, value) => *value,
+        Answer::SlotsAre(_, Some((revision, record))) => mix(*revision) ^ record.total(),
+        Answer::QuotaIs(_, Some((revision, record))) => mix(*revision) ^ quota(record).unwrap_or(u64::MAX),
+        Answer::Wrote(_, Outcome::Won(revision)) => *revision,
+        Answer::Wrote(_, Outcome::Lost) => u64::MAX,
+        _ => 0,
+    }
+}
+
 /// One run.
 pub(crate) struct World {
     random: Random,
@@ -63,6 +108,7 @@ pub(crate) struct World {
     callers: Vec<Arc<[Bound]>>,
     bounds: Vec<Bound>,
     permits: Permits,
+    calendars: Vec<Calendar>,
     planted: Planted,
     hash: u64,
     /// What happened, where it is asked for.
@@ -107,7 +153,9 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>, story: bool) -> (Result<u64, Stri
     let mut world = World::new(seed, bug, story);
     let found = world.run();
     let at_ms = world.now_ms;
-    let found = found.map(|()| world.hash).map_err(|wrong| format!("seed {seed}, {at_ms} ms: {wrong}"));
+    let found = found
+        .map(|()| world.hash)
+        .map_err(|wrong| format!("seed {seed}, {at_ms} ms: {wrong}"));
     (found, world.story)
 }
 
@@ -127,6 +175,7 @@ impl World {
             nodes,
             callers,
             permits: Permits::default(),
+            calendars: Vec::new(),
             planted: bug.map_or_else(Planted::default, Planted::with),
             hash: 0,
             story: story.then(String::new),
@@ -167,19 +216,30 @@ impl World {
             self.trace(&event);
             self.happen(event)?;
         }
+        let rest = format!("{:?}", self.bus);
+        for byte in rest.bytes() {
+            self.fold(u64::from(byte));
+        }
         checks::at_rest(&self.bus, &self.nodes)
     }
 
     /// Folds what happens into the hash of the run.
     fn trace(&mut self, event: &Event) {
-        let place = self.hash.wrapping_add(self.now_ms);
-        let text = format!("{event:?}");
-        self.hash = text.bytes().fold(mix(place), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let (kind, numbers) = event.numbers();
+        self.fold(kind);
+        self.fold(self.now_ms);
+        for number in numbers {
+            self.fold(number);
+        }
         if let Some(story) = &mut self.story
             && !matches!(event, Event::Tick(_))
         {
-            let _ = writeln!(story, "{:>6} {text}", self.now_ms);
+            let _ = writeln!(story, "{:>6} {event:?}", self.now_ms);
         }
+    }
+
+    const fn fold(&mut self, number: u64) {
+        self.hash = mix(self.hash ^ number).wrapping_add(number);
     }
 
     fn happen(&mut self, event: Event) -> Verdict {
@@ -206,7 +266,7 @@ impl World {
             Event::Cut(index) => {
                 if self.nodes[index].partitioned {
                     self.nodes[index].told = true;
-                    self.with(index, |holdings, now| holdings.cut(now));
+                    self.with(index, Holdings::cut);
                 }
             }
             Event::Heal(index) => {
@@ -230,25 +290,25 @@ impl World {
         Ok(())
     }
 
-    fn now(&self, index: usize) -> schemas::limit::Now {
+    fn now(&self, index: usize) -> Now {
         self.nodes[index].now(self.now_ms, self.nodes.len() as u64)
     }
 
-    fn with<T: Default>(
-        &mut self,
-        index: usize,
-        act: impl FnOnce(&mut schemas::limit::holdings::Holdings, schemas::limit::Now) -> T,
-    ) -> T {
+    fn with<T: Default>(&mut self, index: usize, act: impl FnOnce(&mut Holdings, Now) -> T) -> T {
         let now = self.now(index);
-        self.nodes[index].holdings.as_mut().map(|holdings| act(holdings, now)).unwrap_or_default()
+        self.nodes[index]
+            .holdings
+            .as_mut()
+            .map(|holdings| act(holdings, now))
+            .unwrap_or_default()
     }
 
     fn tick(&mut self, index: usize) -> Verdict {
         let busy = self.now_ms < BUSY_MS + 20_000;
         if self.now_ms < BUSY_MS + REST_MS {
-            self.at(if busy { 200 } else { 1_500 }, Event::Tick(index));
+            self.at(if busy { 250 } else { 2_500 }, Event::Tick(index));
         }
-        self.with(index, |holdings, now| holdings.tick(now));
+        self.with(index, Holdings::tick);
         self.resume(index)
     }
 
@@ -267,7 +327,7 @@ impl World {
             bounds: Arc::clone(&self.callers[caller]),
             tokens,
             nano_usd,
-            calendar: Calendar::at(&Utc, self.now(index).wall),
+            calendar: self.calendar(index),
         };
         let admission = self.with(index, |holdings, now| Some(holdings.admit(demand, now)));
         if let Some(admission) = admission {
@@ -277,11 +337,28 @@ impl World {
         Ok(())
     }
 
+    /// The day of a node, made once for each.
+    fn calendar(&mut self, index: usize) -> Calendar {
+        let wall = self.now(index).wall;
+        let known = self.calendars.iter().find(|calendar| calendar.holds(wall));
+        known.copied().unwrap_or_else(|| {
+            let calendar = Calendar::at(&Utc, wall);
+            self.calendars.push(calendar);
+            calendar
+        })
+    }
+
     /// How a request will go that reserves so much.
     fn request(&mut self, tokens: u64, nano_usd: u64) -> Running {
         let random = &mut self.random;
         let over = random.chance(150);
-        let mut part = |reserved: u64| if over { reserved + random.below(40) } else { random.below(reserved + 1) };
+        let mut part = |reserved: u64| {
+            if over {
+                reserved + random.below(40)
+            } else {
+                random.below(reserved + 1)
+            }
+        };
         let used = Used {
             calls: 1,
             tokens: part(tokens),
@@ -295,11 +372,19 @@ impl World {
         };
         let long = self.random.chance(100);
         Running {
-            lasts_ms: if long { self.random.between(8_000, 25_000) } else { self.random.between(20, 2_500) },
+            lasts_ms: if long {
+                self.random.between(8_000, 25_000)
+            } else {
+                self.random.between(20, 2_500)
+            },
             used,
             exit,
             twice: self.random.chance(100),
-            late_ms: if self.random.chance(200) { self.random.between(1, 400) } else { 0 },
+            late_ms: if self.random.chance(200) {
+                self.random.between(1, 400)
+            } else {
+                0
+            },
         }
     }
 
@@ -308,7 +393,8 @@ impl World {
             Admission::Granted(grant) => {
                 checks::granted(&self.bus, &self.nodes, &self.bounds, (index, *grant))?;
                 let nodes = self.nodes.len() as u64;
-                self.permits.note(&self.nodes[index], *grant, &self.bounds, (nodes, false))?;
+                self.permits
+                    .note(&self.nodes[index], *grant, &self.bounds, (nodes, false))?;
                 let boots = self.nodes[index].boots;
                 self.at(running.lasts_ms, Event::End(index, boots, *grant));
                 self.nodes[index].running.insert(*grant, running);
@@ -324,20 +410,23 @@ impl World {
         Ok(())
     }
 
-    /// Asks again for all that wait, and sends what there is to ask.
+    /// Asks again for those that may go on, gives up those that wait too long, and sends what there is to ask.
     fn resume(&mut self, index: usize) -> Verdict {
-        let ids: Vec<u64> = self.nodes[index].waiting.keys().copied().collect();
-        for id in ids {
-            let Some((since_ms, running)) = self.nodes[index].waiting.get(&id).cloned() else {
-                continue;
-            };
-            if self.now_ms - since_ms > ADMIT_MS {
-                self.nodes[index].waiting.remove(&id);
-                self.with(index, |holdings, now| holdings.abandon(id, now).map(|_| ()));
-                continue;
-            }
+        let now_ms = self.now_ms;
+        let waiting = self.nodes[index].waiting.iter();
+        let overdue: Vec<u64> = waiting
+            .filter(|(_, (since_ms, _))| now_ms - since_ms > ADMIT_MS)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in overdue {
+            self.nodes[index].waiting.remove(&id);
+            self.with(index, |holdings, now| holdings.abandon(id, now).map(|_| ()));
+        }
+        for id in self.with(index, |holdings, _| holdings.ready()) {
             let admission = self.with(index, |holdings, now| holdings.resume(id, now));
-            let Some(admission) = admission else {
+            let (Some(admission), Some((_, running))) =
+                (admission, self.nodes[index].waiting.get(&id).cloned())
+            else {
                 return Err(format!("node {index} has forgotten the waiting request {id}"));
             };
             if !matches!(admission, Admission::Waiting(_)) {
@@ -351,7 +440,7 @@ impl World {
 
     /// Sends what a node has to ask.
     fn pump(&mut self, index: usize) {
-        for ask in self.with(index, |holdings, now| holdings.steps(now)) {
+        for ask in self.with(index, Holdings::steps) {
             self.events += 1;
             let flight = self.events;
             self.nodes[index].flights.insert(flight, ask.clone());
@@ -377,7 +466,7 @@ impl World {
     }
 
     fn asked(&mut self, index: usize, flight: u64, ask: &Ask, back_ms: Option<u64>) -> Verdict {
-        let lag = if self.random.chance(80) { 1 } else { 0 };
+        let lag = usize::from(self.random.chance(80));
         let answer = self.bus.apply(ask, lag);
         if let Some(back_ms) = back_ms {
             self.at(back_ms, Event::Answered(index, flight, answer.clone()));
@@ -440,7 +529,8 @@ impl World {
         self.nodes[index].running.remove(&grant);
         let Some(_) = running.exit else {
             let nodes = self.nodes.len() as u64;
-            self.permits.note(&self.nodes[index], grant, &self.bounds, (nodes, true))?;
+            self.permits
+                .note(&self.nodes[index], grant, &self.bounds, (nodes, true))?;
             self.with(index, |holdings, now| holdings.give_back(grant, now));
             if running.twice {
                 self.with(index, |holdings, now| holdings.give_back(grant, now));
@@ -452,15 +542,9 @@ impl World {
         let Some(charge) = charge else {
             return Err(format!("node {index} does not know the running request {grant}"));
         };
-        let node = &mut self.nodes[index];
-        let sequence = node.spool.len() as u64 + 1;
-        node.spool.push(Waybill {
-            sequence,
-            charges: charge.quotas.clone(),
-        });
-        node.appended.insert(grant, sequence);
+        self.nodes[index].append(grant, charge.quotas.clone());
         for (name, _) in &charge.quotas {
-            checks::spending(&self.nodes, &self.bounds, name, 0)?;
+            checks::spending(&self.nodes, &self.bounds, name)?;
         }
         let late_ms = running.late_ms;
         self.nodes[index].running.insert(grant, running);
@@ -476,7 +560,11 @@ impl World {
         let Some(sequence) = node.appended.remove(&grant) else {
             return;
         };
-        let Some((exit, twice)) = node.running.remove(&grant).and_then(|running| Some((running.exit?, running.twice))) else {
+        let Some((exit, twice)) = node
+            .running
+            .remove(&grant)
+            .and_then(|running| Some((running.exit?, running.twice)))
+        else {
             return;
         };
         self.with(index, |holdings, now| holdings.settle(grant, exit, sequence, now));
@@ -497,7 +585,11 @@ impl World {
     }
 
     fn kill(&mut self, index: usize) {
-        let others = self.nodes.iter().filter(|node| !node.gone && node.index != index).count();
+        let others = self
+            .nodes
+            .iter()
+            .filter(|node| !node.gone && node.index != index)
+            .count();
         self.nodes[index].kill();
         if others > 0 && self.random.chance(250) {
             self.nodes[index].gone = true;
@@ -512,15 +604,16 @@ impl World {
     /// A node is declared gone: what it spent is what the books say.
     fn forget(&mut self, index: usize) {
         let node = &self.nodes[index];
-        let (source, last) = (node.source.clone(), node.spool.len() as u64);
-        let mut names: Vec<Name> = self.bus.quotas.keys().cloned().collect();
-        names.extend(node.spool.iter().flat_map(|waybill| waybill.charges.iter().map(|(name, _)| name.clone())));
+        let (source, last) = (node.source.clone(), node.last());
+        let mut names: Vec<Name> = self.bus.quotas.keys().chain(node.names()).cloned().collect();
         names.sort();
         names.dedup();
         for name in names {
             let charged = self.nodes[index].charged(&name);
             self.bus.change(&name, |record| {
-                record.forget(&source, charged, last).expect("the books have everything");
+                record
+                    .forget(&source, charged, last)
+                    .expect("the books have everything");
             });
         }
     }

@@ -72,6 +72,8 @@ impl Holdings {
         let rates = self.rates.keys();
         let names = rates.chain(self.slots.keys()).chain(self.quotas.keys());
         self.touched = names.cloned().collect();
+        self.stirred
+            .extend(self.waits.iter().map(|(name, _)| name.clone()));
     }
 
     /// Learns an answer.
@@ -117,7 +119,7 @@ impl Holdings {
                 }
             }
         }
-        self.touched.insert(name);
+        self.stir(name);
     }
 
     /// True for what an earlier process of this source left in a record: nobody else may give it back, so every
@@ -145,6 +147,7 @@ impl Holdings {
                 rate.sit_out(now);
             }
             self.touched.insert(name.clone());
+            self.stirred.insert(name.clone());
         }
     }
 
@@ -152,7 +155,7 @@ impl Holdings {
     pub fn slots_anew(&mut self, name: &Name, found: Option<(u64, slots::record::Record)>, now: Now) {
         if let Some(slots) = self.slots.get_mut(name) {
             slots.observe(found, true, now);
-            self.touched.insert(name.clone());
+            self.stir(name.clone());
         }
     }
 
@@ -160,7 +163,7 @@ impl Holdings {
     pub fn quota_anew(&mut self, name: &Name, found: Option<(u64, quota::record::Record)>, now: Now) {
         if let Some(quota) = self.quotas.get_mut(name) {
             quota.observe(found, true, now);
-            self.touched.insert(name.clone());
+            self.stir(name.clone());
         }
     }
 }

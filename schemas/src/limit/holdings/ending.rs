@@ -1,0 +1,171 @@
+//! How a request ends: what it held is given back or charged, exactly once.
+
+use super::{Charge, Exit, Grant, Held, Holdings, Used, counted};
+use crate::limit::Now;
+use crate::limit::layers::{Bound, Name};
+use crate::limit::limits::Unit;
+use crate::limit::planted::Bug;
+use crate::limit::window::Calendar;
+use crate::outcome::Outcome;
+
+impl Holdings {
+    /// Gives back what a request held that is not sent anywhere, or that pays and counts for nothing. Saying so
+    /// twice changes nothing.
+    pub fn give_back(&mut self, grant: u64, now: Now) {
+        if let Some(grant) = self.end(grant) {
+            self.return_all(grant.held, now);
+        }
+    }
+
+    pub(super) fn return_all(&mut self, held: Vec<Held>, now: Now) {
+        for held in held.into_iter().rev() {
+            match held {
+                Held::Rate(name, permit) => {
+                    if let Some(rate) = self.rates.get_mut(&name) {
+                        rate.give_back(permit, now);
+                    }
+                    self.stir(name);
+                }
+                Held::Slot(name) => self.free(name, now),
+                Held::Quota(name, _, amount) => {
+                    if let Some(quota) = self.quotas.get_mut(&name) {
+                        quota.give_back(amount);
+                    }
+                    self.stir(name);
+                }
+            }
+        }
+    }
+
+    fn free(&mut self, name: Name, now: Now) {
+        if let Some(slots) = self.slots.get_mut(&name) {
+            slots.give_back(now);
+        }
+        self.stir(name);
+    }
+
+    /// Whether a request used more than it reserved and the fleet may still have it: [`Self::charge`] it once
+    /// something was answered, or after a while all the same.
+    pub fn lacks(&mut self, grant: u64, used: Used, now: Now) -> bool {
+        let Some(held) = self.grants.get(&grant).map(|grant| grant.held.clone()) else {
+            return false;
+        };
+        let mut lacks = false;
+        for held in held {
+            if let Held::Quota(name, unit, reserved) = held
+                && let Some(quota) = self.quotas.get_mut(&name)
+            {
+                lacks |= quota.wish(grant, reserved, used.amount(unit), now);
+                self.touched.insert(name);
+            }
+        }
+        lacks
+    }
+
+    /// Fixes what a request is charged: what it used, as far as its reservations and what the limits have in hand
+    /// here allow it; of money the least that any layer allows, so that all count the same. `None` for a request that
+    /// has ended or was charged already.
+    pub fn charge(&mut self, grant: u64, used: Used) -> Option<Charge> {
+        let open = self.grants.get(&grant).filter(|open| open.charges.is_none())?;
+        let payable = |held: &Held| match held {
+            Held::Quota(name, unit, reserved) => Some((
+                *unit,
+                self.quotas
+                    .get(name)
+                    .map_or(*reserved, |quota| quota.payable(*reserved)),
+            )),
+            _ => None,
+        };
+        let allowed: Vec<(Unit, u64)> = open.held.iter().filter_map(payable).collect();
+        let least = |unit: Unit| {
+            let of_unit = allowed.iter().filter(|(of, _)| *of == unit);
+            of_unit.fold(used.amount(unit), |least, (_, payable)| least.min(*payable))
+        };
+        let money = least(Unit::NanoUsd);
+        let amounts = [
+            (Unit::Calls, least(Unit::Calls)),
+            (Unit::Tokens, least(Unit::Tokens)),
+            (Unit::NanoUsd, money),
+        ];
+        let amount = |unit: Unit| {
+            amounts
+                .iter()
+                .find(|(of, _)| *of == unit)
+                .map_or(0, |(_, amount)| *amount)
+        };
+
+        let held = open.held.clone();
+        let mut charge = Charge {
+            nano_usd: money,
+            absorbed_nano_usd: used.nano_usd - money,
+            quotas: Vec::new(),
+        };
+        let mut charges = Vec::with_capacity(held.len());
+        for held in held {
+            let Held::Quota(name, unit, reserved) = held else {
+                charges.push(0);
+                continue;
+            };
+            if let Some(quota) = self.quotas.get_mut(&name) {
+                quota.cancel(grant);
+                quota.fix(reserved, amount(unit));
+            }
+            charges.push(amount(unit));
+            charge.quotas.push((name, amount(unit)));
+        }
+        if let Some(open) = self.grants.get_mut(&grant) {
+            open.charges = Some(charges);
+        }
+        Some(charge)
+    }
+
+    /// A request whose charge is fixed has ended, and its waybill is at this place in the spool. Saying so twice
+    /// changes nothing.
+    pub fn settle(&mut self, grant: u64, exit: Exit, sequence: u64, now: Now) {
+        if exit == Exit::Settled(Outcome::ClientGone) && self.planted.has(Bug::SettleSkippedOnClientGone) {
+            return;
+        }
+        let Some(Grant {
+            mut held,
+            bounds,
+            charges: Some(charges),
+        }) = self.end(grant)
+        else {
+            return;
+        };
+        if self.planted.has(Bug::WindowFixedAtSettle) {
+            move_to(&bounds, &mut held, now);
+        }
+        for (held, charge) in held.into_iter().zip(charges) {
+            match held {
+                Held::Rate(..) => {}
+                Held::Slot(_) if exit == Exit::Panicked && self.planted.has(Bug::SlotLeakedOnPanic) => {}
+                Held::Slot(name) => self.free(name, now),
+                Held::Quota(name, ..) => {
+                    if let Some(quota) = self.quotas.get_mut(&name) {
+                        quota.settle(charge, sequence);
+                    }
+                    self.stir(name);
+                }
+            }
+        }
+    }
+
+    /// Takes a grant away, so that nothing is given back twice.
+    fn end(&mut self, grant: u64) -> Option<Grant> {
+        if self.planted.has(Bug::GivenBackTwice) {
+            return self.grants.get(&grant).cloned();
+        }
+        self.grants.remove(&grant)
+    }
+}
+
+/// Moves what a request holds of quotas into the periods of now.
+fn move_to(bounds: &[Bound], held: &mut [Held], now: Now) {
+    let calendar = Calendar::at(&chrono::Utc, now.wall);
+    for (bound, held) in bounds.iter().zip(held) {
+        if let Held::Quota(name, ..) = held {
+            *name = counted(bound, &calendar);
+        }
+    }
+}
