@@ -44,6 +44,8 @@ pub struct Holdings {
     stirred: BTreeSet<Name>,
     grants: BTreeMap<u64, Grant>,
     last: u64,
+    /// Views of quotas that there ever were.
+    views: u64,
     /// Names about which there may be something to ask.
     touched: BTreeSet<Name>,
     replay: BTreeMap<Name, Vec<Replayed>>,
@@ -105,6 +107,7 @@ impl Holdings {
             stirred: BTreeSet::new(),
             grants: BTreeMap::new(),
             last: 0,
+            views: 0,
             touched: BTreeSet::new(),
             replay,
             cut: false,
@@ -240,10 +243,12 @@ impl Holdings {
     fn quota(&mut self, name: &Name, limit: u64) -> &mut Quota {
         self.touched.insert(name.clone());
         let (source, boot, planted) = (&self.source, &self.boot, self.planted);
-        let replay = &mut self.replay;
+        let (replay, views) = (&mut self.replay, &mut self.views);
         let quota = self.quotas.entry(name.clone()).or_insert_with(|| {
             let replay = replay.remove(name).unwrap_or_default();
-            Quota::new((source.clone(), Arc::clone(boot)), limit, replay, planted)
+            *views += 1;
+            let by = format!("{boot}.{views}").into();
+            Quota::new((source.clone(), by), limit, replay, planted)
         });
         if limit > 0 {
             quota.limit_to(limit);

@@ -248,7 +248,7 @@ impl Bounds {
         let key = LimitKey::parse(name).ok_or(ProblemKind::Key)?;
         let amount = match value {
             Value::String(text) => key.amount(text)?,
-            Value::Number(number) => key.amount(&number.to_string())?,
+            Value::Number(number) if number.is_u64() => key.amount(&number.to_string())?,
             _ if key.is_money() => return Err(ProblemKind::Money),
             _ => return Err(ProblemKind::Count),
         };

@@ -7,7 +7,7 @@
 //!
 //! What a node may use is the least of what the record says it took, and of what any write under way or in doubt says.
 //! A node that was started again counts what its spool settled beyond the record, and uses nothing before a write of
-//! its own has won: a late write of its predecessor cannot be applied any more from then on.
+//! its own has won: until then what it read may be old, and a late write of its predecessor may still be applied.
 
 pub mod record;
 
@@ -44,7 +44,7 @@ pub struct Replayed {
 #[derive(Debug, Clone)]
 pub struct Quota {
     source: SpoolId,
-    boot: Arc<str>,
+    by: Arc<str>,
     limit: u64,
     shared: Shared<Record>,
     /// Settled, and up to which place in the spool.
@@ -66,16 +66,17 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// A quota of `limit` as the process `boot` of a source sees it; `replay` is what the spool holds of it.
+    /// A quota of `limit` as a node sees it, by whose `source` it is charged; `by` names this view of it, and was never
+    /// the name of another one. `replay` is what the spool holds of it.
     pub fn new(
-        (source, boot): (SpoolId, Arc<str>),
+        (source, by): (SpoolId, Arc<str>),
         limit: u64,
         replay: Vec<Replayed>,
         planted: Planted,
     ) -> Self {
         Self {
             source,
-            boot,
+            by,
             limit,
             shared: Shared::new(planted),
             spent: 0,
@@ -189,10 +190,10 @@ impl Quota {
         taken.min(self.room()).saturating_sub(self.needed())
     }
 
-    /// What this process has confirmed to have taken, by one record.
+    /// What this view has confirmed to have taken, by one record.
     fn own(&self, record: &Record) -> u64 {
         let own = record.holders.get(&self.source);
-        own.filter(|own| own.boot == self.boot).map_or(0, |own| own.taken)
+        own.filter(|own| own.by == self.by).map_or(0, |own| own.taken)
     }
 
     /// What this node may have taken at most, by what the others have.
@@ -246,7 +247,7 @@ impl Quota {
         let Some(own) = self.shared.record().holders.get(&self.source) else {
             return taken > 0 || doubted;
         };
-        let foreign = own.boot != self.boot;
+        let foreign = own.by != self.by;
         let waiting = !self.wishes.is_empty() && taken > own.taken;
         if foreign || doubted || own.taken < self.needed() || waiting {
             return true;
@@ -263,7 +264,7 @@ impl Quota {
             taken,
             spent: self.spent,
             seq: self.sequence,
-            boot: Arc::clone(&self.boot),
+            by: Arc::clone(&self.by),
         };
         record.holders.insert(self.source.clone(), own);
         self.wrote_ms = Some(now.mono_ms);
@@ -300,10 +301,8 @@ impl Quota {
         let record = self.shared.record();
         let gone = record.gone.get(&self.source).copied().unwrap_or_default();
         let own = record.holders.get(&self.source);
-        if let Some(own) = own.filter(|own| own.boot == self.boot) {
-            if self.replay.take().is_some() {
-                (self.spent, self.sequence) = (own.spent, own.seq);
-            }
+        if own.is_some_and(|own| own.by == self.by) {
+            self.replay = None;
         } else if let Some(replay) = &self.replay {
             // Whatever the predecessor wrote last: the record up to its place, and the spool from there on.
             let (spent, place) = own.map_or((0, gone.seq), |own| (own.spent, own.seq));
@@ -339,7 +338,7 @@ impl Quota {
     fn is_told(&self) -> bool {
         let own = self.shared.record().holders.get(&self.source);
         let told = match own {
-            Some(own) => own.boot == self.boot && own.spent == self.spent && own.seq == self.sequence,
+            Some(own) => own.by == self.by && own.spent == self.spent && own.seq == self.sequence,
             None => self.spent == 0,
         };
         told && self.fixed == 0

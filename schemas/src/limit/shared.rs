@@ -194,7 +194,7 @@ impl<R: Clone + Default + PartialEq> Shared<R> {
             return None;
         };
         if outcome == Outcome::Unknown && self.planted.has(Bug::UnknownTakenForLost) {
-            outcome = Outcome::Lost;
+            return None;
         }
         if outcome == Outcome::Lost && self.planted.has(Bug::LostTakenForWon) {
             outcome = Outcome::Won(self.revision.map_or(1, |revision| revision + 1));

@@ -7,7 +7,9 @@
 #![expect(clippy::expect_used, reason = "a test suite")]
 
 mod bus;
+mod callers;
 mod checks;
+mod event;
 mod node;
 mod random;
 mod world;

@@ -7,18 +7,18 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use chrono::Utc;
-use schemas::id::{KeyId, ModelName, TenantId};
 use schemas::limit::Now;
 use schemas::limit::holdings::{Admission, Answer, Ask, Demand, Exit, Holdings, Used};
-use schemas::limit::layers::{Bound, Name, Subjects};
-use schemas::limit::limits::Limits;
+use schemas::limit::layers::{Bound, Name};
 use schemas::limit::planted::{Bug, Planted};
 use schemas::limit::shared::{Outcome, Step};
 use schemas::limit::window::Calendar;
 use schemas::outcome::Outcome as Ended;
 
 use crate::bus::{Bus, unanswered};
+use crate::callers::callers;
 use crate::checks::{self, Permits, Verdict};
+use crate::event::Event;
 use crate::node::{Node, Running};
 use crate::random::{Random, mix};
 
@@ -30,72 +30,6 @@ const REST_MS: u64 = 130_000;
 const ANSWER_MS: u64 = 2_000;
 /// How long a request waits.
 const ADMIT_MS: u64 = 8_000;
-
-/// What happens.
-#[derive(Debug, Clone)]
-enum Event {
-    Tick(usize),
-    Arrive(usize),
-    /// What was asked arrives at the bus, on its way back after so many milliseconds, or never.
-    Asked(usize, u64, Ask, Option<u64>),
-    Answered(usize, u64, Answer),
-    /// The answer is not waited for any longer.
-    Overdue(usize, u64),
-    Told(usize, Answer),
-    End(usize, u64, u64),
-    Settle(usize, u64, u64),
-    Partition(usize),
-    Cut(usize),
-    Heal(usize),
-    Kill(usize),
-    Start(usize),
-    Forget(usize),
-    Jump(usize),
-}
-
-impl Event {
-    /// What tells it from others: its kind, whom it is about, and what was answered.
-    fn numbers(&self) -> (u64, [u64; 3]) {
-        let of = |index: usize| index as u64;
-        match self {
-            Self::Tick(index) => (0, [of(*index), 0, 0]),
-            Self::Arrive(index) => (1, [of(*index), 0, 0]),
-            Self::Asked(index, flight, ask, back_ms) => {
-                let amount = if let Ask::Add(_, add) = ask { add.amount } else { 0 };
-                (
-                    2 + amount * 100,
-                    [of(*index), *flight, back_ms.unwrap_or(u64::MAX)],
-                )
-            }
-            Self::Answered(index, flight, answer) => (3, [of(*index), *flight, told(answer)]),
-            Self::Overdue(index, flight) => (4, [of(*index), *flight, 0]),
-            Self::Told(index, answer) => (5, [of(*index), told(answer), 0]),
-            Self::End(index, boots, grant) => (6, [of(*index), *boots, *grant]),
-            Self::Settle(index, boots, grant) => (7, [of(*index), *boots, *grant]),
-            Self::Partition(index) => (8, [of(*index), 0, 0]),
-            Self::Cut(index) => (9, [of(*index), 0, 0]),
-            Self::Heal(index) => (10, [of(*index), 0, 0]),
-            Self::Kill(index) => (11, [of(*index), 0, 0]),
-            Self::Start(index) => (12, [of(*index), 0, 0]),
-            Self::Forget(index) => (13, [of(*index), 0, 0]),
-            Self::Jump(index) => (14, [of(*index), 0, 0]),
-        }
-    }
-}
-
-/// What an answer says, in one number.
-fn told(answer: &Answer) -> u64 {
-    let quota =
-        |record: &schemas::limit::quota::record::Record| u64::try_from(record.total() + record.spent());
-    match answer {
-        Answer::Added(_, value) => *value,
-        Answer::SlotsAre(_, Some((revision, record))) => mix(*revision) ^ record.total(),
-        Answer::QuotaIs(_, Some((revision, record))) => mix(*revision) ^ quota(record).unwrap_or(u64::MAX),
-        Answer::Wrote(_, Outcome::Won(revision)) => *revision,
-        Answer::Wrote(_, Outcome::Lost) => u64::MAX,
-        _ => 0,
-    }
-}
 
 /// One run.
 pub(crate) struct World {
@@ -113,39 +47,6 @@ pub(crate) struct World {
     hash: u64,
     /// What happened, where it is asked for.
     pub(crate) story: Option<String>,
-}
-
-/// The bounds of two callers of one tenant; the sizes of limits differ from seed to seed.
-fn callers(random: &mut Random) -> Vec<Arc<[Bound]>> {
-    let mut size = |sizes: &[u64]| sizes[usize::try_from(random.below(sizes.len() as u64)).unwrap_or(0)];
-    let usd = |nano: u64| format!("0.{nano:09}");
-    let tenant = format!(r#"{{"monthly_usd":"{}"}}"#, usd(size(&[600, 2_500, 9_000])));
-    let first = format!(
-        r#"{{"qps":{},"concurrency":{},"daily_calls":{},"total_usd":"{}"}}"#,
-        size(&[1, 3, 20]),
-        size(&[1, 2, 4, 30]),
-        size(&[3, 20, 300]),
-        usd(size(&[300, 1_500])),
-    );
-    let second = format!(
-        r#"{{"rpm":{},"tpm":{},"concurrency":{},"daily_tokens":{}}}"#,
-        size(&[10, 60]),
-        size(&[300, 2_000]),
-        size(&[2, 5]),
-        size(&[200, 1_000]),
-    );
-    let limits = |text: &str| serde_json::from_str::<Limits>(text).expect("limits");
-    let (tenant, role) = (limits(&tenant), Limits::default());
-    let bounds = |key: &str, own: &str| {
-        let subjects = Subjects {
-            tenant: (&TenantId::from("acme"), &tenant),
-            user: None,
-            key: (&KeyId::from(key), &limits(own)),
-            role: &role,
-        };
-        subjects.bounds(&ModelName::from("m")).into()
-    };
-    vec![bounds("first", &first), bounds("second", &second)]
 }
 
 /// Runs one seed with one fault planted or none; the trace's hash, or what went wrong.

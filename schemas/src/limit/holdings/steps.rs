@@ -122,11 +122,11 @@ impl Holdings {
         self.stir(name);
     }
 
-    /// True for what an earlier process of this source left in a record: nobody else may give it back, so every
-    /// record is to be told to a process that was started.
+    /// True for what this source holds by a record, be it left by an earlier process: nobody else may give it back, so
+    /// every record is to be told to a process that was started.
     fn inherits(&self, record: &quota::record::Record) -> bool {
         let own = record.holders.get(&self.source);
-        own.is_some_and(|own| own.boot != self.boot && own.taken > own.spent)
+        own.is_some_and(|own| own.taken > own.spent)
     }
 
     /// The bus is away: rates are handed out by shares, from the next slice on.

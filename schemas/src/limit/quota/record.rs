@@ -37,8 +37,9 @@ pub struct Holder {
     pub spent: u64,
     /// The last place in the source's spool that `spent` counts.
     pub seq: u64,
-    /// The process that wrote it. What another one took is not used before this one has confirmed it.
-    pub boot: Arc<str>,
+    /// The view that wrote it: of a process, and there of the time since it last forgot this quota. What another one
+    /// took is not used before this one has confirmed it.
+    pub by: Arc<str>,
 }
 
 /// What `base` holds of one source that is gone.
@@ -135,7 +136,7 @@ mod tests {
             taken,
             spent,
             seq,
-            boot: "b".into(),
+            by: "b".into(),
         }
     }
 
@@ -173,7 +174,7 @@ mod tests {
     fn a_record_is_read_back_and_never_says_less_taken_than_spent() {
         let bytes = record().encode().expect("write");
         assert_eq!(Record::decode(&bytes), Some(record()));
-        let bytes = br#"{"base":1,"holders":{"s":{"taken":3,"spent":7,"seq":1,"boot":"b"}}}"#;
+        let bytes = br#"{"base":1,"holders":{"s":{"taken":3,"spent":7,"seq":1,"by":"b"}}}"#;
         assert_eq!(Record::decode(bytes).map(|record| record.total()), Some(8));
         for bytes in [&b"[]"[..], b"{\"base\":-1,\"holders\":{}}", b""] {
             assert_eq!(Record::decode(bytes), None);
