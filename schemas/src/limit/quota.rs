@@ -152,12 +152,14 @@ impl Quota {
         self.wishes.put(wish, wanted)
     }
 
-    /// Fixes a charge, [`Self::payable`] at most: the reservation becomes it. The record is not written until it is
-    /// settled, so that what the record says is spent never leaves out a place before its last one.
-    pub fn fix(&mut self, reserved: u64, charge: u64) {
+    /// Fixes a charge and returns it: what is wished for, [`Self::payable`] at most. The reservation becomes it. The
+    /// record is not written until it is settled, so that what the record says is spent never leaves out a place
+    /// before its last one.
+    pub fn fix(&mut self, reserved: u64, charge: u64) -> u64 {
         let charge = charge.min(self.payable(reserved));
         self.reserved = self.reserved.saturating_sub(reserved).saturating_add(charge);
         self.fixed += 1;
+        charge
     }
 
     /// The spool did not take it: the charge is only reserved again.

@@ -26,6 +26,8 @@ pub(crate) enum Event {
     Start(usize),
     Forget(usize),
     Jump(usize),
+    /// A node's watch of the records begins again.
+    Survey(usize),
 }
 
 impl Event {
@@ -54,6 +56,7 @@ impl Event {
             Self::Start(index) => (12, [of(*index), 0, 0]),
             Self::Forget(index) => (13, [of(*index), 0, 0]),
             Self::Jump(index) => (14, [of(*index), 0, 0]),
+            Self::Survey(index) => (15, [of(*index), 0, 0]),
         }
     }
 }

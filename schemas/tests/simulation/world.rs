@@ -85,6 +85,8 @@ impl World {
             world.at(0, Event::Start(index));
             world.at(1, Event::Tick(index));
             world.at(10, Event::Arrive(index));
+            // In the end a node is told of everything, also of what the dead wrote late.
+            world.at(BUSY_MS + 20_000, Event::Survey(index));
             world.troubles(index);
         }
         world
@@ -183,6 +185,7 @@ impl World {
                 self.survey(index);
             }
             Event::Forget(index) => self.forget(index),
+            Event::Survey(index) => self.survey(index),
             Event::Jump(index) => {
                 let far = i64::try_from(self.random.below(180_000_000)).unwrap_or(0);
                 self.nodes[index].wall_offset_micros += far - 90_000_000;

@@ -63,41 +63,31 @@ impl Holdings {
     }
 
     /// Fixes what a request is charged: what it used, as far as its reservations and what the limits have in hand
-    /// here allow it; of money the least that any layer allows, so that all count the same. `None` for a request that
-    /// has ended or was charged already.
+    /// here allow it; of each unit the least that any layer allows, so that all count the same. `None` for a request
+    /// that has ended or was charged already.
     pub fn charge(&mut self, grant: u64, used: Used) -> Option<Charge> {
         let open = self.grants.get(&grant).filter(|open| open.charges.is_none())?;
-        let payable = |held: &Held| match held {
-            Held::Quota(name, unit, reserved) => Some((
-                *unit,
-                self.quotas
-                    .get(name)
-                    .map_or(*reserved, |quota| quota.payable(*reserved)),
-            )),
-            _ => None,
-        };
-        let allowed: Vec<(Unit, u64)> = open.held.iter().filter_map(payable).collect();
-        let least = |unit: Unit| {
-            let of_unit = allowed.iter().filter(|(of, _)| *of == unit);
-            of_unit.fold(used.amount(unit), |least, (_, payable)| least.min(*payable))
-        };
-        let money = least(Unit::NanoUsd);
-        let amounts = [
-            (Unit::Calls, least(Unit::Calls)),
-            (Unit::Tokens, least(Unit::Tokens)),
-            (Unit::NanoUsd, money),
-        ];
-        let amount = |unit: Unit| {
-            amounts
-                .iter()
-                .find(|(of, _)| *of == unit)
-                .map_or(0, |(_, amount)| *amount)
-        };
-
         let held = open.held.clone();
+        let least = |unit: Unit| {
+            let payable = held.iter().filter_map(|held| match held {
+                Held::Quota(name, of, reserved) if *of == unit => Some(
+                    self.quotas
+                        .get(name)
+                        .map_or(*reserved, |quota| quota.payable(*reserved)),
+                ),
+                _ => None,
+            });
+            payable.fold(used.amount(unit), u64::min)
+        };
+        let (calls, tokens, nano_usd) = (least(Unit::Calls), least(Unit::Tokens), least(Unit::NanoUsd));
+        let amounts = Used {
+            calls,
+            tokens,
+            nano_usd,
+        };
         let mut charge = Charge {
-            nano_usd: money,
-            absorbed_nano_usd: used.nano_usd - money,
+            nano_usd,
+            absorbed_nano_usd: used.nano_usd - nano_usd,
             quotas: Vec::new(),
         };
         let mut charges = Vec::with_capacity(held.len());
@@ -106,17 +96,34 @@ impl Holdings {
                 charges.push(0);
                 continue;
             };
+            let amount = amounts.amount(unit);
             if let Some(quota) = self.quotas.get_mut(&name) {
                 quota.cancel(grant);
-                quota.fix(reserved, amount(unit));
+                quota.fix(reserved, amount);
             }
-            charges.push(amount(unit));
-            charge.quotas.push((name, amount(unit)));
+            charges.push(amount);
+            charge.quotas.push((name, amount));
         }
         if let Some(open) = self.grants.get_mut(&grant) {
             open.charges = Some(charges);
         }
         Some(charge)
+    }
+
+    /// The spool did not take the waybill of a request whose charge is fixed: it is only reserved again.
+    pub fn uncharge(&mut self, grant: u64) {
+        let Some(open) = self.grants.get_mut(&grant) else {
+            return;
+        };
+        let charges = open.charges.take().into_iter().flatten();
+        for (held, charge) in open.held.iter_mut().zip(charges) {
+            if let Held::Quota(name, _, reserved) = held {
+                *reserved = charge;
+                if let Some(quota) = self.quotas.get_mut(name) {
+                    quota.unfix();
+                }
+            }
+        }
     }
 
     /// A request whose charge is fixed has ended, and its waybill is at this place in the spool. Saying so twice
