@@ -5,9 +5,9 @@
 //! The order is that of [`super::limits::LimitKey`]. A layer that has to ask the fleet makes the request wait; a layer
 //! that refuses gives back what the ones before it granted. What is to be asked is told by [`Holdings::steps`].
 
-mod demand;
+pub mod demand;
 mod ending;
-mod steps;
+pub mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use super::window::Calendar;
 use super::{Now, Shortage, Standing, Take};
 use crate::failure::FailureCode;
 use crate::id::SpoolId;
+use crate::time::Timestamp;
 
-pub use demand::{Admission, Charge, Demand, Exit, Refusal, Used};
-pub use steps::{Answer, Ask};
+use demand::{Admission, Demand, Refusal};
 
 /// Seconds after which a refused call may try again where nothing says more.
 const RETRY_SECONDS: u64 = 1;
@@ -50,6 +50,8 @@ pub struct Holdings {
     touched: BTreeSet<Name>,
     replay: BTreeMap<Name, Vec<Replayed>>,
     cut: bool,
+    /// When it was last noticed that the counters were made anew, on the wall clock.
+    counters_anew: Option<Timestamp>,
     planted: Planted,
 }
 
@@ -111,6 +113,7 @@ impl Holdings {
             touched: BTreeSet::new(),
             replay,
             cut: false,
+            counters_anew: None,
             planted,
         };
         let names: Vec<Name> = holdings.replay.keys().cloned().collect();
@@ -212,11 +215,12 @@ impl Holdings {
         match bound.key.kind() {
             Kind::Rate(slice, unit) => {
                 let amount = demand.amount(unit);
-                let cut = self.cut;
-                let rate = self
-                    .rates
-                    .entry(name.clone())
-                    .or_insert_with(|| Rate::new(slice, bound.limit));
+                let (cut, anew) = (self.cut, self.counters_anew);
+                let rate = self.rates.entry(name.clone()).or_insert_with(|| {
+                    let mut rate = Rate::new(slice, bound.limit);
+                    anew.inspect(|noticed| rate.sit_out(*noticed));
+                    rate
+                });
                 rate.limit_to(bound.limit);
                 if cut {
                     rate.cut(now);

@@ -9,6 +9,7 @@
 use super::limits::Slice;
 use super::wishes::Wishes;
 use super::{Now, Shortage, Standing, Take};
+use crate::time::Timestamp;
 
 /// How long a node that is cut off hands out its share, in milliseconds.
 pub const CUT_MS_MAX: u64 = 30_000;
@@ -229,7 +230,7 @@ impl Rate {
         };
         if value < self.seen {
             // A counter that has forgotten.
-            self.sit_out(now);
+            self.sit_out(now.wall);
         }
         if self.is_sat_out() {
             return;
@@ -263,12 +264,12 @@ impl Rate {
         self.cut = None;
     }
 
-    /// The counters were made anew, or their server was started again: this slice's cannot be trusted.
-    pub fn sit_out(&mut self, now: Now) {
-        self.roll(now);
+    /// The counters were made anew, or their server was started again, and it was noticed at this time of the wall
+    /// clock: what they say of its slice cannot be trusted.
+    pub fn sit_out(&mut self, noticed: Timestamp) {
         // Others may be in the next slice already.
-        let last = now.wall.plus_micros(SKEW_MICROS).micros();
-        self.sat_out = last.div_euclid(self.slice.micros());
+        let last = noticed.plus_micros(SKEW_MICROS).micros();
+        self.sat_out = self.sat_out.max(last.div_euclid(self.slice.micros()));
     }
 
     const fn is_sat_out(&self) -> bool {

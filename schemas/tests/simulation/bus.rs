@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::limit::holdings::{Answer, Ask};
+use schemas::limit::holdings::steps::{Answer, Ask};
 use schemas::limit::layers::Name;
 use schemas::limit::shared::{Outcome, Step};
 use schemas::limit::{quota, slots};
@@ -90,6 +90,11 @@ impl Bus {
             self.revision = revision;
         }
         answer
+    }
+
+    /// Forgets all counters.
+    pub(crate) fn counters_anew(&mut self) {
+        self.counters.clear();
     }
 
     /// Somebody's own change of a quota's record.

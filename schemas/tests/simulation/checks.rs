@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::limit::holdings::Ask;
+use schemas::limit::holdings::steps::Ask;
 use schemas::limit::layers::{Bound, Name};
 use schemas::limit::limits::Kind;
 use schemas::limit::quota::record::Record;

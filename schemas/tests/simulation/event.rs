@@ -1,6 +1,6 @@
 //! What can happen in a run.
 
-use schemas::limit::holdings::{Answer, Ask};
+use schemas::limit::holdings::steps::{Answer, Ask};
 use schemas::limit::quota::record::Record;
 use schemas::limit::shared::Outcome;
 
@@ -26,6 +26,8 @@ pub(crate) enum Event {
     Start(usize),
     Forget(usize),
     Jump(usize),
+    /// All counters begin again at 0.
+    CountersAnew,
     /// A node's watch of the records begins again.
     Survey(usize),
 }
@@ -57,6 +59,7 @@ impl Event {
             Self::Forget(index) => (13, [of(*index), 0, 0]),
             Self::Jump(index) => (14, [of(*index), 0, 0]),
             Self::Survey(index) => (15, [of(*index), 0, 0]),
+            Self::CountersAnew => (16, [0; 3]),
         }
     }
 }

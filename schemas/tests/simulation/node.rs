@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use schemas::id::SpoolId;
 use schemas::limit::Now;
-use schemas::limit::holdings::{Ask, Exit, Holdings, Used};
+use schemas::limit::holdings::Holdings;
+use schemas::limit::holdings::demand::{Exit, Used};
+use schemas::limit::holdings::steps::Ask;
 use schemas::limit::layers::Name;
 use schemas::limit::planted::Planted;
 use schemas::limit::quota::Replayed;
@@ -32,6 +34,10 @@ pub(crate) struct Node {
     /// It never comes back.
     pub(crate) gone: bool,
     spool: Vec<Waybill>,
+    /// Up to here it was trimmed.
+    trimmed: u64,
+    /// The counters were made anew while it could not be told.
+    pub(crate) missed: bool,
     /// The sums of its charges.
     sums: BTreeMap<Name, u64>,
     /// Appended and not settled yet: the place in the spool, by grant.
@@ -58,6 +64,8 @@ pub(crate) struct Running {
     pub(crate) exit: Option<Exit>,
     /// Two parts of the node both say that it ended.
     pub(crate) twice: bool,
+    /// How often it asks for what it used beyond its reservation.
+    pub(crate) patience: u32,
     /// Milliseconds between the spool's append and the settlement.
     pub(crate) late_ms: u64,
 }
@@ -77,6 +85,8 @@ impl Node {
             told: false,
             gone: false,
             spool: Vec::new(),
+            trimmed: 0,
+            missed: false,
             sums: BTreeMap::new(),
             appended: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -92,7 +102,11 @@ impl Node {
         self.mono_permille = random.between(985, 1_015);
         self.told = false;
         let mut replay: BTreeMap<Name, Vec<Replayed>> = BTreeMap::new();
-        for waybill in &self.spool {
+        for waybill in self
+            .spool
+            .iter()
+            .filter(|waybill| waybill.sequence > self.trimmed)
+        {
             for (name, amount) in &waybill.charges {
                 replay.entry(name.clone()).or_default().push(Replayed {
                     sequence: waybill.sequence,
@@ -107,6 +121,14 @@ impl Node {
             replay,
             planted,
         ));
+    }
+
+    /// Trims the spool as far as the records allow it.
+    pub(crate) fn trim(&mut self) {
+        if let Some(holdings) = &self.holdings {
+            let told = holdings.told_up_to().unwrap_or(self.last());
+            self.trimmed = self.trimmed.max(told);
+        }
     }
 
     /// Kills the process.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use schemas::limit::Now;
-use schemas::limit::holdings::{Admission, Answer, Ask, Demand, Exit, Holdings, Used};
+use schemas::limit::holdings::Holdings;
+use schemas::limit::holdings::demand::{Admission, Demand, Exit, Used};
+use schemas::limit::holdings::steps::{Answer, Ask};
 use schemas::limit::layers::{Bound, Name};
 use schemas::limit::planted::{Bug, Planted};
 use schemas::limit::shared::{Outcome, Step};
@@ -43,6 +45,8 @@ pub(crate) struct World {
     bounds: Vec<Bound>,
     permits: Permits,
     calendars: Vec<Calendar>,
+    /// Clocks jump; else the counters are lost once, which only clocks that agree survive.
+    jumps: bool,
     planted: Planted,
     hash: u64,
     /// What happened, where it is asked for.
@@ -77,10 +81,15 @@ impl World {
             callers,
             permits: Permits::default(),
             calendars: Vec::new(),
+            jumps: seed % 2 == 0,
             planted: bug.map_or_else(Planted::default, Planted::with),
             hash: 0,
             story: story.then(String::new),
         };
+        if !world.jumps {
+            let at_ms = world.random.below(BUSY_MS);
+            world.at(at_ms, Event::CountersAnew);
+        }
         for index in 0..count {
             world.at(0, Event::Start(index));
             world.at(1, Event::Tick(index));
@@ -102,7 +111,7 @@ impl World {
             let at_ms = self.random.below(BUSY_MS);
             self.at(at_ms, Event::Kill(index));
         }
-        if self.random.chance(300) {
+        if self.jumps && self.random.chance(600) {
             let at_ms = self.random.below(BUSY_MS);
             self.at(at_ms, Event::Jump(index));
         }
@@ -175,17 +184,23 @@ impl World {
             Event::Heal(index) => {
                 self.nodes[index].partitioned = false;
                 self.nodes[index].told = false;
-                self.with(index, |holdings, now| holdings.restore(false, now));
+                let missed = std::mem::take(&mut self.nodes[index].missed);
+                self.with(index, |holdings, now| holdings.restore(missed, now));
                 self.survey(index);
             }
             Event::Kill(index) => self.kill(index),
             Event::Start(index) => {
                 let planted = self.planted;
                 self.nodes[index].start(&mut self.random, planted);
+                if self.nodes[index].missed && !self.nodes[index].partitioned {
+                    self.nodes[index].missed = false;
+                    self.with(index, |holdings, now| holdings.restore(true, now));
+                }
                 self.survey(index);
             }
             Event::Forget(index) => self.forget(index),
             Event::Survey(index) => self.survey(index),
+            Event::CountersAnew => self.counters_anew(),
             Event::Jump(index) => {
                 let far = i64::try_from(self.random.below(180_000_000)).unwrap_or(0);
                 self.nodes[index].wall_offset_micros += far - 90_000_000;
@@ -213,6 +228,7 @@ impl World {
             self.at(if busy { 250 } else { 2_500 }, Event::Tick(index));
         }
         self.with(index, Holdings::tick);
+        self.nodes[index].trim();
         self.resume(index)
     }
 
@@ -284,6 +300,7 @@ impl World {
             used,
             exit,
             twice: self.random.chance(100),
+            patience: 4,
             late_ms: if self.random.chance(200) {
                 self.random.between(1, 400)
             } else {
@@ -442,6 +459,16 @@ impl World {
             self.pump(index);
             return Ok(());
         };
+        let lacks = self.with(index, |holdings, now| holdings.lacks(grant, running.used, now));
+        if lacks && running.patience > 0 {
+            let patience = running.patience - 1;
+            self.nodes[index]
+                .running
+                .insert(grant, Running { patience, ..running });
+            self.at(30, Event::End(index, boots, grant));
+            self.pump(index);
+            return Ok(());
+        }
         let charge = self.with(index, |holdings, _| holdings.charge(grant, running.used));
         let Some(charge) = charge else {
             return Err(format!("node {index} does not know the running request {grant}"));
@@ -502,6 +529,19 @@ impl World {
         } else {
             let after_ms = self.random.between(500, 30_000);
             self.at(after_ms, Event::Start(index));
+        }
+    }
+
+    /// The counters are lost. Who can be told is told, and sits out what runs.
+    fn counters_anew(&mut self) {
+        self.bus.counters_anew();
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            node.missed = true;
+            if !node.partitioned && node.holdings.is_some() {
+                node.missed = false;
+                self.with(index, |holdings, now| holdings.restore(true, now));
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! How a request ends: what it held is given back or charged, exactly once.
 
-use super::{Charge, Exit, Grant, Held, Holdings, Used, counted};
+use super::demand::{Charge, Exit, Used};
+use super::{Grant, Held, Holdings, counted};
 use crate::limit::Now;
 use crate::limit::layers::{Bound, Name};
 use crate::limit::limits::Unit;

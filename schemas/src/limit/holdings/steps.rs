@@ -141,10 +141,13 @@ impl Holdings {
     /// are sat out; the same after a start into a running fleet whose counters are young.
     pub fn restore(&mut self, counters_anew: bool, now: Now) {
         self.cut = false;
+        if counters_anew {
+            self.counters_anew = Some(now.wall);
+        }
         for (name, rate) in &mut self.rates {
             rate.restore();
             if counters_anew {
-                rate.sit_out(now);
+                rate.sit_out(now.wall);
             }
             self.touched.insert(name.clone());
             self.stirred.insert(name.clone());

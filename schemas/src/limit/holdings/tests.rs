@@ -2,6 +2,8 @@
 
 use chrono::Utc;
 
+use super::demand::{Exit, Used};
+use super::steps::{Answer, Ask};
 use super::*;
 use crate::limit::layers::Scope;
 use crate::limit::limits::LimitKey;
