@@ -85,7 +85,7 @@ struct Grant {
 /// What a request holds of one layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Held {
-    Rate(Name, Permit),
+    Rate(Name, Unit, Permit),
     Slot(Name),
     Quota(Name, Unit, u64),
 }
@@ -226,7 +226,7 @@ impl Holdings {
                     rate.cut(now);
                 }
                 let take = rate.take(id, amount, now);
-                (take, Held::Rate(name, rate.permit(amount)))
+                (take, Held::Rate(name, unit, rate.permit(amount)))
             }
             Kind::Concurrency => {
                 let (boot, planted) = (&self.boot, self.planted);
@@ -287,7 +287,7 @@ impl Holdings {
         };
         let with = grant.bounds.iter().zip(&grant.held);
         with.map(|(bound, held)| {
-            let (Held::Rate(name, _) | Held::Slot(name) | Held::Quota(name, ..)) = held;
+            let (Held::Rate(name, ..) | Held::Slot(name) | Held::Quota(name, ..)) = held;
             (bound.clone(), self.standing(name, bound.limit, now))
         })
         .collect()
@@ -331,7 +331,7 @@ impl Holdings {
     pub fn permits(&self, grant: u64) -> Vec<(Name, Permit)> {
         let held = self.grants.get(&grant).map(|grant| grant.held.iter());
         let permits = held.into_iter().flatten().filter_map(|held| match held {
-            Held::Rate(name, permit) => Some((name.clone(), *permit)),
+            Held::Rate(name, _, permit) => Some((name.clone(), *permit)),
             _ => None,
         });
         permits.collect()

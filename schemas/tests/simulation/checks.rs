@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemas::limit::holdings::steps::Ask;
 use schemas::limit::layers::{Bound, Name};
-use schemas::limit::limits::Kind;
+use schemas::limit::limits::{Kind, LimitKey};
 use schemas::limit::quota::record::Record;
 use schemas::limit::shared::Step;
 
@@ -164,6 +164,26 @@ impl Permits {
             }
         }
         Ok(())
+    }
+}
+
+impl Permits {
+    /// A request used so many tokens, and others may use the rest of its permits.
+    pub(crate) fn used(&mut self, node: &Node, grant: u64, tokens: u64) {
+        let permits = node.holdings.as_ref().map(|holdings| holdings.permits(grant));
+        for (name, permit) in permits.into_iter().flatten() {
+            if !name.as_str().ends_with(LimitKey::Tpm.as_str()) {
+                continue;
+            }
+            let handed = if permit.share {
+                self.shares.get_mut(&(name, permit.index, node.index))
+            } else {
+                self.counted.get_mut(&(name, permit.index))
+            };
+            if let Some(handed) = handed {
+                *handed = handed.saturating_sub(permit.amount.saturating_sub(tokens));
+            }
+        }
     }
 }
 

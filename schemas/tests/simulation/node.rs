@@ -36,8 +36,8 @@ pub(crate) struct Node {
     spool: Vec<Waybill>,
     /// Up to here it was trimmed.
     trimmed: u64,
-    /// The counters were made anew while it could not be told.
-    pub(crate) missed: bool,
+    /// How often its process has noticed that the counters were made anew.
+    pub(crate) noticed: u64,
     /// The sums of its charges.
     sums: BTreeMap<Name, u64>,
     /// Appended and not settled yet: the place in the spool, by grant.
@@ -86,7 +86,7 @@ impl Node {
             gone: false,
             spool: Vec::new(),
             trimmed: 0,
-            missed: false,
+            noticed: 0,
             sums: BTreeMap::new(),
             appended: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -101,6 +101,7 @@ impl Node {
         self.mono_offset_ms = random.below(1_000_000);
         self.mono_permille = random.between(985, 1_015);
         self.told = false;
+        self.noticed = 0;
         let mut replay: BTreeMap<Name, Vec<Replayed>> = BTreeMap::new();
         for waybill in self
             .spool

@@ -47,6 +47,7 @@ pub(crate) struct World {
     calendars: Vec<Calendar>,
     /// Clocks jump; else the counters are lost once, which only clocks that agree survive.
     jumps: bool,
+    losses: u64,
     planted: Planted,
     hash: u64,
     /// What happened, where it is asked for.
@@ -81,7 +82,8 @@ impl World {
             callers,
             permits: Permits::default(),
             calendars: Vec::new(),
-            jumps: seed % 2 == 0,
+            jumps: seed.is_multiple_of(2),
+            losses: 0,
             planted: bug.map_or_else(Planted::default, Planted::with),
             hash: 0,
             story: story.then(String::new),
@@ -184,17 +186,15 @@ impl World {
             Event::Heal(index) => {
                 self.nodes[index].partitioned = false;
                 self.nodes[index].told = false;
-                let missed = std::mem::take(&mut self.nodes[index].missed);
-                self.with(index, |holdings, now| holdings.restore(missed, now));
+                self.restore(index);
                 self.survey(index);
             }
             Event::Kill(index) => self.kill(index),
             Event::Start(index) => {
                 let planted = self.planted;
                 self.nodes[index].start(&mut self.random, planted);
-                if self.nodes[index].missed && !self.nodes[index].partitioned {
-                    self.nodes[index].missed = false;
-                    self.with(index, |holdings, now| holdings.restore(true, now));
+                if !self.nodes[index].partitioned {
+                    self.restore(index);
                 }
                 self.survey(index);
             }
@@ -491,13 +491,13 @@ impl World {
         let Some(sequence) = node.appended.remove(&grant) else {
             return;
         };
-        let Some((exit, twice)) = node
-            .running
-            .remove(&grant)
-            .and_then(|running| Some((running.exit?, running.twice)))
-        else {
+        let Some(running) = node.running.remove(&grant) else {
             return;
         };
+        let (Some(exit), twice) = (running.exit, running.twice) else {
+            return;
+        };
+        self.permits.used(&self.nodes[index], grant, running.used.tokens);
         self.with(index, |holdings, now| holdings.settle(grant, exit, sequence, now));
         if twice {
             self.with(index, |holdings, now| holdings.settle(grant, exit, sequence, now));
@@ -535,14 +535,19 @@ impl World {
     /// The counters are lost. Who can be told is told, and sits out what runs.
     fn counters_anew(&mut self) {
         self.bus.counters_anew();
+        self.losses += 1;
         for index in 0..self.nodes.len() {
-            let node = &mut self.nodes[index];
-            node.missed = true;
-            if !node.partitioned && node.holdings.is_some() {
-                node.missed = false;
-                self.with(index, |holdings, now| holdings.restore(true, now));
+            if !self.nodes[index].partitioned {
+                self.restore(index);
             }
         }
+    }
+
+    /// A node is connected, and looks whether the counters are those that it knows.
+    fn restore(&mut self, index: usize) {
+        let missed = self.nodes[index].noticed < self.losses;
+        self.nodes[index].noticed = self.losses;
+        self.with(index, |holdings, now| holdings.restore(missed, now));
     }
 
     /// A node is declared gone: what it spent is what the books say.

@@ -6,6 +6,7 @@ use crate::limit::Now;
 use crate::limit::layers::{Bound, Name};
 use crate::limit::limits::Unit;
 use crate::limit::planted::Bug;
+use crate::limit::rate::Permit;
 use crate::limit::window::Calendar;
 use crate::outcome::Outcome;
 
@@ -21,7 +22,7 @@ impl Holdings {
     pub(super) fn return_all(&mut self, held: Vec<Held>, now: Now) {
         for held in held.into_iter().rev() {
             match held {
-                Held::Rate(name, permit) => {
+                Held::Rate(name, _, permit) => {
                     if let Some(rate) = self.rates.get_mut(&name) {
                         rate.give_back(permit, now);
                     }
@@ -93,17 +94,20 @@ impl Holdings {
         };
         let mut charges = Vec::with_capacity(held.len());
         for held in held {
-            let Held::Quota(name, unit, reserved) = held else {
-                charges.push(0);
-                continue;
+            let amount = match held {
+                Held::Slot(_) => 0,
+                Held::Rate(_, unit, permit) => used.amount(unit).min(permit.amount),
+                Held::Quota(name, unit, reserved) => {
+                    let amount = amounts.amount(unit);
+                    if let Some(quota) = self.quotas.get_mut(&name) {
+                        quota.cancel(grant);
+                        quota.fix(reserved, amount);
+                    }
+                    charge.quotas.push((name, amount));
+                    amount
+                }
             };
-            let amount = amounts.amount(unit);
-            if let Some(quota) = self.quotas.get_mut(&name) {
-                quota.cancel(grant);
-                quota.fix(reserved, amount);
-            }
             charges.push(amount);
-            charge.quotas.push((name, amount));
         }
         if let Some(open) = self.grants.get_mut(&grant) {
             open.charges = Some(charges);
@@ -146,6 +150,14 @@ impl Holdings {
         }
         for (held, charge) in held.into_iter().zip(charges) {
             match held {
+                // The call was made; of its tokens others may use what it did not.
+                Held::Rate(name, Unit::Tokens, permit) => {
+                    let amount = permit.amount - charge.min(permit.amount);
+                    if let Some(rate) = self.rates.get_mut(&name) {
+                        rate.give_back(Permit { amount, ..permit }, now);
+                    }
+                    self.stir(name);
+                }
                 Held::Rate(..) => {}
                 Held::Slot(_) if exit == Exit::Panicked && self.planted.has(Bug::SlotLeakedOnPanic) => {}
                 Held::Slot(name) => self.free(name, now),

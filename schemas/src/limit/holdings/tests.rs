@@ -363,6 +363,34 @@ fn a_waybill_that_the_spool_did_not_take_is_charged_again_later() {
 }
 
 #[test]
+fn tokens_of_a_minute_that_were_not_used_are_there_for_others() {
+    let mut bus = Bus::default();
+    let mut node = holdings("boot");
+    let bounds = [
+        bound(LimitKey::Rpm, Scope::Key, 3),
+        bound(LimitKey::Tpm, Scope::Key, 150),
+    ];
+    let grant = bus.granted(&mut node, demand(&bounds, at(0)), at(0));
+    assert_eq!(
+        bus.refused(&mut node, demand(&bounds, at(1)), at(1)).key,
+        LimitKey::Tpm
+    );
+
+    node.charge(grant, used(30, 0)).expect("it runs");
+    node.settle(grant, OK, 1, at(2));
+
+    bus.granted(&mut node, demand(&bounds, at(3)), at(3));
+    let refusal = bus.refused(&mut node, demand(&bounds[1..], at(4)), at(4));
+    assert_eq!(refusal.standing, Standing::left(150, 20), "30 and 100 of 150");
+    bus.granted(&mut node, demand(&bounds[..1], at(5)), at(5));
+    assert_eq!(
+        bus.refused(&mut node, demand(&bounds, at(6)), at(6)).key,
+        LimitKey::Rpm,
+        "calls do not come back"
+    );
+}
+
+#[test]
 fn every_exit_frees_the_slot() {
     let mut bus = Bus::default();
     let mut node = holdings("boot");

@@ -236,6 +236,44 @@ fn a_limit_that_is_lowered_holds_at_once() {
     assert_eq!(rate.take(7, 1, at(10_002)), Take::Waiting);
 }
 
+#[test]
+fn eight_nodes_hand_out_a_thousand_of_five_thousand_that_are_asked_for_at_once() {
+    let mut nodes: Vec<Rate> = (0..8).map(|_| Rate::new(Slice::Minute, 1_000)).collect();
+    let (mut counter, mut additions) = (0, 0);
+    let mut decided = [0_u32; 2];
+    let mut waiting: Vec<Vec<u64>> = (0..8).map(|_| (0..625).collect()).collect();
+    while waiting.iter().any(|wishes| !wishes.is_empty()) {
+        let mut answers = Vec::new();
+        for (rate, wishes) in nodes.iter_mut().zip(&mut waiting) {
+            wishes.retain(|wish| match rate.take(*wish, 1, at(1_000)) {
+                Take::Waiting => true,
+                Take::Granted => {
+                    decided[0] += 1;
+                    false
+                }
+                Take::Refused(_) => {
+                    decided[1] += 1;
+                    false
+                }
+            });
+            // All additions are made before any is answered.
+            answers.push(rate.next(at(1_000)).map(|add| {
+                counter += add.amount;
+                additions += 1;
+                counter
+            }));
+        }
+        for (rate, value) in nodes.iter_mut().zip(answers) {
+            if let Some(value) = value {
+                rate.added(value, at(1_001));
+            }
+        }
+    }
+
+    assert_eq!(decided, [1_000, 4_000]);
+    assert!(additions < 200, "{additions} additions");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
