@@ -49,7 +49,8 @@ pub struct Holdings {
     /// Names about which there may be something to ask.
     touched: BTreeSet<Name>,
     replay: BTreeMap<Name, Vec<Replayed>>,
-    cut: bool,
+    /// Since when the bus is away.
+    cut: Option<Now>,
     /// When it was last noticed that the counters were made anew, on the wall clock.
     counters_anew: Option<Timestamp>,
     planted: Planted,
@@ -112,7 +113,7 @@ impl Holdings {
             views: 0,
             touched: BTreeSet::new(),
             replay,
-            cut: false,
+            cut: None,
             counters_anew: None,
             planted,
         };
@@ -222,9 +223,7 @@ impl Holdings {
                     rate
                 });
                 rate.limit_to(bound.limit);
-                if cut {
-                    rate.cut(now);
-                }
+                cut.inspect(|since| rate.cut(*since));
                 let take = rate.take(id, amount, now);
                 (take, Held::Rate(name, unit, rate.permit(amount)))
             }

@@ -210,9 +210,8 @@ impl Quota {
             return None;
         }
         if self.shared.is_stale() {
-            let replay = self.replay.as_ref().is_some_and(|replay| !replay.is_empty());
             let open = self.held() > 0 || self.shared.is_in_doubt() || !self.is_told();
-            let concerned = open || replay || !self.wishes.is_empty();
+            let concerned = open || !self.wishes.is_empty();
             return concerned.then(|| self.shared.read());
         }
         let taken = self.desired(now);
@@ -338,6 +337,9 @@ impl Quota {
     }
 
     fn is_told(&self) -> bool {
+        if self.replay.as_ref().is_some_and(|replay| !replay.is_empty()) {
+            return false;
+        }
         let own = self.shared.record().holders.get(&self.source);
         let told = match own {
             Some(own) => own.by == self.by && own.spent == self.spent && own.seq == self.sequence,
@@ -372,7 +374,6 @@ impl Quota {
             && self.shared.is_settled()
             && self.is_told()
             && self.held() == 0
-            && self.replay.as_ref().is_none_or(Vec::is_empty)
     }
 }
 

@@ -249,12 +249,11 @@ impl Rate {
         }
     }
 
-    /// The bus is away.
-    pub fn cut(&mut self, now: Now) {
-        self.roll(now);
-        let index = self.index;
+    /// The bus is away, since this moment.
+    pub fn cut(&mut self, since: Now) {
+        let index = self.index_of(since);
         self.cut.get_or_insert(Cut {
-            since_ms: now.mono_ms,
+            since_ms: since.mono_ms,
             index,
         });
     }

@@ -109,9 +109,11 @@ impl World {
             let at_ms = self.random.below(BUSY_MS);
             self.at(at_ms, Event::Partition(index));
         }
-        if self.random.chance(400) {
-            let at_ms = self.random.below(BUSY_MS);
-            self.at(at_ms, Event::Kill(index));
+        for permille in [400, 300] {
+            if self.random.chance(permille) {
+                let at_ms = self.random.below(BUSY_MS);
+                self.at(at_ms, Event::Kill(index));
+            }
         }
         if self.jumps && self.random.chance(600) {
             let at_ms = self.random.below(BUSY_MS);
@@ -516,6 +518,9 @@ impl World {
     }
 
     fn kill(&mut self, index: usize) {
+        if self.nodes[index].holdings.is_none() {
+            return;
+        }
         let others = self
             .nodes
             .iter()
@@ -527,8 +532,18 @@ impl World {
             let after_ms = self.random.between(5_000, 30_000);
             self.at(after_ms, Event::Forget(index));
         } else {
-            let after_ms = self.random.between(500, 30_000);
+            let short = self.random.chance(400);
+            let after_ms = if short {
+                self.random.below(100)
+            } else {
+                self.random.between(500, 30_000)
+            };
             self.at(after_ms, Event::Start(index));
+            if short {
+                // Started, and killed again before it has read anything.
+                let again_ms = self.random.between(100, 600);
+                self.at(again_ms, Event::Kill(index));
+            }
         }
     }
 

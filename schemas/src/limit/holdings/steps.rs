@@ -131,16 +131,16 @@ impl Holdings {
 
     /// The bus is away: rates are handed out by shares, from the next slice on.
     pub fn cut(&mut self, now: Now) {
-        self.cut = true;
+        let since = *self.cut.get_or_insert(now);
         for rate in self.rates.values_mut() {
-            rate.cut(now);
+            rate.cut(since);
         }
     }
 
     /// The bus is back. `counters_anew`: since then the counters may have been made anew, so their running slices
     /// are sat out; the same after a start into a running fleet whose counters are young.
     pub fn restore(&mut self, counters_anew: bool, now: Now) {
-        self.cut = false;
+        self.cut = None;
         if counters_anew {
             self.counters_anew = Some(now.wall);
         }

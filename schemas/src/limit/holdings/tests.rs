@@ -363,6 +363,32 @@ fn a_waybill_that_the_spool_did_not_take_is_charged_again_later() {
 }
 
 #[test]
+fn the_half_minute_of_a_node_that_is_cut_off_is_the_same_for_every_limit() {
+    let mut node = holdings("boot");
+    let bounds = [bound(LimitKey::Qps, Scope::Key, 4)];
+    node.cut(at(500));
+
+    assert!(matches!(
+        node.admit(demand(&bounds, at(600)), at(600)),
+        Admission::Waiting(_)
+    ));
+    assert!(matches!(
+        node.admit(demand(&bounds, at(1_500)), at(1_500)),
+        Admission::Granted(_)
+    ));
+    let other = [bound(LimitKey::Qps, Scope::Tenant, 4)];
+    assert!(matches!(
+        node.admit(demand(&other, at(30_400)), at(30_400)),
+        Admission::Granted(_)
+    ));
+    let late = [bound(LimitKey::Qps, Scope::User, 4)];
+    let Admission::Refused(refusal) = node.admit(demand(&late, at(31_000)), at(31_000)) else {
+        panic!("it was cut off for longer");
+    };
+    assert_eq!(refusal.code, FailureCode::StoreUnavailable);
+}
+
+#[test]
 fn tokens_of_a_minute_that_were_not_used_are_there_for_others() {
     let mut bus = Bus::default();
     let mut node = holdings("boot");

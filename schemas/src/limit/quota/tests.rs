@@ -291,7 +291,15 @@ fn a_node_that_was_started_again_counts_what_its_spool_holds_beyond_the_record()
     assert_eq!(bucket.holder("a"), (21, 10), "and what may be used next");
 
     let mut again = replayed("a", "2", 100, &[(3, 1), (5, 10), (7, 20), (9, 4)]);
+    assert_eq!(
+        again.told_up_to(),
+        Some(0),
+        "nothing is known yet, so nothing of the spool may go"
+    );
+    again.observe(bucket.found(), false, at(0));
+    assert_eq!(again.told_up_to(), Some(5));
     bucket.serve(&mut again, at(0));
+    assert_eq!(again.told_up_to(), None);
 
     assert_eq!(
         bucket.holder("a"),
