@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::layers::{Bound, Name};
-use super::limits::{Kind, Span, Unit};
+use super::limits::{Kind, Unit};
 use super::planted::Planted;
 use super::quota::{Quota, Replayed};
 use super::rate::{Permit, Rate};
@@ -371,9 +371,7 @@ impl Holdings {
 /// Under which name a bound is counted in a calendar.
 fn counted(bound: &Bound, calendar: &Calendar) -> Name {
     match bound.key.kind() {
-        Kind::Quota(span @ (Span::Day | Span::Month | Span::Total), _) => {
-            bound.name.of(calendar.period(span))
-        }
+        Kind::Quota(span, _) => bound.name.of(calendar.period(span)),
         Kind::Rate(..) | Kind::Concurrency => bound.name.clone(),
     }
 }

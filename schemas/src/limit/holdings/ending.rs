@@ -14,9 +14,18 @@ impl Holdings {
     /// Gives back what a request held that is not sent anywhere, or that pays and counts for nothing. Saying so
     /// twice changes nothing.
     pub fn give_back(&mut self, grant: u64, now: Now) {
-        if let Some(grant) = self.end(grant) {
-            self.return_all(grant.held, now);
+        let Some(ended) = self.end(grant) else {
+            return;
+        };
+        for held in &ended.held {
+            if let Held::Quota(name, ..) = held
+                && let Some(quota) = self.quotas.get_mut(name)
+            {
+                // It may have wished for more than it reserved.
+                quota.cancel(grant);
+            }
         }
+        self.return_all(ended.held, now);
     }
 
     pub(super) fn return_all(&mut self, held: Vec<Held>, now: Now) {
