@@ -377,4 +377,6 @@ fn counted(bound: &Bound, calendar: &Calendar) -> Name {
 }
 
 #[cfg(test)]
+mod fleet_tests;
+#[cfg(test)]
 mod tests;

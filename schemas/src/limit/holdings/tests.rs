@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 /// 2026-11-30T23:59:50Z.
 const BEGINS_MICROS: i64 = 1_796_083_190_000_000;
 
-fn at(mono_ms: u64) -> Now {
+pub(super) fn at(mono_ms: u64) -> Now {
     Now {
         wall: Timestamp::from_micros(BEGINS_MICROS)
             .plus_micros(i64::try_from(mono_ms * 1_000).expect("a time")),
@@ -24,7 +24,7 @@ fn at(mono_ms: u64) -> Now {
     }
 }
 
-fn bound(key: LimitKey, scope: Scope, limit: u64) -> Bound {
+pub(super) fn bound(key: LimitKey, scope: Scope, limit: u64) -> Bound {
     Bound {
         key,
         scope,
@@ -34,7 +34,7 @@ fn bound(key: LimitKey, scope: Scope, limit: u64) -> Bound {
     }
 }
 
-fn demand(bounds: &[Bound], now: Now) -> Demand {
+pub(super) fn demand(bounds: &[Bound], now: Now) -> Demand {
     Demand {
         bounds: bounds.to_vec().into(),
         tokens: 100,
@@ -43,7 +43,7 @@ fn demand(bounds: &[Bound], now: Now) -> Demand {
     }
 }
 
-fn holdings(boot: &str) -> Holdings {
+pub(super) fn holdings(boot: &str) -> Holdings {
     Holdings::new(
         SpoolId::from("spool"),
         boot.into(),
@@ -54,15 +54,15 @@ fn holdings(boot: &str) -> Holdings {
 
 /// What all nodes share.
 #[derive(Default)]
-struct Bus {
+pub(super) struct Bus {
     revision: u64,
     counters: BTreeMap<String, u64>,
     slots: BTreeMap<Name, (u64, slots::record::Record)>,
-    quotas: BTreeMap<Name, (u64, quota::record::Record)>,
+    pub(super) quotas: BTreeMap<Name, (u64, quota::record::Record)>,
 }
 
 impl Bus {
-    fn apply(&mut self, ask: Ask) -> Answer {
+    pub(super) fn apply(&mut self, ask: Ask) -> Answer {
         let revision = self.revision + 1;
         let answer = match ask {
             Ask::Add(name, add) => {
@@ -95,7 +95,7 @@ impl Bus {
         answer
     }
 
-    fn serve(&mut self, holdings: &mut Holdings, now: Now) {
+    pub(super) fn serve(&mut self, holdings: &mut Holdings, now: Now) {
         for _ in 0..20 {
             let asks = holdings.steps(now);
             if asks.is_empty() {
@@ -108,7 +108,7 @@ impl Bus {
     }
 
     /// Admits a request, answering all that is asked.
-    fn admit(&mut self, holdings: &mut Holdings, demand: Demand, now: Now) -> Admission {
+    pub(super) fn admit(&mut self, holdings: &mut Holdings, demand: Demand, now: Now) -> Admission {
         let mut admission = holdings.admit(demand, now);
         while let Admission::Waiting(id) = admission {
             self.serve(holdings, now);
@@ -118,14 +118,14 @@ impl Bus {
         admission
     }
 
-    fn granted(&mut self, holdings: &mut Holdings, demand: Demand, now: Now) -> u64 {
+    pub(super) fn granted(&mut self, holdings: &mut Holdings, demand: Demand, now: Now) -> u64 {
         match self.admit(holdings, demand, now) {
             Admission::Granted(grant) => grant,
             other => panic!("{other:?}"),
         }
     }
 
-    fn refused(&mut self, holdings: &mut Holdings, demand: Demand, now: Now) -> Refusal {
+    pub(super) fn refused(&mut self, holdings: &mut Holdings, demand: Demand, now: Now) -> Refusal {
         match self.admit(holdings, demand, now) {
             Admission::Refused(refusal) => refusal,
             other => panic!("{other:?}"),
@@ -133,13 +133,13 @@ impl Bus {
     }
 
     /// What is taken and spent of a quota.
-    fn counted(&self, name: &str) -> (u128, u128) {
+    pub(super) fn counted(&self, name: &str) -> (u128, u128) {
         let record = self.quotas.get(&Name::from(name));
         record.map_or((0, 0), |(_, record)| (record.total(), record.spent()))
     }
 }
 
-fn used(tokens: u64, nano_usd: u64) -> Used {
+pub(super) fn used(tokens: u64, nano_usd: u64) -> Used {
     Used {
         calls: 1,
         tokens,
@@ -147,7 +147,7 @@ fn used(tokens: u64, nano_usd: u64) -> Used {
     }
 }
 
-const OK: Exit = Exit::Settled(Outcome::Ok);
+pub(super) const OK: Exit = Exit::Settled(Outcome::Ok);
 
 #[test]
 fn without_limits_nothing_is_asked() {
@@ -487,135 +487,6 @@ fn a_request_that_wished_for_more_and_is_given_back_leaves_no_wish() {
     node.tick(at(90_000));
     bus.serve(&mut node, at(90_000));
     assert_eq!(bus.counted("acme.per_api_key.daily_usd.2026-11-30"), (0, 0));
-}
-
-/// A dollar, a thousand streams at once on two nodes, as many again as fit; how much of what each reserved it uses is
-/// up to `used_of`. Returns what was charged, what was absorbed, and what the record counts.
-fn spend_a_dollar(used_of: impl Fn(u64) -> u64) -> (u64, u64, u128) {
-    let mut bus = Bus::default();
-    let mut nodes = ["a", "b"].map(|source| {
-        Holdings::new(
-            SpoolId::from(source),
-            source.into(),
-            BTreeMap::new(),
-            Planted::default(),
-        )
-    });
-    let bounds = [
-        bound(LimitKey::MonthlyUsd, Scope::Tenant, 5_000_000_000),
-        bound(LimitKey::TotalUsd, Scope::Key, 1_000_000_000),
-    ];
-    let (mut charged, mut absorbed, mut sequence, mut now_ms) = (0, 0, 0, 0);
-    for round in 0..48 {
-        now_ms += 2_000;
-        let now = at(now_ms);
-        for node in &mut nodes {
-            // What the others wrote is told.
-            for (name, found) in bus.quotas.clone() {
-                node.answer(Answer::QuotaIs(name, Some(found)), now);
-            }
-            node.tick(now);
-            bus.serve(node, now);
-        }
-        let mut open = Vec::new();
-        for request in 0..if round == 0 { 1_000 } else { 60_u64 } {
-            let index = usize::from(request % 2 == 1);
-            // Big at first, then smaller and smaller, as long as something is left.
-            let nano_usd = (7_000_000 >> (round / 2)).max(1);
-            let demand = Demand {
-                nano_usd,
-                ..demand(&bounds, now)
-            };
-            if let Admission::Granted(grant) = bus.admit(&mut nodes[index], demand, now) {
-                open.push((index, grant, nano_usd));
-            }
-        }
-        for (index, grant, reserved) in open {
-            let charge = nodes[index]
-                .charge(grant, used(0, used_of(reserved)))
-                .expect("it runs");
-            (charged, absorbed) = (charged + charge.nano_usd, absorbed + charge.absorbed_nano_usd);
-            sequence += 1;
-            nodes[index].settle(grant, OK, sequence, now);
-            assert!(charged <= 1_000_000_000);
-        }
-    }
-    for round in 1..5 {
-        for node in &mut nodes {
-            let now = at(now_ms + round * 70_000);
-            node.tick(now);
-            bus.serve(node, now);
-        }
-    }
-    let (taken, counted) = bus.counted("acme.per_api_key.total_usd.total");
-    assert_eq!(taken, counted, "nothing is held at rest");
-    (charged, absorbed, counted)
-}
-
-#[test]
-fn a_dollar_is_spent_to_the_last_and_never_more() {
-    let (charged, absorbed, counted) = spend_a_dollar(|reserved| reserved);
-    assert_eq!((charged, absorbed, counted), (1_000_000_000, 0, 1_000_000_000));
-
-    let (charged, absorbed, counted) = spend_a_dollar(|reserved| reserved - reserved / 3);
-    assert_eq!((absorbed, counted), (0, u128::from(charged)));
-    assert!(charged > 990_000_000, "{charged}");
-
-    let (charged, absorbed, counted) = spend_a_dollar(|reserved| reserved * 2);
-    assert_eq!((charged, counted), (1_000_000_000, 1_000_000_000));
-    assert!(absorbed > 0, "an upstream that does not keep to its maximum");
-}
-
-#[test]
-fn what_a_killed_process_held_is_free_once_its_successor_is_told_of_it() {
-    let mut bus = Bus::default();
-    let mut node = holdings("first");
-    let bounds = [bound(LimitKey::DailyUsd, Scope::Key, 100)];
-    bus.granted(&mut node, demand(&bounds, at(0)), at(0));
-    let settled = bus.granted(&mut node, demand(&bounds, at(0)), at(0));
-    let charge = node.charge(settled, used(0, 15)).expect("it runs");
-    node.settle(settled, OK, 3, at(0));
-    let name = Name::from("acme.per_api_key.daily_usd.2026-11-30");
-    drop(node);
-
-    let replay = charge
-        .quotas
-        .into_iter()
-        .map(|(name, amount)| (name, vec![Replayed { sequence: 3, amount }]));
-    let mut node = Holdings::new(
-        SpoolId::from("spool"),
-        "second".into(),
-        replay.collect(),
-        Planted::default(),
-    );
-    bus.serve(&mut node, at(0));
-    assert_eq!(bus.counted(name.as_str()), (15, 15));
-
-    let mut other = Holdings::new(
-        SpoolId::from("other"),
-        "other".into(),
-        BTreeMap::new(),
-        Planted::default(),
-    );
-    bus.granted(&mut other, demand(&bounds, at(0)), at(0));
-    drop(other);
-    let mut other = Holdings::new(
-        SpoolId::from("other"),
-        "again".into(),
-        BTreeMap::new(),
-        Planted::default(),
-    );
-    assert_eq!(other.steps(at(0)), [], "it knows of nothing");
-    other.answer(
-        Answer::QuotaIs(name.clone(), bus.quotas.get(&name).cloned()),
-        at(0),
-    );
-    bus.serve(&mut other, at(0));
-    assert_eq!(
-        bus.counted(name.as_str()),
-        (15, 15),
-        "it has nothing in its spool"
-    );
 }
 
 #[test]
