@@ -228,10 +228,7 @@ impl Holdings {
                 (take, Held::Rate(name, unit, rate.permit(amount)))
             }
             Kind::Concurrency => {
-                let (boot, planted) = (&self.boot, self.planted);
-                let slots = self.slots.entry(name.clone());
-                let slots = slots.or_insert_with(|| Slots::new(Arc::clone(boot), bound.limit, planted));
-                slots.limit_to(bound.limit);
+                let slots = self.concurrency(&name, bound.limit);
                 (slots.take(id, now), Held::Slot(name))
             }
             Kind::Quota(_, unit) => {
@@ -240,6 +237,18 @@ impl Holdings {
                 (take, Held::Quota(name, unit, amount))
             }
         }
+    }
+
+    /// The slots of a name, made when they are first asked for or told of; a limit of 0 is not known.
+    fn concurrency(&mut self, name: &Name, limit: u64) -> &mut Slots {
+        self.touched.insert(name.clone());
+        let (boot, planted) = (&self.boot, self.planted);
+        let slots = self.slots.entry(name.clone());
+        let slots = slots.or_insert_with(|| Slots::new(Arc::clone(boot), limit, planted));
+        if limit > 0 {
+            slots.limit_to(limit);
+        }
+        slots
     }
 
     /// The quota of a name, made when it is first asked for.

@@ -32,8 +32,8 @@ const IDLE_MS: u64 = 60;
 const FRESH_MS: u64 = 100;
 /// Wants are written this often at most, and end so long after the last refusal.
 const WANT_MS: u64 = 1_000;
-/// What is in doubt is settled by another write after so long.
-const DOUBT_MS: u64 = 1_000;
+/// What is in doubt is settled, and what the dead left is cleared away, by another write after so long.
+const SETTLE_MS: u64 = 1_000;
 /// Beats whose sending is remembered.
 const SENT_MAX: usize = 64;
 /// A share is kept this long without use.
@@ -184,6 +184,15 @@ impl Slots {
         holders.filter(move |(boot, holder)| **boot != self.boot && self.is_heeded(boot, holder, now))
     }
 
+    /// Holders whose lease has run out.
+    fn dead(&self, now: Now) -> impl Iterator<Item = &Arc<str>> {
+        let holders = self.shared.record().holders.iter();
+        let dead = move |(boot, holder): &(&Arc<str>, &Holder)| {
+            **boot != self.boot && !self.is_heeded(boot, holder, now)
+        };
+        holders.filter(dead).map(|(boot, _)| boot)
+    }
+
     fn is_heeded(&self, boot: &Arc<str>, holder: &Holder, now: Now) -> bool {
         let lease_ms = if self.planted.has(Bug::ReleasedEarly) {
             LEASE_MS / 10
@@ -237,7 +246,8 @@ impl Slots {
 
     /// Whether what the record says of this node is to be changed now.
     fn is_due(&self, (count, wants): (u64, bool), now: Now) -> bool {
-        if self.shared.is_in_doubt() && self.wrote_ms.is_none_or(|at_ms| now.since(at_ms) >= DOUBT_MS) {
+        let rested = self.wrote_ms.is_none_or(|at_ms| now.since(at_ms) >= SETTLE_MS);
+        if rested && (self.shared.is_in_doubt() || self.dead(now).next().is_some()) {
             return true;
         }
         let Some(own) = self.mine() else {
@@ -262,12 +272,7 @@ impl Slots {
     fn write(&mut self, (count, wants): (u64, bool), now: Now) -> Step<Record> {
         self.wrote_ms = Some(now.mono_ms);
         let mut record = self.shared.record().clone();
-        let dropped: Vec<Arc<str>> = record
-            .holders
-            .iter()
-            .filter(|(boot, holder)| **boot != self.boot && !self.is_heeded(boot, holder, now))
-            .map(|(boot, _)| Arc::clone(boot))
-            .collect();
+        let dropped: Vec<Arc<str>> = self.dead(now).cloned().collect();
         for boot in dropped {
             record.holders.remove(&boot);
         }
@@ -337,12 +342,13 @@ impl Slots {
         Standing::left(self.limit, self.room(now).saturating_sub(self.in_use))
     }
 
-    /// True when this node holds nothing and nothing is under way.
+    /// True when this node holds nothing, nothing is under way, and nobody else is to be watched: a lease runs only
+    /// while somebody counts.
     pub fn is_idle(&self) -> bool {
-        self.in_use == 0 && self.wishes.is_empty() && !self.shared.is_busy() && {
-            let mut versions = self.shared.versions();
-            versions.all(|record| !record.holders.contains_key(&self.boot))
-        }
+        let unused = self.in_use == 0 && self.wishes.is_empty() && !self.shared.is_busy();
+        let nobody = self.shared.is_stale() || self.shared.record().holders.is_empty();
+        let mut versions = self.shared.versions();
+        unused && nobody && versions.all(|record| !record.holders.contains_key(&self.boot))
     }
 }
 

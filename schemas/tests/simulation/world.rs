@@ -420,9 +420,19 @@ impl World {
 
     /// Tells a node of all records that there are, as a watch does that begins.
     fn survey(&mut self, index: usize) {
-        let names: Vec<Name> = self.bus.quotas.keys().cloned().collect();
-        for name in names {
-            let told = self.bus.apply(&Ask::Quota(name, Step::Read), 0);
+        let slots = self
+            .bus
+            .slots
+            .keys()
+            .map(|name| Ask::Slots(name.clone(), Step::Read));
+        let quotas = self
+            .bus
+            .quotas
+            .keys()
+            .map(|name| Ask::Quota(name.clone(), Step::Read));
+        let reads: Vec<Ask> = slots.chain(quotas).collect();
+        for read in reads {
+            let told = self.bus.apply(&read, 0);
             let delay_ms = self.random.between(1, 50);
             self.at(delay_ms, Event::Told(index, told));
         }

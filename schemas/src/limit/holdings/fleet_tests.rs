@@ -1,10 +1,11 @@
 //! Several nodes before one bus: what one leaves the others can have, to the last nano-dollar.
 
-use super::steps::Answer;
+use super::steps::{Answer, Ask};
 use super::tests::{Bus, OK, at, bound, demand, holdings, used};
 use super::*;
 use crate::limit::layers::Scope;
 use crate::limit::limits::LimitKey;
+use crate::limit::shared::Step;
 
 /// A dollar, a thousand streams at once on two nodes, as many again as fit; how much of what each reserved it uses is
 /// up to `used_of`. Returns what was charged, what was absorbed, and what the record counts.
@@ -133,4 +134,19 @@ fn what_a_killed_process_held_is_free_once_its_successor_is_told_of_it() {
         (15, 15),
         "it has nothing in its spool"
     );
+}
+
+#[test]
+fn the_slots_of_a_killed_node_are_free_a_lease_after_they_were_told_of() {
+    let mut bus = Bus::default();
+    let (mut killed, mut node) = (holdings("killed"), holdings("node"));
+    let bounds = [bound(LimitKey::Concurrency, Scope::Key, 1)];
+    bus.granted(&mut killed, demand(&bounds, at(0)), at(0));
+    let told = bus.apply(Ask::Slots(bounds[0].name.clone(), Step::Read));
+    node.answer(told, at(100));
+    node.tick(at(200));
+
+    let refusal = bus.refused(&mut node, demand(&bounds, at(15_000)), at(15_000));
+    assert_eq!(refusal.key, LimitKey::Concurrency);
+    bus.granted(&mut node, demand(&bounds, at(15_100)), at(15_100));
 }

@@ -91,6 +91,13 @@ impl Holdings {
                 }
             }
             Answer::SlotsAre(_, found) => {
+                if found
+                    .as_ref()
+                    .is_some_and(|(_, record)| !record.holders.is_empty())
+                {
+                    // A lease is counted from when its beat is first seen, be it before the first request.
+                    self.concurrency(&name, 0);
+                }
                 if let Some(slots) = self.slots.get_mut(&name) {
                     slots.observe(found, false, now);
                 }

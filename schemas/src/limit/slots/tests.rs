@@ -192,7 +192,6 @@ fn a_want_ends_with_the_wish_for_it() {
             .as_ref()
             .is_some_and(|record| !record.holders.contains_key("b"))
     );
-    assert!(b.is_idle());
 }
 
 #[test]
@@ -244,6 +243,21 @@ fn the_slots_of_a_silent_node_are_free_after_a_lease_on_the_observers_clock() {
     );
     a.observe(bucket.found(), false, at(505_001));
     assert_eq!(a.usable(at(505_001)), 0);
+}
+
+#[test]
+fn what_the_dead_left_is_cleared_away_by_whoever_watches() {
+    let mut bucket = Bucket::default();
+    let (mut a, mut watcher) = (slots("a", 5), slots("b", 0));
+    bucket.take(&mut a, 1, at(0));
+    watcher.observe(bucket.found(), false, at(1_000));
+    assert_eq!(watcher.next(at(15_999)), None);
+    assert!(!watcher.is_idle(), "it counts the lease");
+
+    bucket.serve(&mut watcher, at(16_000));
+
+    assert_eq!(bucket.record, Some(Record::default()));
+    assert!(watcher.is_idle());
 }
 
 #[test]
