@@ -246,7 +246,7 @@ impl Quota {
         // What is in doubt is settled by another write.
         let doubted = self.shared.is_in_doubt() && age_ms >= TRIM_MS;
         let Some(own) = self.shared.record().holders.get(&self.source) else {
-            return taken > 0 || doubted;
+            return taken > 0 || doubted || self.is_replaying();
         };
         let foreign = own.by != self.by;
         let waiting = !self.wishes.is_empty() && taken > own.taken;
@@ -337,7 +337,7 @@ impl Quota {
     }
 
     fn is_told(&self) -> bool {
-        if self.replay.as_ref().is_some_and(|replay| !replay.is_empty()) {
+        if self.is_replaying() {
             return false;
         }
         let own = self.shared.record().holders.get(&self.source);
@@ -346,6 +346,11 @@ impl Quota {
             None => self.spent == 0,
         };
         told && self.fixed == 0
+    }
+
+    /// Whether no write of this view has told yet what the spool holds from before it.
+    fn is_replaying(&self) -> bool {
+        self.replay.as_ref().is_some_and(|replay| !replay.is_empty())
     }
 
     /// What this node has in hand, by the newest record.

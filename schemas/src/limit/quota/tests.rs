@@ -318,6 +318,24 @@ fn a_node_that_was_started_again_counts_what_its_spool_holds_beyond_the_record()
 }
 
 #[test]
+fn a_spool_that_holds_nothing_new_is_told_all_the_same() {
+    let mut bucket = Bucket::default();
+    let mut free = replayed("a", "1", 100, &[(4, 0)]);
+    bucket.serve(&mut free, at(0));
+    assert_eq!((bucket.holder("a"), free.told_up_to()), ((0, 0), None));
+
+    let mut record = Record::default();
+    assert_eq!(record.forget(&SpoolId::from("b"), 9, 6), Ok(true));
+    let mut bucket = Bucket {
+        record: Some(record),
+        ..Bucket::default()
+    };
+    let mut gone = replayed("b", "1", 100, &[(5, 4), (6, 5)]);
+    bucket.serve(&mut gone, at(0));
+    assert_eq!((bucket.total(), gone.told_up_to()), (9, None));
+}
+
+#[test]
 fn what_a_predecessor_took_is_not_used_before_a_write_of_ones_own() {
     let mut bucket = Bucket::default();
     let mut a = quota("a", 100);
