@@ -142,11 +142,13 @@ impl Slots {
         self.planted.has(Bug::LeaseUsedAfterExpiry) || sent.is_some_and(|sent| now.since(*sent) < USE_MS)
     }
 
-    /// True when a fresh record leaves nothing to take.
+    /// True when a fresh record leaves nothing to take. What is this node's own, and only has to be renewed, is left.
     fn is_full(&self, now: Now) -> bool {
         let own = self.shared.record().holder(&self.boot).count;
+        let renewable = own > self.in_use && !self.is_leased(now);
         self.shared.is_fresh(now, FRESH_MS)
             && !self.shared.is_busy()
+            && !renewable
             && (self.room(now) <= own.max(self.in_use) || self.is_content(now, own))
     }
 

@@ -228,6 +228,19 @@ fn a_renewal_counts_from_when_it_was_sent() {
 }
 
 #[test]
+fn a_slot_of_ones_own_whose_lease_ran_out_is_renewed_and_not_refused() {
+    let mut bucket = Bucket::default();
+    let mut a = slots("a", 1);
+    bucket.take(&mut a, 1, at(0));
+    a.give_back(at(13_990));
+
+    a.observe(bucket.found(), false, at(14_000));
+    assert_eq!(a.take(2, at(14_000)), Take::Waiting);
+    bucket.serve(&mut a, at(14_000));
+    assert_eq!(a.take(2, at(14_000)), Take::Granted);
+}
+
+#[test]
 fn the_slots_of_a_silent_node_are_free_after_a_lease_on_the_observers_clock() {
     let mut bucket = Bucket::default();
     let (mut a, mut b) = (slots("a", 1), slots("b", 1));
