@@ -7,15 +7,18 @@
 //! endpoint; an **outcome** is how it ended; to **settle** is to close a request exactly once, and its record
 //! is the **waybill**; the **spool** is the gateway's own outbox of events; the **ledger** keeps the books.
 
+pub mod affinity;
 pub mod catalog;
 pub mod circuit;
 pub mod command;
+pub mod digest;
 mod digits;
 pub mod envelope;
 pub mod event;
 pub mod failure;
 pub mod frame;
 pub mod id;
+pub mod idempotency;
 pub mod limit;
 pub mod money;
 pub mod node;
