@@ -15,6 +15,8 @@
 //! - A lease that has run out allows nothing but a question: how did that request end? Only a request of which it is
 //!   certain that it is charged nothing, for good, is taken over. So a slow holder, a stale read or a wrong clock can
 //!   delay an answer, but not charge a second one.
+//! - Two bounds are assumed: a write is done within [`Terms::freed_life_ms`] of being sent, or never; and a node that has
+//!   settled a request can say so within [`Terms::running_life_ms`], or is declared gone.
 
 pub mod answer;
 pub mod claim;

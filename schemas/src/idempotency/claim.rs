@@ -1,11 +1,13 @@
 //! How one request gets its key, or learns why it does not. One operation at a time: each step says what to do, and its
 //! result gives the next one.
 
-use super::answer::Answer;
+use super::answer::{Answer, Disposition, Ending};
 use super::hold::Hold;
 use super::record::{Done, Record, Running};
 use super::release::Release;
 use super::{Planted, Read, Refusal, Terms, Write, Written};
+use crate::event::request::RequestSettled;
+use crate::outcome::Outcome;
 
 /// Writes of one claim. More are needed only where a key changes hands all the time.
 const WRITES_MAX: usize = 8;
@@ -17,8 +19,8 @@ pub struct Claim {
     terms: Terms,
     /// What claims of this request that nobody answered expected to replace: they may still be done.
     doubts: Vec<Option<u64>>,
-    /// When the first of them was sent.
-    doubted_ms: Option<u64>,
+    /// When the first and the last of them were sent.
+    doubted_ms: Option<(u64, u64)>,
     writes: usize,
     phase: Phase,
 }
@@ -42,14 +44,33 @@ enum Phase {
 pub enum End {
     /// Nobody knows yet, or what is known may change: a reaper's word is provisional.
     Open,
-    /// It is charged nothing and never will be: its own spool, read after the process that ran it had died, says so or
-    /// does not know it, or its source was declared gone and cannot charge any more.
-    Uncharged,
-    /// Its waybill is there, and its answer is not.
-    Charged {
+    /// It is charged nothing and never will be, and no upstream took its work but for a process that died: the key is
+    /// free. Also the end of a request that the books do not know although its spool was read to its end by a later
+    /// boot, and of one whose source was declared gone and cannot charge any more.
+    Void,
+    /// It ended, and its answer is not there.
+    Settled {
         /// The status it was answered with.
         status: u16,
     },
+}
+
+impl End {
+    /// What the waybill from the spool of the admitting gateway says.
+    pub fn of(settled: &RequestSettled) -> Self {
+        let ending = Ending {
+            outcome: settled.outcome,
+            attempts: &settled.attempts,
+            heard_out: false,
+        };
+        if settled.outcome == Outcome::Lost || ending.disposition() == Disposition::Free {
+            Self::Void
+        } else {
+            Self::Settled {
+                status: settled.status,
+            }
+        }
+    }
 }
 
 /// What is to be done next.
@@ -103,8 +124,7 @@ impl Claim {
                 Step::Refuse(Refusal::InProgress, None)
             }
             Written::Unknown => {
-                self.doubts.push(expected);
-                self.doubted_ms.get_or_insert(sent_ms);
+                self.doubt(expected, sent_ms);
                 self.read_back()
             }
         }
@@ -128,7 +148,7 @@ impl Claim {
             Record::Freed(_) => self.claim(Some(revision), now_ms),
             Record::Running(held) if held.request_id == self.mine.request_id => {
                 // It is one of the doubtful writes, the first of them for all that is known.
-                let sent_ms = self.doubted_ms.unwrap_or(now_ms);
+                let sent_ms = self.doubted_ms.map_or(now_ms, |(first_ms, _)| first_ms);
                 self.hold(revision, sent_ms, now_ms)
             }
             Record::Running(held) if held.digest != self.mine.digest => self.refuse(Refusal::Mismatch),
@@ -159,8 +179,8 @@ impl Claim {
         let (held, revision) = (held.clone(), *revision);
         match end {
             End::Open => self.refuse(Refusal::InProgress),
-            End::Uncharged => self.claim(Some(revision), now_ms),
-            End::Charged { status } => {
+            End::Void => self.claim(Some(revision), now_ms),
+            End::Settled { status } => {
                 self.phase = Phase::Closing;
                 let done = Done {
                     request_id: held.request_id,
@@ -180,8 +200,7 @@ impl Claim {
     /// The caller cannot wait any longer, or has left: he is told that the store is away.
     pub fn give_up(&mut self) -> Step {
         if let Phase::Claiming { expected, sent_ms } = self.phase {
-            self.doubts.push(expected);
-            self.doubted_ms.get_or_insert(sent_ms);
+            self.doubt(expected, sent_ms);
         }
         self.refuse(Refusal::StoreUnavailable)
     }
@@ -200,6 +219,12 @@ impl Claim {
             expected,
             life_ms: self.terms.running_life_ms,
         }))
+    }
+
+    fn doubt(&mut self, expected: Option<u64>, sent_ms: u64) {
+        self.doubts.push(expected);
+        let (first_ms, _) = self.doubted_ms.unwrap_or((sent_ms, sent_ms));
+        self.doubted_ms = Some((first_ms, sent_ms));
     }
 
     fn read_back(&mut self) -> Step {
@@ -226,8 +251,10 @@ impl Claim {
     fn refuse(&mut self, refusal: Refusal) -> Step {
         self.phase = Phase::Over;
         let doubts = std::mem::take(&mut self.doubts);
-        let release =
-            (!doubts.is_empty()).then(|| Box::new(Release::new(self.mine.request_id, self.terms, doubts)));
+        let release = self.doubted_ms.take().map(|(_, last_ms)| {
+            let release = Release::new(self.mine.request_id, self.terms, doubts, last_ms);
+            Box::new(release)
+        });
         Step::Refuse(refusal, release)
     }
 }

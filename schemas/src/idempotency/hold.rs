@@ -6,6 +6,9 @@ use super::{Planted, Read, Terms, Write, Written};
 
 /// How long to wait before something is tried again that the bus did not answer, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
+/// Reads from before this request's own writes that are put down to a reader who is behind. Where there are more, the
+/// bucket was made anew.
+const STALE_READS_MAX: u8 = 10;
 
 /// A key that a request holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,7 @@ pub struct Hold {
     goal: Option<Record>,
     /// Nothing is tried before.
     not_before_ms: u64,
+    stale_reads: u8,
     over: Option<Over>,
 }
 
@@ -82,6 +86,7 @@ impl Hold {
             flight: Flight::None,
             goal: None,
             not_before_ms: 0,
+            stale_reads: 0,
             over: None,
         }
     }
@@ -169,10 +174,7 @@ impl Hold {
     pub fn read(&mut self, read: Read, now_ms: u64) -> Step {
         self.flight = Flight::None;
         let (record, revision) = match read {
-            Read::Failed | Read::Found { record: None, .. } => {
-                self.not_before_ms = now_ms.saturating_add(AGAIN_MS);
-                return self.rest();
-            }
+            Read::Failed | Read::Found { record: None, .. } => return self.again(now_ms),
             // It fell out of its bucket, and nobody took the place: it is put back.
             Read::Nothing => return self.write(None, now_ms),
             Read::Found {
@@ -182,6 +184,10 @@ impl Hold {
             } => (*record, revision),
         };
         if record.request_id() != self.mine.request_id {
+            if revision < self.revision && self.stale_reads < STALE_READS_MAX {
+                self.stale_reads += 1;
+                return self.again(now_ms);
+            }
             return self.over(Over::Lost);
         }
         match (&record, &self.goal) {
@@ -238,6 +244,12 @@ impl Hold {
     fn read_back(&mut self) -> Step {
         self.flight = Flight::Reading;
         Step::Read
+    }
+
+    /// Looks and tries again after a while.
+    fn again(&mut self, now_ms: u64) -> Step {
+        self.not_before_ms = now_ms.saturating_add(AGAIN_MS);
+        self.rest()
     }
 
     fn over(&mut self, over: Over) -> Step {

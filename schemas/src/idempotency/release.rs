@@ -15,6 +15,8 @@ pub struct Release {
     terms: Terms,
     /// What the doubtful writes expected to replace.
     doubts: Vec<Option<u64>>,
+    /// When the last of them was sent.
+    sent_ms: u64,
     over: bool,
 }
 
@@ -35,11 +37,17 @@ pub enum Step {
 }
 
 impl Release {
-    pub(super) const fn new(request_id: RequestId, terms: Terms, doubts: Vec<Option<u64>>) -> Self {
+    pub(super) const fn new(
+        request_id: RequestId,
+        terms: Terms,
+        doubts: Vec<Option<u64>>,
+        sent_ms: u64,
+    ) -> Self {
         Self {
             request_id,
             terms,
             doubts,
+            sent_ms,
             over: false,
         }
     }
@@ -57,8 +65,17 @@ impl Release {
                 until_ms: now_ms.saturating_add(AGAIN_MS),
             },
             // A mark in the place keeps a late creation out.
-            Read::Nothing if self.doubts.contains(&None) => self.write(freed, None),
+            Read::Nothing if self.may_be_created(now_ms) => self.write(freed, None),
             Read::Nothing => self.end(),
+            // From before what the request had seen: this reader is behind.
+            Read::Found { revision, .. }
+                if now_ms < self.under_way_until_ms()
+                    && self.doubts.iter().flatten().any(|seen| *seen > revision) =>
+            {
+                Step::Rest {
+                    until_ms: now_ms.saturating_add(AGAIN_MS),
+                }
+            }
             Read::Found { record, revision, .. } => {
                 let at = Some(revision);
                 match record.map(|record| *record) {
@@ -69,7 +86,7 @@ impl Release {
                     // Somebody else's lock, which this request was about to take over: a new revision of the same
                     // keeps the late write out.
                     Some(held @ Record::Running(_)) if self.doubts.contains(&at) => self.write(held, at),
-                    _ => self.end(),
+                    _ => self.look_again(now_ms),
                 }
             }
         }
@@ -78,7 +95,7 @@ impl Release {
     /// The write is answered, or given up.
     pub fn wrote(&mut self, written: Written, now_ms: u64) -> Step {
         match written {
-            Written::At(_) => self.end(),
+            Written::At(_) => self.look_again(now_ms),
             Written::Conflict => Step::Read,
             Written::Unknown => Step::Rest {
                 until_ms: now_ms.saturating_add(AGAIN_MS),
@@ -96,6 +113,26 @@ impl Release {
             expected,
             life_ms,
         }))
+    }
+
+    /// A late creation finds something in its place, but that may come to the end of its life before it: once no
+    /// write can be under way any more, there is one last look.
+    fn look_again(&mut self, now_ms: u64) -> Step {
+        if self.may_be_created(now_ms) {
+            return Step::Rest {
+                until_ms: self.under_way_until_ms(),
+            };
+        }
+        self.end()
+    }
+
+    /// True while a creation may still be done where nothing is.
+    fn may_be_created(&self, now_ms: u64) -> bool {
+        self.doubts.contains(&None) && now_ms < self.under_way_until_ms()
+    }
+
+    const fn under_way_until_ms(&self) -> u64 {
+        self.sent_ms.saturating_add(self.terms.freed_life_ms)
     }
 
     fn end(&mut self) -> Step {

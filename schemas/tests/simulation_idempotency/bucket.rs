@@ -10,8 +10,12 @@ use schemas::idempotency::{Write, Written};
 struct Version {
     revision: u64,
     bytes: Vec<u8>,
+    written_ms: u64,
     until_ms: u64,
 }
+
+/// How far a reader may be behind.
+const BEHIND_MS_MAX: u64 = 5_000;
 
 /// All that was ever written, by key.
 #[derive(Debug, Default)]
@@ -23,7 +27,7 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// Does a write, if what is there is what it expects.
     pub(crate) fn apply(&mut self, key: usize, write: &Write, now_ms: u64) -> Written {
-        let current = self.versions(key, now_ms, 0).map(|version| version.revision);
+        let current = self.version(key, now_ms, 0).map(|version| version.revision);
         if current != write.expected {
             return Written::Conflict;
         }
@@ -31,6 +35,7 @@ impl Bucket {
         let version = Version {
             revision: self.revisions,
             bytes: write.record.encode().expect("encode"),
+            written_ms: now_ms,
             until_ms: now_ms + write.life_ms,
         };
         self.history.entry(key).or_default().push(version);
@@ -39,7 +44,7 @@ impl Bucket {
 
     /// What a reader finds who is so many versions behind.
     pub(crate) fn read(&self, key: usize, now_ms: u64, behind: usize) -> Option<(Record, u64)> {
-        let version = self.versions(key, now_ms, behind)?;
+        let version = self.version(key, now_ms, behind)?;
         let record = Record::decode(&version.bytes).expect("a record");
         Some((record, version.revision))
     }
@@ -60,11 +65,18 @@ impl Bucket {
         })
     }
 
-    fn versions(&self, key: usize, now_ms: u64, behind: usize) -> Option<&Version> {
-        let versions = self.history.get(&key)?;
-        let place = versions.len().checked_sub(1 + behind)?;
-        let version = versions.get(place)?;
-        // A reader who is behind has not heard of an end of its life either.
-        (behind > 0 || version.until_ms > now_ms).then_some(version)
+    fn version(&self, key: usize, now_ms: u64, behind: usize) -> Option<&Version> {
+        let mut versions = self.history.get(&key)?.iter().rev();
+        let newest = versions.next()?;
+        let mut found = (newest.until_ms > now_ms).then_some(newest);
+        let mut next = newest;
+        for version in versions.take(behind) {
+            if next.written_ms + BEHIND_MS_MAX < now_ms {
+                break;
+            }
+            found = Some(version);
+            next = version;
+        }
+        found
     }
 }

@@ -73,8 +73,8 @@ impl Counts {
             "not replayable",
             "store unavailable",
             "asked: open",
-            "asked: uncharged",
-            "asked: charged",
+            "asked: void",
+            "asked: settled",
             "cleared",
             "killed while running",
             "late write done",
@@ -124,6 +124,8 @@ struct Entry {
     /// Sent upstream, and whether it refused the work.
     sent: bool,
     refused: bool,
+    /// Its process died.
+    lost: bool,
     end: Option<Settled>,
 }
 
@@ -172,16 +174,20 @@ pub(crate) struct World {
     terms: Terms,
     chance: Chance,
     now_ms: u64,
+    /// The faults are over.
+    healed: bool,
     events: BinaryHeap<Reverse<(u64, u64)>>,
     queued: BTreeMap<u64, Event>,
     sequence: u64,
     bucket: Bucket,
     nodes: Vec<Node>,
-    books: BTreeMap<u128, (bool, u16)>,
+    books: BTreeMap<u128, End>,
     sends: Vec<Send>,
     requests: u128,
     /// What is charged under each key, and by whom.
     charged: BTreeMap<usize, (u128, Vec<u8>)>,
+    /// Where each request runs.
+    places: BTreeMap<u128, (usize, u32)>,
     violation: Option<String>,
     trace: DefaultHasher,
     counts: Counts,
@@ -212,6 +218,7 @@ impl World {
             terms: terms(planted),
             chance,
             now_ms: 0,
+            healed: false,
             events: BinaryHeap::new(),
             queued: BTreeMap::new(),
             sequence: 0,
@@ -221,6 +228,7 @@ impl World {
             sends,
             requests: 0,
             charged: BTreeMap::new(),
+            places: BTreeMap::new(),
             violation: None,
             trace: DefaultHasher::new(),
             counts: Counts::default(),
@@ -252,8 +260,7 @@ impl World {
 
     fn schedule(&mut self, at_ms: u64, event: Event) {
         self.sequence += 1;
-        self.events
-            .push(Reverse((at_ms.max(self.now_ms), self.sequence)));
+        self.events.push(Reverse((at_ms.max(self.now_ms), self.sequence)));
         self.queued.insert(self.sequence, event);
     }
 
@@ -261,6 +268,11 @@ impl World {
     pub(crate) fn run(mut self) -> Report {
         self.drain();
         self.look_for_orphans(false);
+        self.healed = true;
+        for node in &mut self.nodes {
+            node.paused_until_ms = 0;
+            node.cut_until_ms = 0;
+        }
         // Whoever was killed is taken over from: seen twice, a lease apart.
         for key in 0..KEYS {
             for after_ms in [1, 20_000] {
@@ -378,9 +390,7 @@ impl World {
     }
 
     fn arrive(&mut self, send: usize) {
-        let node = self.sends[send]
-            .node
-            .unwrap_or_else(|| self.chance.one_of(NODES));
+        let node = self.sends[send].node.unwrap_or_else(|| self.chance.one_of(NODES));
         if !self.nodes[node].up || self.nodes[node].paused_until_ms > self.now_ms {
             return self.again(send);
         }
@@ -388,6 +398,7 @@ impl World {
         self.requests += 1;
         let number = self.requests;
         let boot = self.nodes[node].boot;
+        self.places.insert(number, (node, boot));
         let mine = lock(number, body, node, boot, self.terms.lease_ms);
         let (claim, step) = Claim::start(mine, self.terms, self.nodes[node].clock(self.now_ms));
         let mut task = Task {
@@ -421,7 +432,7 @@ impl World {
     }
 
     fn has_faults(&self) -> bool {
-        self.now_ms < HEALED_MS
+        !self.healed && self.now_ms < HEALED_MS
     }
 
     /// Begins what a request asks for.
@@ -565,16 +576,15 @@ impl World {
     fn end_of(&mut self, held: &Running) -> End {
         let (node, boot) = place(held);
         let end = match self.books.get(&held.request_id.0.as_u128()) {
-            Some((true, status)) => End::Charged { status: *status },
-            Some((false, _)) => End::Uncharged,
+            Some(end) => *end,
             // Its spool was read to its end, and does not know it.
-            None if self.nodes[node].replayed > boot => End::Uncharged,
+            None if self.nodes[node].replayed > boot => End::Void,
             None => End::Open,
         };
         self.counts.note(match end {
             End::Open => "asked: open",
-            End::Uncharged => "asked: uncharged",
-            End::Charged { .. } => "asked: charged",
+            End::Void => "asked: void",
+            End::Settled { .. } => "asked: settled",
         });
         end
     }
@@ -605,6 +615,7 @@ impl World {
                     key: task.key,
                     sent: false,
                     refused: false,
+                    lost: false,
                     end: None,
                 };
                 self.nodes[at.node].spool.insert(task.number, entry);
@@ -743,7 +754,11 @@ impl World {
                     self.confirming(task, step)
                 }
                 Standing::Uncertain | Standing::Lost => {
-                    let result = if result == Result::Whole { Result::Broken } else { result };
+                    let result = if result == Result::Whole {
+                        Result::Broken
+                    } else {
+                        result
+                    };
                     self.settle(at, task, result, false);
                     self.finish(at, task, result == Result::Refused)
                 }
@@ -780,19 +795,16 @@ impl World {
     }
 
     fn send(&mut self, at: At, task: &Task) {
-        let mut other = None;
-        for (index, node) in self.nodes.iter().enumerate() {
-            for (number, entry) in &node.spool {
-                let ended = entry.end.as_ref().is_some_and(|end| !end.charged);
-                let runs = node.tasks.contains_key(&u64::try_from(*number).expect("small"));
-                let open = entry.key == task.key && entry.sent && !entry.refused && *number != task.number;
-                if open && (runs || !ended) && !self.bucket.has_lost(task.key, *number, self.now_ms) {
-                    other = Some((index, *number));
-                }
-            }
+        let mut others = Vec::new();
+        for node in &self.nodes {
+            others.extend(node.spool.iter().filter_map(|(number, entry)| {
+                let took = entry.key == task.key && entry.sent && !entry.refused && !entry.lost;
+                let kept = took && !self.bucket.has_lost(task.key, *number, self.now_ms);
+                (kept && *number != task.number).then_some(*number)
+            }));
         }
-        if let Some(other) = other {
-            self.violate(format!("request {} is sent although {other:?} was", task.number));
+        if !others.is_empty() {
+            self.violate(format!("request {} is sent after {others:?}", task.number));
         }
         let entry = self.nodes[at.node].spool.get_mut(&task.number);
         entry.expect("an intent").sent = true;
@@ -827,10 +839,10 @@ impl World {
         };
         if charged {
             self.counts.note("charged");
-            let first = self
-                .charged
-                .insert(task.key, (task.number, settled.body.clone()));
-            if let Some((first, _)) = first {
+            let first = self.charged.insert(task.key, (task.number, settled.body.clone()));
+            if let Some((first, _)) = first
+                && !self.has_lapsed(task.key, first)
+            {
                 self.violate(format!(
                     "key {} is charged by {first} and {}",
                     task.key, task.number
@@ -851,6 +863,13 @@ impl World {
         self.schedule(self.now_ms + HELD_BACK_MS, Event::Leave(at));
     }
 
+    /// Its node died between settling it and saying so, and nobody asked for it as long as its lock lay there: what
+    /// comes later is another use of the key, as it is after the life of an answer.
+    fn has_lapsed(&self, key: usize, number: u128) -> bool {
+        let (node, boot) = self.places[&number];
+        self.nodes[node].boot != boot && self.bucket.has_lost(key, number, self.now_ms)
+    }
+
     fn finish(&mut self, at: At, task: &mut Task, free: bool) -> Job {
         let now_ms = self.nodes[at.node].clock(self.now_ms);
         let Stage::Holding(_, Work::Settled(settled)) = &task.stage else {
@@ -865,7 +884,11 @@ impl World {
         let Stage::Holding(hold, _) = &mut task.stage else {
             return Job::Nothing;
         };
-        let step = if free { hold.free(now_ms) } else { hold.finish(done, now_ms) };
+        let step = if free {
+            hold.free(now_ms)
+        } else {
+            hold.finish(done, now_ms)
+        };
         match step {
             hold::Step::Write(write) => Job::Write(write),
             hold::Step::Rest { until_ms } => Job::Alarm(until_ms),
@@ -898,7 +921,10 @@ impl World {
         }
         for (number, entry) in &node.spool {
             if let Some(end) = &entry.end {
-                self.books.insert(*number, (end.charged, end.status));
+                let is_void = entry.lost || entry.refused;
+                let settled = End::Settled { status: end.status };
+                self.books
+                    .insert(*number, if is_void { End::Void } else { settled });
             }
         }
         node.replayed = node.boot;
@@ -922,10 +948,7 @@ impl World {
             self.counts.note("killed while running");
         }
         for task in tasks.into_values() {
-            if !matches!(
-                task.stage,
-                Stage::Releasing(_) | Stage::Holding(_, Work::Left)
-            ) {
+            if !matches!(task.stage, Stage::Releasing(_) | Stage::Holding(_, Work::Left)) {
                 self.again(task.send);
             }
         }
@@ -936,8 +959,9 @@ impl World {
     fn start(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.up = true;
-        for entry in node.spool.values_mut() {
-            entry.end.get_or_insert(Settled {
+        for entry in node.spool.values_mut().filter(|entry| entry.end.is_none()) {
+            entry.lost = true;
+            entry.end = Some(Settled {
                 charged: false,
                 status: 500,
                 body: Vec::new(),

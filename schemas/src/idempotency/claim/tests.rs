@@ -4,8 +4,15 @@ use super::super::answer::Body;
 use super::super::hold::Standing;
 use super::super::tests::{done, found, record_done, request, running};
 use super::*;
+use chrono::NaiveDate;
+
+use crate::event::request::{Attempt, Payer, RequestAccepted, RequestLost, Surface};
+use crate::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, TenantId};
 use crate::idempotency::LEASE_MS;
 use crate::idempotency::release;
+use crate::limit::Reservation;
+use crate::money::PriceVersion;
+use crate::time::Timestamp;
 
 /// The request that claims, for the body 1.
 fn start(now_ms: u64) -> (Claim, Step) {
@@ -251,16 +258,16 @@ fn a_lease_that_ran_out_allows_a_question_and_nothing_else() {
 }
 
 #[test]
-fn a_request_that_is_charged_nothing_is_taken_over_by_one() {
+fn a_request_that_was_lost_is_taken_over_by_one() {
     let mut claim = asking();
 
-    let step = claim.told(End::Uncharged, 900_010);
+    let step = claim.told(End::Void, 900_010);
 
     assert_eq!(lock(&step), Some(4));
     runs(claim.wrote(Written::At(5), 900_020));
 
     let mut loser = asking();
-    loser.told(End::Uncharged, 900_010);
+    loser.told(End::Void, 900_010);
     assert!(matches!(loser.wrote(Written::Conflict, 900_020), Step::Read));
     let winner = found(Record::Running(running(3, 1)), 5, 900_030);
     assert_eq!(
@@ -270,10 +277,10 @@ fn a_request_that_is_charged_nothing_is_taken_over_by_one() {
 }
 
 #[test]
-fn a_request_that_was_charged_closes_its_key_although_its_answer_is_lost() {
+fn a_request_that_settled_closes_its_key_although_its_answer_is_lost() {
     let mut claim = asking();
 
-    let step = claim.told(End::Charged { status: 200 }, 900_010);
+    let step = claim.told(End::Settled { status: 200 }, 900_010);
 
     let Step::Write(write) = step else {
         panic!("a write: {step:?}");
@@ -293,7 +300,7 @@ fn a_request_that_was_charged_closes_its_key_although_its_answer_is_lost() {
 fn a_key_that_somebody_else_ended_meanwhile_gives_what_is_there() {
     for written in [Written::Conflict, Written::Unknown] {
         let mut claim = asking();
-        claim.told(End::Charged { status: 200 }, 900_010);
+        claim.told(End::Settled { status: 200 }, 900_010);
 
         assert!(matches!(claim.wrote(written, 900_020), Step::Read));
         let kept = record_done(done(2, 1, Body::Kept(b"late".to_vec())));
@@ -317,4 +324,68 @@ fn a_key_that_changes_hands_all_the_time_is_given_up() {
 
     assert_eq!(writes, WRITES_MAX);
     assert_eq!(refused(&step), (Refusal::StoreUnavailable, false));
+}
+
+/// A waybill of so many attempts, each with its status and outcome.
+fn waybill(outcome: Outcome, attempts: &[(Option<u16>, Outcome)]) -> RequestSettled {
+    let accepted = RequestAccepted {
+        request_id: request(2),
+        payer: Payer {
+            tenant: TenantId::from("acme"),
+            user: None,
+            key_id: KeyId::from("k"),
+            key_name: "k".into(),
+        },
+        surface: Surface::Chat,
+        model: ModelName::from("m"),
+        reservation: Reservation::default(),
+        price_version: PriceVersion("1".into()),
+        started_at: Timestamp::default(),
+        node: NodeId::from("n"),
+    };
+    let day = NaiveDate::from_ymd_opt(2026, 11, 30).expect("a day");
+    let lost = RequestLost {
+        accepted,
+        declared_at: Timestamp::default(),
+        waybill_day: day,
+        billing_day: day,
+        billing_month: day,
+    };
+    let attempt = |(status, outcome): &(Option<u16>, Outcome)| Attempt {
+        endpoint_id: EndpointId::from("e"),
+        backend: BackendId::from("e"),
+        provider: "p".into(),
+        status: *status,
+        outcome: *outcome,
+        error_code: None,
+        started_at: Timestamp::default(),
+        first_byte_ms: None,
+        latency_ms: 1,
+    };
+    RequestSettled {
+        outcome,
+        status: 502,
+        attempts: attempts.iter().map(attempt).collect(),
+        ..lost.into_row()
+    }
+}
+
+#[test]
+fn the_waybill_says_whether_a_key_is_free() {
+    let answered = [(Some(200), Outcome::Ok)];
+    let refused = [(Some(503), Outcome::UpstreamError)];
+    let settled = End::Settled { status: 502 };
+
+    for (outcome, attempts, end) in [
+        (Outcome::Lost, &[][..], End::Void),
+        (Outcome::Rejected, &[], End::Void),
+        (Outcome::ClientGone, &[], End::Void),
+        (Outcome::UpstreamError, &refused, End::Void),
+        (Outcome::Ok, &answered, settled),
+        (Outcome::ClientGone, &answered, settled),
+        (Outcome::Timeout, &[(None, Outcome::Timeout)], settled),
+        (Outcome::UpstreamCut, &answered, settled),
+    ] {
+        assert_eq!(End::of(&waybill(outcome, attempts)), end, "{outcome:?}");
+    }
 }

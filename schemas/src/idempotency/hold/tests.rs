@@ -267,3 +267,20 @@ fn a_lock_can_be_renewed_before_it_is_due() {
     assert_eq!(written(hold.renew(2_000)), (mine(), Some(4), LIFE_MS));
     assert_eq!(hold.renew(2_010), Step::Rest { until_ms: u64::MAX });
 }
+
+#[test]
+fn what_lay_there_before_the_lock_does_not_take_it_away() {
+    let mut hold = hold_with(answer());
+    let before = found(Record::Running(running(2, 1)), 3, 0);
+
+    for reads in 0..u64::from(STALE_READS_MAX) {
+        let now_ms = 10_000 + 2_000 * reads;
+        let until_ms = now_ms + 1_000;
+        assert_eq!(hold.read(before.clone(), now_ms), Step::Rest { until_ms });
+        assert_eq!(written(hold.tick(until_ms)).1, Some(4));
+        assert_eq!(hold.wrote(Written::Conflict, until_ms), Step::Read);
+    }
+
+    // A bucket that was made anew counts from the beginning.
+    assert_eq!(hold.read(before, 60_000), Step::Lost);
+}

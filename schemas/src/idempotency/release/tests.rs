@@ -5,7 +5,7 @@ use super::super::tests::{done, found, record_done, request, running};
 use super::*;
 
 fn release(doubts: &[Option<u64>]) -> Release {
-    let release = Release::new(request(1), Terms::default(), doubts.to_vec());
+    let release = Release::new(request(1), Terms::default(), doubts.to_vec(), 5);
     assert_eq!(release.tick(), Step::Read);
     release
 }
@@ -24,7 +24,9 @@ fn a_lock_of_a_request_that_does_not_run_is_freed() {
     let step = release.read(found(Record::Running(running(1, 1)), 4, 0), 10);
 
     assert_eq!(written(step), (Record::Freed(request(1)), Some(4), 60_000));
-    assert_eq!(release.wrote(Written::At(5), 20), Step::Ended);
+    assert_eq!(release.wrote(Written::At(5), 20), Step::Rest { until_ms: 60_005 });
+    assert_eq!(release.tick(), Step::Read);
+    assert_eq!(release.read(Read::Nothing, 60_005), Step::Ended);
     assert_eq!(release.tick(), Step::Ended);
 }
 
@@ -72,13 +74,31 @@ fn where_no_doubtful_write_can_be_done_nothing_is_left() {
     for (doubts, read) in [
         (&[Some(4)][..], Read::Nothing),
         (&[Some(4)], found(Record::Running(running(2, 1)), 5, 0)),
-        (&[None, Some(4)], found(Record::Freed(request(9)), 5, 0)),
-        (&[None], found(Record::Running(running(2, 1)), 4, 0)),
-        (&[None], found(record_done(done(2, 1, Body::Gone)), 4, 0)),
+        (&[Some(3), Some(4)], found(Record::Freed(request(9)), 5, 0)),
     ] {
         let mut release = release(doubts);
 
         assert_eq!(release.read(read.clone(), 10), Step::Ended, "{read:?}");
+    }
+}
+
+#[test]
+fn what_keeps_a_late_creation_out_may_go_before_it_comes() {
+    for record in [
+        Record::Running(running(2, 1)),
+        record_done(done(2, 1, Body::Gone)),
+        Record::Freed(request(9)),
+    ] {
+        let mut release = release(&[None]);
+        let read = found(record, 4, 0);
+
+        assert_eq!(release.read(read.clone(), 10), Step::Rest { until_ms: 60_005 });
+        assert_eq!(release.tick(), Step::Read);
+        let mut freed = release.clone();
+        assert_eq!(release.read(read, 60_005), Step::Ended);
+        let late = freed.read(found(Record::Running(running(1, 1)), 6, 0), 60_005);
+        assert_eq!(written(late), (Record::Freed(request(1)), Some(6), 60_000));
+        assert_eq!(freed.wrote(Written::At(7), 60_010), Step::Ended);
     }
 }
 
@@ -88,7 +108,7 @@ fn while_the_bus_is_away_it_is_tried_again() {
 
     assert_eq!(release.read(Read::Failed, 10), Step::Rest { until_ms: 1_010 });
     assert_eq!(release.tick(), Step::Read);
-    release.read(Read::Nothing, 1_020);
+    assert!(matches!(release.read(Read::Nothing, 1_020), Step::Write(_)));
     assert_eq!(
         release.wrote(Written::Unknown, 2_000),
         Step::Rest { until_ms: 3_000 }
@@ -96,6 +116,17 @@ fn while_the_bus_is_away_it_is_tried_again() {
     assert_eq!(release.tick(), Step::Read);
     assert_eq!(
         release.read(found(Record::Freed(request(1)), 4, 0), 3_010),
-        Step::Ended
+        Step::Rest { until_ms: 60_005 }
     );
+}
+
+#[test]
+fn a_reader_who_is_behind_is_not_believed_as_long_as_it_matters() {
+    let mut release = release(&[Some(8)]);
+    let before = found(Record::Running(running(2, 1)), 7, 0);
+
+    assert_eq!(release.read(before.clone(), 10), Step::Rest { until_ms: 1_010 });
+    let mine = found(Record::Running(running(1, 1)), 9, 0);
+    assert_eq!(written(release.read(mine, 1_020)).1, Some(9));
+    assert_eq!(release.read(before, 60_005), Step::Ended);
 }
