@@ -33,8 +33,8 @@ enum Phase {
     Reading,
     /// The books are asked how the holder's request ended.
     Asking { held: Running, revision: u64 },
-    /// The end of the holder's request is written.
-    Closing,
+    /// The end of the holder's request is written, after which this one is refused.
+    Closing { refusal: Refusal },
     /// The request has its answer.
     Over,
 }
@@ -107,13 +107,10 @@ impl Claim {
 
     /// The write is answered, or given up.
     pub fn wrote(&mut self, written: Written, now_ms: u64) -> Step {
-        let Phase::Claiming { expected, sent_ms } = self.phase else {
-            let closed = matches!((&self.phase, written), (Phase::Closing, Written::At(_)));
-            return if closed {
-                self.refuse(Refusal::NotReplayable)
-            } else {
-                self.read_back()
-            };
+        let (expected, sent_ms) = match (&self.phase, written) {
+            (Phase::Claiming { expected, sent_ms }, _) => (*expected, *sent_ms),
+            (Phase::Closing { refusal }, Written::At(_)) => return self.refuse(*refusal),
+            _ => return self.read_back(),
         };
         match written {
             Written::At(revision) => self.hold(revision, sent_ms, now_ms),
@@ -133,10 +130,11 @@ impl Claim {
     /// The record was read, or could not be.
     pub fn read(&mut self, read: Read, now_ms: u64) -> Step {
         let (record, revision, seen_ms) = match read {
-            Read::Failed => return self.refuse(Refusal::StoreUnavailable),
+            Read::Failed | Read::Found { record: None, .. } => {
+                return self.refuse(Refusal::StoreUnavailable);
+            }
             Read::Nothing if self.terms.makes(Planted::ReadAdmits) => return self.run(0, now_ms),
             Read::Nothing => return self.claim(None, now_ms),
-            Read::Found { record: None, .. } => return self.refuse(Refusal::StoreUnavailable),
             Read::Found {
                 record: Some(record),
                 revision,
@@ -151,9 +149,8 @@ impl Claim {
                 let sent_ms = self.doubted_ms.map_or(now_ms, |(first_ms, _)| first_ms);
                 self.hold(revision, sent_ms, now_ms)
             }
-            Record::Running(held) if held.digest != self.mine.digest => self.refuse(Refusal::Mismatch),
             Record::Running(held) if now_ms.saturating_sub(seen_ms) < held.lease_ms => {
-                self.refuse(Refusal::InProgress)
+                self.refuse(self.unless_mismatch(&held, Refusal::InProgress))
             }
             Record::Running(held) => {
                 self.phase = Phase::Asking {
@@ -178,10 +175,12 @@ impl Claim {
         };
         let (held, revision) = (held.clone(), *revision);
         match end {
-            End::Open => self.refuse(Refusal::InProgress),
+            End::Open => self.refuse(self.unless_mismatch(&held, Refusal::InProgress)),
             End::Void => self.claim(Some(revision), now_ms),
             End::Settled { status } => {
-                self.phase = Phase::Closing;
+                self.phase = Phase::Closing {
+                    refusal: self.unless_mismatch(&held, Refusal::NotReplayable),
+                };
                 let done = Done {
                     request_id: held.request_id,
                     digest: held.digest,
@@ -246,6 +245,15 @@ impl Claim {
         self.phase = Phase::Over;
         let hold = Hold::new(self.mine.clone(), self.terms, revision, sent_ms);
         Step::Run(Box::new(hold))
+    }
+
+    /// Why a request is refused that finds this lock: another body is the better reason.
+    fn unless_mismatch(&self, held: &Running, refusal: Refusal) -> Refusal {
+        if held.digest == self.mine.digest {
+            refusal
+        } else {
+            Refusal::Mismatch
+        }
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Step {

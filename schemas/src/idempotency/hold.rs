@@ -121,7 +121,7 @@ impl Hold {
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64) -> Step {
         if self.flight == Flight::None && self.over.is_none() && now_ms >= self.due_ms() {
-            return self.write(self.revision(), now_ms);
+            return self.write(Some(self.revision), now_ms);
         }
         self.rest()
     }
@@ -129,7 +129,7 @@ impl Hold {
     /// Renews the lock now.
     pub fn renew(&mut self, now_ms: u64) -> Step {
         if self.flight == Flight::None && self.over.is_none() {
-            return self.write(self.revision(), now_ms);
+            return self.write(Some(self.revision), now_ms);
         }
         self.rest()
     }
@@ -213,10 +213,6 @@ impl Hold {
             None => self.confirmed_ms.saturating_add(self.terms.renew_ms),
         };
         due_ms.max(self.not_before_ms)
-    }
-
-    const fn revision(&self) -> Option<u64> {
-        Some(self.revision)
     }
 
     fn write(&mut self, expected: Option<u64>, now_ms: u64) -> Step {

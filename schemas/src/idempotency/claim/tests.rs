@@ -99,7 +99,7 @@ fn another_body_is_a_mismatch_in_every_state() {
     ] {
         let mut claim = beaten();
 
-        let step = claim.read(found(record, 4, 0), 900_000);
+        let step = claim.read(found(record, 4, 890_000), 900_000);
 
         assert_eq!(refused(&step), (Refusal::Mismatch, false));
     }
@@ -238,14 +238,36 @@ fn a_caller_who_cannot_wait_for_a_read_leaves_nothing() {
 
 /// A claim that found the lock of request 2 past its lease, and asks how that ended.
 fn asking() -> Claim {
+    asking_for(1)
+}
+
+/// The same, where that request had this body.
+fn asking_for(body: u8) -> Claim {
     let mut claim = beaten();
     let now_ms = 900_000;
-    let lock = found(Record::Running(running(2, 1)), 4, now_ms - LEASE_MS);
+    let lock = found(Record::Running(running(2, body)), 4, now_ms - LEASE_MS);
     match claim.read(lock, now_ms) {
-        Step::Ask(held) => assert_eq!(held, running(2, 1)),
+        Step::Ask(held) => assert_eq!(held, running(2, body)),
         other => panic!("a question: {other:?}"),
     }
     claim
+}
+
+#[test]
+fn a_lost_request_with_another_body_stands_in_nobodys_way() {
+    let open = asking_for(9).told(End::Open, 900_010);
+    assert_eq!(refused(&open), (Refusal::Mismatch, false));
+
+    let void = asking_for(9).told(End::Void, 900_010);
+    assert_eq!(lock(&void), Some(4));
+
+    let mut settled = asking_for(9);
+    assert!(matches!(
+        settled.told(End::Settled { status: 200 }, 900_010),
+        Step::Write(_)
+    ));
+    let closed = settled.wrote(Written::At(5), 900_020);
+    assert_eq!(refused(&closed), (Refusal::Mismatch, false));
 }
 
 #[test]
