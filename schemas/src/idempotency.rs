@@ -168,6 +168,10 @@ impl Terms {
     }
 
     /// Whether a mistake is to be made. In a program, none ever is.
+    #[cfg_attr(
+        not(feature = "planted"),
+        expect(clippy::unused_self, reason = "there is nothing to ask for a mistake with")
+    )]
     const fn makes(&self, mistake: Planted) -> bool {
         #[cfg(feature = "planted")]
         return matches!(self.planted, Some(planted) if planted as u8 == mistake as u8);
