@@ -5,7 +5,9 @@
 //! plus key of the request at hand; a **model** is the name asked for; a **route** is one way to serve it and
 //! leads to an **endpoint**, which has one or more **backends**; an **attempt** is one try of a request on one
 //! endpoint; an **outcome** is how it ended; to **settle** is to close a request exactly once, and its record
-//! is the **waybill**; the **spool** is the gateway's own outbox of events; the **ledger** keeps the books.
+//! is the **waybill**; the **spool** is the gateway's own outbox of events; the **ledger** keeps the books. An
+//! **idempotency key** is claimed by one request, which holds it until its answer can be **replayed**; a **session** is
+//! calls that are kept on one backend, by **affinity**.
 
 pub mod affinity;
 pub mod catalog;

@@ -183,11 +183,11 @@ impl Hold {
                 ..
             } => (*record, revision),
         };
+        if revision < self.revision && self.stale_reads < STALE_READS_MAX {
+            self.stale_reads += 1;
+            return self.again(now_ms);
+        }
         if record.request_id() != self.mine.request_id {
-            if revision < self.revision && self.stale_reads < STALE_READS_MAX {
-                self.stale_reads += 1;
-                return self.again(now_ms);
-            }
             return self.over(Over::Lost);
         }
         match (&record, &self.goal) {

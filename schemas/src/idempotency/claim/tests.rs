@@ -1,8 +1,10 @@
 //! Every answer that a claim can get, at every stage.
 
+use proptest::prelude::*;
+
 use super::super::answer::Body;
 use super::super::hold::Standing;
-use super::super::tests::{done, found, record_done, request, running};
+use super::super::tests::{digest, done, found, record_done, request, running};
 use super::*;
 use chrono::NaiveDate;
 
@@ -409,5 +411,117 @@ fn the_waybill_says_whether_a_key_is_free() {
         (Outcome::UpstreamCut, &answered, settled),
     ] {
         assert_eq!(End::of(&waybill(outcome, attempts)), end, "{outcome:?}");
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Word {
+    Pass(u64),
+    Wrote(Written),
+    Read(Read),
+    Told(End),
+    GiveUp,
+}
+
+fn word() -> impl Strategy<Value = Word> {
+    let record = prop_oneof![
+        2 => Just(Record::Running(running(1, 1))),
+        2 => Just(Record::Running(running(2, 1))),
+        1 => Just(Record::Running(running(2, 9))),
+        2 => Just(Record::Freed(request(3))),
+        1 => Just(record_done(done(2, 1, Body::Kept(b"x".to_vec())))),
+        1 => Just(record_done(done(2, 9, Body::Gone))),
+    ];
+    let read = prop_oneof![
+        1 => Just(Read::Nothing),
+        1 => Just(Read::Failed),
+        6 => (record, 1..30_u64, 0..200_000_u64).prop_map(|(record, revision, seen)| found(record, revision, seen)),
+    ];
+    let written = prop_oneof![
+        1 => (1..30_u64).prop_map(Written::At),
+        2 => Just(Written::Conflict),
+        2 => Just(Written::Unknown),
+    ];
+    let end = prop_oneof![
+        Just(End::Open),
+        Just(End::Void),
+        Just(End::Settled { status: 200 })
+    ];
+    prop_oneof![
+        2 => (1..40_000_u64).prop_map(Word::Pass),
+        6 => written.prop_map(Word::Wrote),
+        6 => read.prop_map(Word::Read),
+        4 => end.prop_map(Word::Told),
+        1 => Just(Word::GiveUp),
+    ]
+}
+
+/// What a claim is waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Write { sent_ms: u64, lock: bool },
+    Read,
+    Told,
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_a_claim_runs_only_with_its_lock_in_place(words in prop::collection::vec(word(), 1..80)) {
+        let mut now_ms = 1_000;
+        let (mut claim, first) = start(now_ms);
+        prop_assert_eq!(lock(&first), None);
+        let mut awaited = Awaited::Write { sent_ms: now_ms, lock: true };
+        let mut doubts = 0;
+        for word in words {
+            let (step, its_own) = match (&word, awaited) {
+                (Word::Pass(ms), _) => {
+                    now_ms += ms;
+                    continue;
+                }
+                (Word::Wrote(written), Awaited::Write { sent_ms, lock }) => {
+                    doubts += usize::from(lock && *written == Written::Unknown);
+                    let fresh = now_ms < sent_ms + 54_000;
+                    (claim.wrote(*written, now_ms), lock && fresh && matches!(written, Written::At(_)))
+                }
+                (Word::Read(read), Awaited::Read) => {
+                    let mine = matches!(read, Read::Found { record: Some(record), .. } if record.request_id() == request(1));
+                    // It is there only if one of the doubtful writes was done.
+                    if mine && doubts == 0 {
+                        continue;
+                    }
+                    (claim.read(read.clone(), now_ms), mine)
+                }
+                (Word::Told(end), Awaited::Told) => (claim.told(*end, now_ms), false),
+                (Word::GiveUp, _) => {
+                    doubts += usize::from(matches!(awaited, Awaited::Write { lock: true, .. }));
+                    (claim.give_up(), false)
+                }
+                _ => continue,
+            };
+            awaited = match step {
+                Step::Write(write) => Awaited::Write {
+                    sent_ms: now_ms,
+                    lock: matches!(write.record, Record::Running(_)),
+                },
+                Step::Read => Awaited::Read,
+                Step::Ask(held) => {
+                    prop_assert_ne!(held.request_id, request(1));
+                    Awaited::Told
+                }
+                Step::Run(hold) => {
+                    prop_assert!(its_own, "by {word:?}");
+                    prop_assert_eq!(hold.sending(now_ms), Standing::Held);
+                    break;
+                }
+                Step::Replay(done) => {
+                    prop_assert!(done.digest == digest(1) && done.answer.is_replayable());
+                    break;
+                }
+                Step::Refuse(_, release) => {
+                    prop_assert_eq!(release.is_some(), doubts > 0);
+                    break;
+                }
+            };
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Renewing, ending, and everything that can come between.
 
+use proptest::prelude::*;
+
 use super::super::answer::{Answer, Body};
 use super::super::tests::{done, found, record_done, request, running};
 use super::*;
@@ -272,15 +274,112 @@ fn a_lock_can_be_renewed_before_it_is_due() {
 fn what_lay_there_before_the_lock_does_not_take_it_away() {
     let mut hold = hold_with(answer());
     let before = found(Record::Running(running(2, 1)), 3, 0);
+    let own = found(mine(), 2, 0);
 
     for reads in 0..u64::from(STALE_READS_MAX) {
         let now_ms = 10_000 + 2_000 * reads;
         let until_ms = now_ms + 1_000;
-        assert_eq!(hold.read(before.clone(), now_ms), Step::Rest { until_ms });
+        let read = if reads % 2 == 0 { &before } else { &own };
+        assert_eq!(hold.read(read.clone(), now_ms), Step::Rest { until_ms });
         assert_eq!(written(hold.tick(until_ms)).1, Some(4));
         assert_eq!(hold.wrote(Written::Conflict, until_ms), Step::Read);
     }
 
     // A bucket that was made anew counts from the beginning.
     assert_eq!(hold.read(before, 60_000), Step::Lost);
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Pass(u64),
+    Tick,
+    Renew,
+    Finish,
+    Free,
+    Wrote(Written),
+    Read(Read),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let record = prop_oneof![
+        3 => Just(mine()),
+        1 => Just(Record::Running(running(2, 1))),
+        1 => Just(Record::Freed(request(1))),
+        1 => Just(record_done(answer())),
+        1 => Just(record_done(done(1, 1, Body::Gone))),
+        1 => Just(record_done(done(2, 1, Body::Gone))),
+    ];
+    let read = prop_oneof![
+        1 => Just(Read::Nothing),
+        1 => Just(Read::Failed),
+        4 => (record, 1..30_u64).prop_map(|(record, revision)| found(record, revision, 0)),
+    ];
+    let written = prop_oneof![
+        (1..30_u64).prop_map(Written::At),
+        Just(Written::Conflict),
+        Just(Written::Unknown)
+    ];
+    prop_oneof![
+        2 => (1..90_000_u64).prop_map(Act::Pass),
+        2 => Just(Act::Tick),
+        1 => Just(Act::Renew),
+        1 => Just(Act::Finish),
+        1 => Just(Act::Free),
+        4 => written.prop_map(Act::Wrote),
+        4 => read.prop_map(Act::Read),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_a_hold_has_one_end_and_one_operation_at_a_time(acts in prop::collection::vec(act(), 1..60)) {
+        let mut hold = hold();
+        let mut now_ms = 1_000;
+        let (mut goal, mut ended, mut confirmed_ms, mut sent_ms) = (None, None, 1_000, None);
+        for act in acts {
+            let step = match &act {
+                Act::Pass(ms) => {
+                    now_ms += ms;
+                    continue;
+                }
+                Act::Tick => hold.tick(now_ms),
+                Act::Renew => hold.renew(now_ms),
+                Act::Finish => {
+                    goal.get_or_insert(record_done(answer()));
+                    hold.finish(answer(), now_ms)
+                }
+                Act::Free => {
+                    goal.get_or_insert(Record::Freed(request(1)));
+                    hold.free(now_ms)
+                }
+                Act::Wrote(written) => match sent_ms.take() {
+                    Some(sent) => {
+                        if matches!(written, Written::At(_)) {
+                            confirmed_ms = sent;
+                        }
+                        hold.wrote(*written, now_ms)
+                    }
+                    None => continue,
+                },
+                Act::Read(read) if hold.flight == Flight::Reading => hold.read(read.clone(), now_ms),
+                Act::Read(_) => continue,
+            };
+            match &step {
+                Step::Write(write) => {
+                    prop_assert_eq!(sent_ms.replace(now_ms), None, "one at a time");
+                    let record = goal.clone().unwrap_or_else(mine);
+                    prop_assert_eq!(&write.record, &record);
+                }
+                Step::Ended | Step::Lost => {
+                    let first = ended.get_or_insert(step.clone());
+                    prop_assert_eq!(&step, first, "for good");
+                    prop_assert!(step == Step::Lost || goal.is_some());
+                }
+                Step::Rest { until_ms } if *until_ms == u64::MAX => prop_assert!(hold.flight != Flight::None),
+                Step::Rest { .. } | Step::Read => {}
+            }
+            let held = hold.sending(now_ms) == Standing::Held;
+            prop_assert!(!held || (now_ms < confirmed_ms + 54_000 && ended != Some(Step::Lost)));
+        }
+    }
 }
