@@ -21,6 +21,7 @@
 pub mod choice;
 pub mod hint;
 pub mod opening;
+pub mod prefill;
 pub mod record;
 pub mod session;
 
