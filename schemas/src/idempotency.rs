@@ -229,6 +229,8 @@ pub enum Written {
     At(u64),
     /// Not done, and never will be: something else was there.
     Conflict,
+    /// Not done, and never will be: it is larger than the bus takes, or the bucket is full.
+    Refused,
     /// Nobody knows: no answer came, or the bus is away. It may be done, or be done later.
     Unknown,
 }

@@ -12,7 +12,8 @@ use crate::outcome::Outcome;
 /// Writes of one claim. More are needed only where a key changes hands all the time.
 const WRITES_MAX: usize = 8;
 
-/// One request on its way to its key.
+/// One request on its way to its key. It is over once it runs, is replayed or refused: results that come later than
+/// that are dropped by whoever drives it.
 #[derive(Debug, Clone)]
 pub struct Claim {
     mine: Running,
@@ -109,13 +110,14 @@ impl Claim {
     pub fn wrote(&mut self, written: Written, now_ms: u64) -> Step {
         let (expected, sent_ms) = match (&self.phase, written) {
             (Phase::Claiming { expected, sent_ms }, _) => (*expected, *sent_ms),
-            (Phase::Closing { refusal }, Written::At(_)) => return self.refuse(*refusal),
+            (Phase::Closing { refusal }, Written::At(_) | Written::Refused) => return self.refuse(*refusal),
             _ => return self.read_back(),
         };
         match written {
             Written::At(revision) => self.hold(revision, sent_ms, now_ms),
             Written::Conflict if self.terms.makes(Planted::LostIsWon) => self.run(0, sent_ms),
             Written::Conflict => self.read_back(),
+            Written::Refused => self.refuse(Refusal::StoreUnavailable),
             Written::Unknown if self.terms.makes(Planted::UnknownIsLost) => {
                 self.phase = Phase::Over;
                 Step::Refuse(Refusal::InProgress, None)

@@ -1,6 +1,7 @@
 //! What a request does with a key that it has: renews the lock, and in the end puts the answer in its place or frees
 //! the key. One operation at a time; an end that comes while a renewal is under way waits for its answer.
 
+use super::answer::Body;
 use super::record::{Done, Record, Running};
 use super::{Planted, Read, Terms, Write, Written};
 
@@ -162,6 +163,8 @@ impl Hold {
                 }
                 self.rest()
             }
+            (Written::Refused, Flight::Ending) if self.leave_out() => self.write(Some(self.revision), now_ms),
+            (Written::Refused, _) => self.again(now_ms),
             (Written::Unknown, _) => {
                 self.not_before_ms = now_ms.saturating_add(AGAIN_MS);
                 self.read_back()
@@ -240,6 +243,20 @@ impl Hold {
     fn read_back(&mut self) -> Step {
         self.flight = Flight::Reading;
         Step::Read
+    }
+
+    /// Leaves the answer out of what is to be written, as there is no room for it: that the key was used is worth more
+    /// than the replay. True where that changes something.
+    fn leave_out(&mut self) -> bool {
+        let Some(Record::Done(done)) = &mut self.goal else {
+            return false;
+        };
+        let Body::Kept(body) = &done.answer.body else {
+            return false;
+        };
+        let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        done.answer.body = Body::TooLarge { bytes };
+        true
     }
 
     /// Looks and tries again after a while.

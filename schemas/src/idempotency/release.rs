@@ -97,7 +97,7 @@ impl Release {
         match written {
             Written::At(_) => self.look_again(now_ms),
             Written::Conflict => Step::Read,
-            Written::Unknown => Step::Rest {
+            Written::Unknown | Written::Refused => Step::Rest {
                 until_ms: now_ms.saturating_add(AGAIN_MS),
             },
         }

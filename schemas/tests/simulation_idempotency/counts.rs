@@ -31,6 +31,7 @@ impl Counts {
             "killed while running",
             "late write done",
             "answer lost",
+            "no room",
             "behind",
             "lost the key",
             "left before its record",

@@ -238,6 +238,15 @@ fn a_caller_who_cannot_wait_for_a_read_leaves_nothing() {
     assert_eq!(refused(&claim.give_up()), (Refusal::StoreUnavailable, false));
 }
 
+#[test]
+fn a_claim_for_which_there_is_no_room_is_refused() {
+    let (mut claim, _) = start(1_000);
+
+    let step = claim.wrote(Written::Refused, 1_010);
+
+    assert_eq!(refused(&step), (Refusal::StoreUnavailable, false));
+}
+
 /// A claim that found the lock of request 2 past its lease, and asks how that ended.
 fn asking() -> Claim {
     asking_for(1)
@@ -440,6 +449,7 @@ fn word() -> impl Strategy<Value = Word> {
     let written = prop_oneof![
         1 => (1..30_u64).prop_map(Written::At),
         2 => Just(Written::Conflict),
+        1 => Just(Written::Refused),
         2 => Just(Written::Unknown),
     ];
     let end = prop_oneof![

@@ -1,5 +1,6 @@
 //! Between nodes and bucket: what is asked, what gets there, what comes back, and when.
 
+use schemas::idempotency::record::Record;
 use schemas::idempotency::{Read, Write, Written};
 
 use super::{At, Event, HEALED_MS, LATE_MS_MAX, TIMEOUT_MS, World};
@@ -29,7 +30,13 @@ impl World {
         } else {
             None
         };
+        let is_full = self.has_faults() && self.chance.percent(3);
         match (job, fault) {
+            (Job::Write(write), _) if is_full && matches!(write.record, Record::Done(_)) => {
+                self.counts.note("no room");
+                let outcome = Box::new(Outcome::Written(Written::Refused));
+                self.schedule(there_ms, Event::Told(at, operation, outcome));
+            }
             (Job::Write(write), None) => {
                 self.schedule(there_ms, Event::Do(task.key, write, Some((at, operation))));
             }
