@@ -14,7 +14,7 @@ use crate::script::{Step, begin, chunk, end, failed, head, report, whole};
 const MESSAGES: &str = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
 const PROMPT: &str = r#"{"model":"m","prompt":"hi"}"#;
 const INPUT: &str = r#"{"model":"m","input":"hi"}"#;
-const EMBED: &str = r#"{"model":"vectors","input":["hi",[1,2]]}"#;
+const EMBED: &str = r#"{"model":"vectors","input":[[3,4],[1,2]]}"#;
 
 fn streamed(body: &str) -> String {
     body.replacen('{', r#"{"stream":true,"#, 1)
