@@ -85,7 +85,7 @@ const cases = {
     const output = Output.object({ schema: jsonSchema(SCHEMA) });
     const act = () => say(model, GREET, { output });
     if (UPSTREAM === "gemini" && model.provider.startsWith("anthropic")) {
-      assert.match((await raises(act)).message, /parallel_tool_calls/);
+      assert.match((await raises(act)).message, /disable_parallel_tool_use/);
     } else {
       assert.deepEqual((await act()).output, GREETING);
     }
