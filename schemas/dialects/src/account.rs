@@ -62,11 +62,17 @@ pub fn named(surface: Surface, body: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether there may be one: a guess that is never wrong where it says no.
+/// Whether there may be one: a guess that is never wrong where it says no. Two searches, whatever the number of names.
 fn may_name(body: &[u8]) -> bool {
-    let has = |text: &[u8]| memmem::find(body, text).is_some();
-    let names = IDS.iter().chain(&NAMED).chain(&BEFORE);
-    has(ESCAPE) || names.into_iter().any(|name| has(name.as_bytes()))
+    let begins = |rest: &[u8]| {
+        let mut names = IDS.iter().chain(&NAMED).chain(&BEFORE);
+        names.any(|name| {
+            let rest = rest.strip_prefix(name.as_bytes());
+            rest.is_some_and(|rest| rest.starts_with(b"\""))
+        })
+    };
+    let mut quotes = memchr::memchr_iter(b'"', body);
+    memmem::find(body, ESCAPE).is_some() || quotes.any(|at| body.get(at + 1..).is_some_and(begins))
 }
 
 /// The items of a request's input, which may stand for others.
