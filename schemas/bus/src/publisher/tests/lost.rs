@@ -34,9 +34,13 @@ impl Scene {
         }
     }
 
-    /// Appends events and waits until the log has `messages`.
+    /// Appends events, as one batch (up to its size), and waits until the log has `messages`.
     async fn append(&self, count: u64, messages: usize) -> Vec<String> {
         let ids = append(&self.spool, count);
+        // The publisher shares this thread: it sees nothing before everything can be read.
+        while self.spool.readable() < self.spool.appended() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
         self.until(|| self.bus.ids().len() == messages).await;
         ids
     }
