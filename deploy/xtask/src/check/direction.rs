@@ -109,7 +109,15 @@ struct Pure {
 const PURE: &[Pure] = &[
     Pure {
         name: "schemas",
-        may_use: &["serde", "serde_json", "chrono", "uuid", "thiserror"],
+        may_use: &[
+            "serde",
+            "serde_json",
+            "chrono",
+            "uuid",
+            "thiserror",
+            "base64",
+            "sha2",
+        ],
     },
     Pure {
         name: "dialects",

@@ -1,0 +1,391 @@
+//! What one node holds of all limits: it admits a request by all its layers or by none, and whatever a request held it
+//! gives back exactly once, however the request ends. All names of one request begin with its tenant, so a node may
+//! keep one of these per group of tenants, each behind a lock of its own.
+//!
+//! The order is that of [`super::limits::LimitKey`]. A layer that has to ask the fleet makes the request wait; a layer
+//! that refuses gives back what the ones before it granted. What is to be asked is told by [`Holdings::steps`].
+
+pub mod demand;
+mod ending;
+pub mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::layers::{Bound, Name};
+use super::limits::{Kind, Unit};
+use super::planted::Planted;
+use super::quota::{Quota, Replayed};
+use super::rate::{Permit, Rate};
+use super::slots::Slots;
+use super::window::Calendar;
+use super::{Now, Shortage, Standing, Take};
+use crate::failure::FailureCode;
+use crate::id::SpoolId;
+use crate::time::Timestamp;
+
+use demand::{Admission, Demand, Refusal};
+
+/// Seconds after which a refused call may try again where nothing says more.
+const RETRY_SECONDS: u64 = 1;
+
+/// What one node holds.
+#[derive(Debug)]
+pub struct Holdings {
+    source: SpoolId,
+    boot: Arc<str>,
+    rates: BTreeMap<Name, Rate>,
+    slots: BTreeMap<Name, Slots>,
+    quotas: BTreeMap<Name, Quota>,
+    waiting: BTreeMap<u64, Ticket>,
+    /// For which limit each of them waits.
+    waits: BTreeSet<(Name, u64)>,
+    /// Limits of which there may be more now than those that wait know.
+    stirred: BTreeSet<Name>,
+    grants: BTreeMap<u64, Grant>,
+    last: u64,
+    /// Views of quotas that there ever were.
+    views: u64,
+    /// Names about which there may be something to ask.
+    touched: BTreeSet<Name>,
+    replay: BTreeMap<Name, Vec<Replayed>>,
+    /// Since when the bus is away.
+    cut: Option<Now>,
+    /// When it was last noticed that the counters were made anew, on the wall clock.
+    counters_anew: Option<Timestamp>,
+    planted: Planted,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Ticket {
+    demand: Demand,
+    held: Vec<Held>,
+}
+
+impl Ticket {
+    /// What it waits for.
+    fn next(&self) -> Option<&Bound> {
+        self.demand.bounds.get(self.held.len())
+    }
+
+    fn name(&self) -> Option<Name> {
+        self.next().map(|bound| counted(bound, &self.demand.calendar))
+    }
+}
+
+/// A request that was admitted.
+#[derive(Debug, Clone)]
+struct Grant {
+    bounds: Arc<[Bound]>,
+    held: Vec<Held>,
+    /// What each of `held` is charged, once that is fixed.
+    charges: Option<Vec<u64>>,
+}
+
+/// What a request holds of one layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Held {
+    Rate(Name, Unit, Permit),
+    Slot(Name),
+    Quota(Name, Unit, u64),
+}
+
+impl Holdings {
+    /// What the process `boot` of a source holds: nothing. `replay` is what the spool holds of each quota.
+    pub fn new(
+        source: SpoolId,
+        boot: Arc<str>,
+        replay: BTreeMap<Name, Vec<Replayed>>,
+        planted: Planted,
+    ) -> Self {
+        let mut holdings = Self {
+            source,
+            boot,
+            rates: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            quotas: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            waits: BTreeSet::new(),
+            stirred: BTreeSet::new(),
+            grants: BTreeMap::new(),
+            last: 0,
+            views: 0,
+            touched: BTreeSet::new(),
+            replay,
+            cut: None,
+            counters_anew: None,
+            planted,
+        };
+        let names: Vec<Name> = holdings.replay.keys().cloned().collect();
+        for name in &names {
+            // Their limit is learned from the first request; until then nothing is taken.
+            holdings.quota(name, 0);
+        }
+        holdings
+    }
+
+    /// Asks every layer for a request.
+    pub fn admit(&mut self, demand: Demand, now: Now) -> Admission {
+        self.last += 1;
+        let ticket = Ticket {
+            demand,
+            held: Vec::new(),
+        };
+        self.ask(self.last, ticket, now)
+    }
+
+    /// Asks again for a request that waits; `None` for one that does not.
+    pub fn resume(&mut self, id: u64, now: Now) -> Option<Admission> {
+        let mut ticket = self.leave(id)?;
+        if ticket.held.iter().any(|held| self.has_lapsed(held, now)) {
+            // While it waited, a lease ran out: others may have its slot now.
+            self.cancel(&ticket, id);
+            self.return_all(std::mem::take(&mut ticket.held), now);
+        }
+        Some(self.ask(id, ticket, now))
+    }
+
+    /// The numbers of waiting requests about whose limits something was learned, in the order they came: to be asked
+    /// for again.
+    pub fn ready(&mut self) -> Vec<u64> {
+        let mut ready = Vec::new();
+        for name in std::mem::take(&mut self.stirred) {
+            let waits = self.waits.range((name.clone(), 0)..=(name, u64::MAX));
+            ready.extend(waits.map(|(_, id)| *id));
+        }
+        ready.sort_unstable();
+        ready
+    }
+
+    /// Takes a waiting request back. What it waited for is told, for the caller's answer.
+    pub fn abandon(&mut self, id: u64, now: Now) -> Option<Bound> {
+        let ticket = self.leave(id)?;
+        self.cancel(&ticket, id);
+        let bound = ticket.next().cloned();
+        self.return_all(ticket.held, now);
+        bound
+    }
+
+    fn leave(&mut self, id: u64) -> Option<Ticket> {
+        let ticket = self.waiting.remove(&id)?;
+        if let Some(name) = ticket.name() {
+            self.waits.remove(&(name, id));
+        }
+        Some(ticket)
+    }
+
+    fn ask(&mut self, id: u64, mut ticket: Ticket, now: Now) -> Admission {
+        let bounds = Arc::clone(&ticket.demand.bounds);
+        for bound in bounds.iter().skip(ticket.held.len()) {
+            let (take, held) = self.take(id, bound, &ticket.demand, now);
+            match take {
+                Take::Granted => ticket.held.push(held),
+                Take::Waiting => {
+                    self.waits.extend(ticket.name().map(|name| (name, id)));
+                    self.waiting.insert(id, ticket);
+                    return Admission::Waiting(id);
+                }
+                Take::Refused(shortage) => {
+                    let refusal = self.refusal(bound, shortage, &ticket.demand, now);
+                    self.return_all(ticket.held, now);
+                    return Admission::Refused(refusal);
+                }
+            }
+        }
+        let grant = Grant {
+            bounds,
+            held: ticket.held,
+            charges: None,
+        };
+        self.grants.insert(id, grant);
+        Admission::Granted(id)
+    }
+
+    fn has_lapsed(&self, held: &Held, now: Now) -> bool {
+        let Held::Slot(name) = held else {
+            return false;
+        };
+        let slots = self.slots.get(name);
+        slots.is_none_or(|slots| slots.usable(now) < slots.in_use())
+    }
+
+    fn take(&mut self, id: u64, bound: &Bound, demand: &Demand, now: Now) -> (Take, Held) {
+        let name = counted(bound, &demand.calendar);
+        self.touched.insert(name.clone());
+        match bound.key.kind() {
+            Kind::Rate(slice, unit) => {
+                let amount = demand.amount(unit);
+                let (cut, anew) = (self.cut, self.counters_anew);
+                let rate = self.rates.entry(name.clone()).or_insert_with(|| {
+                    let mut rate = Rate::new(slice, bound.limit);
+                    anew.inspect(|noticed| rate.sit_out(*noticed));
+                    rate
+                });
+                rate.limit_to(bound.limit);
+                cut.inspect(|since| rate.cut(*since));
+                let take = rate.take(id, amount, now);
+                (take, Held::Rate(name, unit, rate.permit(amount)))
+            }
+            Kind::Concurrency => {
+                let slots = self.concurrency(&name, bound.limit);
+                (slots.take(id, now), Held::Slot(name))
+            }
+            Kind::Quota(_, unit) => {
+                let amount = demand.amount(unit);
+                let take = self.quota(&name, bound.limit).reserve(id, amount, now);
+                (take, Held::Quota(name, unit, amount))
+            }
+        }
+    }
+
+    /// The slots of a name, made when they are first asked for or told of; a limit of 0 is not known.
+    fn concurrency(&mut self, name: &Name, limit: u64) -> &mut Slots {
+        self.touched.insert(name.clone());
+        let (boot, planted) = (&self.boot, self.planted);
+        let slots = self.slots.entry(name.clone());
+        let slots = slots.or_insert_with(|| Slots::new(Arc::clone(boot), limit, planted));
+        if limit > 0 {
+            slots.limit_to(limit);
+        }
+        slots
+    }
+
+    /// The quota of a name, made when it is first asked for.
+    fn quota(&mut self, name: &Name, limit: u64) -> &mut Quota {
+        self.touched.insert(name.clone());
+        let (source, boot, planted) = (&self.source, &self.boot, self.planted);
+        let (replay, views) = (&mut self.replay, &mut self.views);
+        let quota = self.quotas.entry(name.clone()).or_insert_with(|| {
+            let replay = replay.remove(name).unwrap_or_default();
+            *views += 1;
+            let by = format!("{boot}.{views}").into();
+            Quota::new((source.clone(), by), limit, replay, planted)
+        });
+        if limit > 0 {
+            quota.limit_to(limit);
+        }
+        quota
+    }
+
+    fn cancel(&mut self, ticket: &Ticket, id: u64) {
+        let Some(name) = ticket.name() else {
+            return;
+        };
+        if let Some(rate) = self.rates.get_mut(&name) {
+            rate.cancel(id);
+        } else if let Some(slots) = self.slots.get_mut(&name) {
+            slots.cancel(id);
+        } else if let Some(quota) = self.quotas.get_mut(&name) {
+            quota.cancel(id);
+        }
+        self.stir(name);
+    }
+
+    /// Something changed about a limit: there may be something to ask, and those that wait may go on.
+    fn stir(&mut self, name: Name) {
+        self.touched.insert(name.clone());
+        self.stirred.insert(name);
+    }
+
+    /// How every limit of a granted request stands, in order.
+    pub fn standings(&self, grant: u64, now: Now) -> Vec<(Bound, Standing)> {
+        let Some(grant) = self.grants.get(&grant) else {
+            return Vec::new();
+        };
+        let with = grant.bounds.iter().zip(&grant.held);
+        with.map(|(bound, held)| {
+            let (Held::Rate(name, ..) | Held::Slot(name) | Held::Quota(name, ..)) = held;
+            (bound.clone(), self.standing(name, bound.limit, now))
+        })
+        .collect()
+    }
+
+    fn standing(&self, name: &Name, limit: u64, now: Now) -> Standing {
+        let rate = self.rates.get(name).map(Rate::standing);
+        let slots = || self.slots.get(name).map(|slots| slots.standing(now));
+        let quota = || self.quotas.get(name).map(Quota::standing);
+        let standing = rate.or_else(slots).or_else(quota);
+        standing.unwrap_or_else(|| Standing::left(limit, limit))
+    }
+
+    fn refusal(&self, bound: &Bound, shortage: Shortage, demand: &Demand, now: Now) -> Refusal {
+        let name = counted(bound, &demand.calendar);
+        let reset_at = match bound.key.kind() {
+            Kind::Rate(..) => self
+                .rates
+                .get(&name)
+                .map(|rate| now.wall.plus_micros(rate.resets_in_micros(now))),
+            Kind::Concurrency => None,
+            Kind::Quota(span, _) => demand.calendar.resets_at(span),
+        };
+        let until_ms = reset_at.map_or(0, |at| at.millis_since(now.wall));
+        Refusal {
+            code: match shortage {
+                Shortage::Used => bound.key.code(),
+                Shortage::Away => FailureCode::StoreUnavailable,
+                Shortage::Crowded => FailureCode::Overloaded,
+            },
+            key: bound.key,
+            scope: bound.scope,
+            model: bound.model.clone(),
+            standing: self.standing(&name, bound.limit, now),
+            reset_at,
+            retry_after_seconds: until_ms.div_ceil(1_000).max(RETRY_SECONDS),
+        }
+    }
+
+    /// What a granted request holds of rates, by name: the slices in which it counts.
+    pub fn permits(&self, grant: u64) -> Vec<(Name, Permit)> {
+        let held = self.grants.get(&grant).map(|grant| grant.held.iter());
+        let permits = held.into_iter().flatten().filter_map(|held| match held {
+            Held::Rate(name, _, permit) => Some((name.clone(), *permit)),
+            _ => None,
+        });
+        permits.collect()
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Requests that are admitted and not ended.
+    pub fn open(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// What is reserved in all quotas, by name; nothing at rest.
+    pub fn reserved(&self) -> impl Iterator<Item = (&Name, u64)> {
+        let reserved = self.quotas.iter().map(|(name, quota)| (name, quota.reserved()));
+        reserved.filter(|(_, amount)| *amount > 0)
+    }
+
+    /// What is held of all quotas beyond what is spent, by name.
+    pub fn held(&self) -> impl Iterator<Item = (&Name, u64)> {
+        self.quotas.iter().map(|(name, quota)| (name, quota.held()))
+    }
+
+    /// Slots in use, by name.
+    pub fn slots_in_use(&self) -> impl Iterator<Item = (&Name, u64)> {
+        self.slots.iter().map(|(name, slots)| (name, slots.in_use()))
+    }
+
+    /// Up to which place the spool may be trimmed as far as quotas are concerned; `None` for all of it.
+    pub fn told_up_to(&self) -> Option<u64> {
+        self.quotas.values().filter_map(Quota::told_up_to).min()
+    }
+}
+
+/// Under which name a bound is counted in a calendar.
+fn counted(bound: &Bound, calendar: &Calendar) -> Name {
+    match bound.key.kind() {
+        Kind::Quota(span, _) => bound.name.of(calendar.period(span)),
+        Kind::Rate(..) | Kind::Concurrency => bound.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod fleet_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Faults that the simulation plants to prove that it finds them. Without the feature `planted` there is no way to
+//! plant one, and every question for one is answered "no" at compile time.
+
+/// A fault of the kind that exact limits die of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// A request whose caller left is not settled.
+    SettleSkippedOnClientGone,
+    /// What was given back once is given back again.
+    GivenBackTwice,
+    /// A write that lost against another is taken for one that won.
+    LostTakenForWon,
+    /// A write whose fate is unknown is taken for one that lost.
+    UnknownTakenForLost,
+    /// Slots are handed out after the lease has run out.
+    LeaseUsedAfterExpiry,
+    /// What a silent node holds is handed out before its lease has run out.
+    ReleasedEarly,
+    /// A request that panicked keeps its slot.
+    SlotLeakedOnPanic,
+    /// An older record replaces a newer one.
+    StaleReadAdmitted,
+    /// A request is settled in the period it ended in.
+    WindowFixedAtSettle,
+    /// An event that the record holds already is counted again.
+    DuplicateEventCounted,
+}
+
+impl Bug {
+    /// Every one.
+    pub const ALL: [Self; 10] = [
+        Self::SettleSkippedOnClientGone,
+        Self::GivenBackTwice,
+        Self::LostTakenForWon,
+        Self::UnknownTakenForLost,
+        Self::LeaseUsedAfterExpiry,
+        Self::ReleasedEarly,
+        Self::SlotLeakedOnPanic,
+        Self::StaleReadAdmitted,
+        Self::WindowFixedAtSettle,
+        Self::DuplicateEventCounted,
+    ];
+}
+
+/// Which fault is planted: none, outside of the simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Planted {
+    #[cfg(feature = "planted")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    /// One fault.
+    #[cfg(feature = "planted")]
+    pub const fn with(bug: Bug) -> Self {
+        Self { bug: Some(bug) }
+    }
+
+    /// Whether it is planted.
+    #[cfg(feature = "planted")]
+    pub(crate) fn has(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// Whether it is planted: never.
+    #[cfg(not(feature = "planted"))]
+    #[expect(clippy::unused_self, reason = "the feature needs it")]
+    pub(crate) const fn has(self, _bug: Bug) -> bool {
+        false
+    }
+}
