@@ -90,6 +90,8 @@ codes! {
     IdempotencyInProgress = "IDEMPOTENCY_REQUEST_IN_PROGRESS", 409, "idempotency_error";
     /// The idempotency key was used with another body.
     IdempotencyBodyMismatch = "IDEMPOTENCY_KEY_BODY_MISMATCH", 422, "idempotency_error";
+    /// The first request with this idempotency key is over, but its answer was not kept: it was too large, or is lost.
+    IdempotencyNotReplayable = "IDEMPOTENCY_REPLAY_UNAVAILABLE", 409, "idempotency_error";
     /// Every circuit of the model is open.
     AllCircuitsOpen = "all_circuits_open", 503, "server_error";
     /// Nothing is configured that could serve this.

@@ -8,17 +8,21 @@
 //! is the **waybill**; the **spool** is the gateway's own outbox of events; the **ledger** keeps the books; a **limit**
 //! bounds a rate, a concurrency or a quota of a tenant, user or key, those that bound a request are its **layers**, and
 //! what a node has of them in hand are its **holdings**: **permits** of rates, **slots** of concurrencies, and of
-//! quotas what it has **taken**.
+//! quotas what it has **taken**. An **idempotency key** is claimed by one request, which holds it until its answer can
+//! be **replayed**; a **session** is calls that are kept on one backend, by **affinity**.
 
+pub mod affinity;
 pub mod catalog;
 pub mod circuit;
 pub mod command;
+pub mod digest;
 mod digits;
 pub mod envelope;
 pub mod event;
 pub mod failure;
 pub mod frame;
 pub mod id;
+pub mod idempotency;
 pub mod limit;
 pub mod money;
 pub mod node;

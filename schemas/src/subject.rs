@@ -33,6 +33,11 @@ pub const NODE_BUCKET: &str = "wb_node";
 /// Bucket of what callers of the Responses API let us keep: `<tenant digest>.<response id>`, and its pieces.
 pub const RESPONSE_BUCKET: &str = "wb_response";
 
+/// Bucket of the idempotency keys of callers: `<tenant>.<digest>`, each record with a lifetime of its own.
+pub const IDEMPOTENCY_BUCKET: &str = "wb_idem";
+/// Bucket of the backends that sessions stay on: `<tenant>.<digest>`.
+pub const AFFINITY_BUCKET: &str = "wb_affinity";
+
 /// Stream of the counters of seconds.
 pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
 /// Stream of the counters of minutes.

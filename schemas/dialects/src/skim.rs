@@ -24,6 +24,7 @@ mod embeddings;
 mod messages;
 mod prompt;
 mod responses;
+pub mod session;
 
 /// Deepest nesting of arrays and objects that is accepted by default.
 const DEPTH_MAX: usize = 64;

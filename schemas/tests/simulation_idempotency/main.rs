@@ -1,0 +1,19 @@
+//! Idempotency keys on several nodes before one bucket, run by a scheduler of our own: writes whose answers are lost,
+//! writes that are done late, readers that are behind, nodes that are killed, paused or cut off, clocks that run
+//! differently and jump. Whatever happens, a key is charged once, a replay has the first answer's bytes, and no key
+//! stays locked by a request that does not run. Mistakes that are planted are found.
+//!
+//! A failure names its seed; `WAYBILL_SIMULATION_SEEDS`, set when this is compiled, says how many are run.
+
+#[cfg(test)]
+mod bucket;
+#[cfg(test)]
+mod chance;
+#[cfg(test)]
+mod counts;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod task;
+#[cfg(test)]
+mod world;
