@@ -20,6 +20,7 @@
 
 pub mod choice;
 pub mod hint;
+pub mod load;
 pub mod opening;
 pub mod prefill;
 pub mod record;

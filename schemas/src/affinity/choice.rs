@@ -1,4 +1,4 @@
-//! Whether a call goes where its session is, and what is written once it was served.
+//! Whether a call goes where its session is, and what is written once it does.
 
 use std::fmt;
 
@@ -142,69 +142,55 @@ pub struct Found<'a> {
     pub record: &'a Record,
 }
 
-/// How a call ended, as far as its session is concerned.
-#[derive(Debug, Clone, Copy)]
-pub struct Served<'a> {
-    /// Who answered.
-    pub by: Option<(&'a EndpointId, &'a BackendId)>,
-    /// Backends that failed it: those whose failure counts against them, not those that refused the request.
-    pub failed: &'a [BackendId],
-}
-
-/// A change of one record.
+/// A record to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// It says this.
-    Write {
-        /// The place among the session's names.
-        name: usize,
-        /// What it says.
-        record: Record,
-    },
-    /// It is deleted, if it is still the one that was found.
-    Drop {
-        /// The place among the session's names.
-        name: usize,
-    },
+pub struct Written {
+    /// The place among the session's names.
+    pub name: usize,
+    /// What it says.
+    pub record: Record,
 }
 
-/// What is written after a call: the session is where it was served, under the plainest of its names and under the one
-/// by which it was found. A session whose backend failed is forgotten.
-pub fn after(
+/// What is written when a call goes to a backend: from now on the session is there, under the plainest of its names and
+/// under the one by which it was found. A session that stays where it was is written again only now and then.
+pub fn placed(
     names: &[Name],
     found: Option<Found<'_>>,
-    served: &Served<'_>,
+    (endpoint_id, backend): (&EndpointId, &BackendId),
     policy: &Policy,
     now: Timestamp,
-) -> Vec<Change> {
-    let Some((endpoint_id, backend)) = served.by else {
-        let failed = found.filter(|found| served.failed.contains(&found.record.backend));
-        return failed
-            .map(|found| Change::Drop { name: found.name })
-            .into_iter()
-            .collect();
-    };
+) -> Vec<Written> {
     // Under another name the session is as old as under the first: its age has a limit.
     let stays = found.filter(|found| found.record.backend == *backend);
     let record = stays.map_or_else(
         || Record::new(endpoint_id.clone(), backend.clone(), now),
         |found| found.record.rewritten(now),
     );
-    let mut changes = Vec::new();
-    for (place, name) in names.iter().enumerate() {
-        let known = found.filter(|found| found.name == place);
-        let written = match known {
-            Some(found) => stays.is_none() || found.record.is_due(name.level, policy, now),
-            None => place == 0,
-        };
-        if written {
-            changes.push(Change::Write {
-                name: place,
-                record: record.clone(),
-            });
-        }
-    }
-    changes
+    let is_written = |place: usize, name: &Name| match found.filter(|found| found.name == place) {
+        Some(found) => stays.is_none() || found.record.is_due(name.level, policy, now),
+        None => place == 0,
+    };
+    let written = names.iter().enumerate();
+    written
+        .filter(|(place, name)| is_written(*place, name))
+        .map(|(name, _)| Written {
+            name,
+            record: record.clone(),
+        })
+        .collect()
+}
+
+/// The names under which a session is forgotten after a call that nobody answered: those whose record leads to one of
+/// the backends that failed it. `known` are the records that there are, by the places of their names.
+pub fn forgotten<'a>(
+    known: impl IntoIterator<Item = (usize, &'a Record)>,
+    failed: &[BackendId],
+) -> Vec<usize> {
+    let known = known.into_iter();
+    known
+        .filter(|(_, record)| failed.contains(&record.backend))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 #[cfg(test)]

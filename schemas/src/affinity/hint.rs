@@ -6,7 +6,9 @@
 //! `x-session-affinity`, Claude Code `x-claude-code-session-id` and, for those behind a proxy that drops headers, a
 //! `metadata.user_id` that holds a session.
 
-use serde::Deserialize;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use super::opening::Opening;
 
@@ -58,26 +60,53 @@ impl Facts<'_> {
     }
 }
 
-/// The session that the caller names himself. `header` gives the value of a header, whose name is in lower case.
-pub fn session<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Option<&'a str> {
-    name_of(header(SESSION_HEADER)?)
+/// What the headers of a call say of its session.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spoken {
+    /// The session that the caller names himself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<Arc<str>>,
+    /// One that his program names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<Arc<str>>,
+    /// One that counts only after the body's own word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<Arc<str>>,
 }
 
-/// The session that the caller's program names. `header` gives the value of a header, whose name is in lower case.
-pub fn hint<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>, facts: &Facts<'_>) -> Option<String> {
-    let told = |name: &'static str| name_of(header(name)?);
-    let in_headers = HEADERS_FIRST.iter().copied().find_map(told);
-    let in_body = || {
-        facts
-            .metadata_session
-            .and_then(name)
-            .or_else(|| facts.client_session.and_then(name))
-    };
-    in_headers
-        .or_else(in_body)
-        .or_else(|| told(HEADER_LAST))
-        .map(str::to_owned)
-        .or_else(|| session_of_user_id(facts.user_id?))
+impl Spoken {
+    /// Reads headers: `header` gives the value of one, whose name is in lower case.
+    pub fn read<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Self {
+        let told = |name: &'static str| name_of(header(name)?).map(Arc::from);
+        Self {
+            session: told(SESSION_HEADER),
+            program: HEADERS_FIRST.iter().copied().find_map(told),
+            last: told(HEADER_LAST),
+        }
+    }
+
+    /// What the session is called, as far as headers say it.
+    pub fn name(&self) -> Option<&Arc<str>> {
+        self.session
+            .as_ref()
+            .or(self.program.as_ref())
+            .or(self.last.as_ref())
+    }
+
+    /// The session that the caller's program names, in headers or in the body.
+    pub fn hint(&self, facts: &Facts<'_>) -> Option<String> {
+        let in_body = || {
+            let in_metadata = facts.metadata_session.and_then(name);
+            in_metadata.or_else(|| facts.client_session.and_then(name))
+        };
+        self.program
+            .as_deref()
+            .or_else(in_body)
+            .or(self.last.as_deref())
+            .map(str::to_owned)
+            .or_else(|| session_of_user_id(facts.user_id?))
+    }
 }
 
 /// The session inside a user id as Claude Code writes it: an object in JSON, or in older versions one text.

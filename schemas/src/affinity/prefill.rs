@@ -1,14 +1,14 @@
 //! Prompts that engines have yet to read, as one router knows them. A long prompt occupies an engine for as long as it
-//! takes to read it, which neither counted connections nor weights show; so of two endpoints that the weights draw, the
+//! takes to read it, which neither counted connections nor weights show; so of two backends that the weights draw, the
 //! one with less to read gets the call, and the longest prompts of all, elephants, do not queue up behind each other.
 //!
-//! What counts is the part of a prompt that the endpoint has not read before: the caller's last prompt there is taken
+//! What counts is the part of a prompt that the backend has not read before: the caller's last prompt there is taken
 //! off, when it belongs to the same conversation. A call counts from its start to its first token.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::id::EndpointId;
+use crate::id::BackendId;
 
 /// The priority of a call for engines that schedule by it; one that differs by 10 displaces.
 const PRIORITY_NORMAL: u8 = 20;
@@ -20,13 +20,13 @@ const MEMORIES_MAX: usize = 50_000;
 /// From which sizes on what happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// Tokens in flight at an endpoint below which the weights alone decide. A prompt of so many is large.
+    /// Tokens in flight at a backend below which the weights alone decide. A prompt of so many is large.
     pub intervene_tokens: u64,
     /// Tokens of an elephant.
     pub elephant_tokens: u64,
-    /// Elephants that one endpoint reads at a time.
+    /// Elephants that one backend reads at a time.
     pub elephants_max: u64,
-    /// How long what a caller sent to an endpoint is taken to be cached there, in milliseconds.
+    /// How long what a caller sent to a backend is taken to be cached there, in milliseconds.
     pub memory_ms: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// The priority of a call whose endpoint has so many tokens of it to read.
+    /// The priority of a call whose backend has so many tokens of it to read.
     pub const fn priority(&self, tokens: u64) -> u8 {
         if tokens >= self.elephant_tokens {
             PRIORITY_ELEPHANT
@@ -65,7 +65,7 @@ pub struct Prompt {
     pub tokens: u64,
 }
 
-/// What an endpoint has to read.
+/// What a backend has to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
     /// Tokens that it has not read before.
@@ -74,13 +74,13 @@ pub struct Load {
     pub elephants: u64,
 }
 
-/// A call that an endpoint reads.
+/// A call that a backend reads.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lease(u64);
 
 #[derive(Debug, Clone)]
 struct Reading {
-    endpoint: EndpointId,
+    backend: BackendId,
     prompt: Prompt,
     load: Load,
     /// Its first token came.
@@ -94,13 +94,13 @@ struct Memory {
     at_ms: u64,
 }
 
-type Place = (Arc<str>, EndpointId);
+type Place = (Arc<str>, BackendId);
 
-/// What one router's endpoints have to read and have read. Times are milliseconds on the router's monotonic clock.
+/// What one router's backends have to read and have read. Times are milliseconds on the router's monotonic clock.
 #[derive(Debug, Clone, Default)]
 pub struct Prefill {
     terms: Terms,
-    loads: BTreeMap<EndpointId, Load>,
+    loads: BTreeMap<BackendId, Load>,
     readings: BTreeMap<u64, Reading>,
     leases: u64,
     memories: BTreeMap<Place, Memory>,
@@ -117,14 +117,14 @@ impl Prefill {
         }
     }
 
-    /// What an endpoint has to read.
-    pub fn load(&self, endpoint: &EndpointId) -> Load {
-        self.loads.get(endpoint).copied().unwrap_or_default()
+    /// What a backend has to read.
+    pub fn load(&self, backend: &BackendId) -> Load {
+        self.loads.get(backend).copied().unwrap_or_default()
     }
 
-    /// The tokens of a prompt that an endpoint would have to read.
-    pub fn unread(&self, prompt: &Prompt, endpoint: &EndpointId, now_ms: u64) -> u64 {
-        let place = (Arc::clone(&prompt.caller), endpoint.clone());
+    /// The tokens of a prompt that a backend would have to read.
+    pub fn unread(&self, prompt: &Prompt, backend: &BackendId, now_ms: u64) -> u64 {
+        let place = (Arc::clone(&prompt.caller), backend.clone());
         let known = self.memories.get(&place).filter(|memory| {
             let fresh = now_ms.saturating_sub(memory.at_ms) < self.terms.memory_ms;
             fresh && memory.conversation.is_some() && memory.conversation == prompt.conversation
@@ -133,26 +133,26 @@ impl Prefill {
         prompt.tokens.saturating_sub(cached)
     }
 
-    /// Those of the endpoints to which the prompt may go, by their places: for an elephant those that do not read one
+    /// Those of the backends to which the prompt may go, by their places: for an elephant those that do not read one
     /// already, unless all do.
-    pub fn eligible(&self, prompt: &Prompt, endpoints: &[EndpointId], now_ms: u64) -> Vec<usize> {
-        let is_free = |endpoint: &EndpointId| {
-            let is_elephant = self.unread(prompt, endpoint, now_ms) >= self.terms.elephant_tokens;
-            !is_elephant || self.load(endpoint).elephants < self.terms.elephants_max
+    pub fn eligible(&self, prompt: &Prompt, backends: &[BackendId], now_ms: u64) -> Vec<usize> {
+        let is_free = |backend: &BackendId| {
+            let is_elephant = self.unread(prompt, backend, now_ms) >= self.terms.elephant_tokens;
+            !is_elephant || self.load(backend).elephants < self.terms.elephants_max
         };
-        let free: Vec<usize> = (0..endpoints.len())
-            .filter(|place| endpoints.get(*place).is_some_and(is_free))
+        let free: Vec<usize> = (0..backends.len())
+            .filter(|place| backends.get(*place).is_some_and(is_free))
             .collect();
         if free.is_empty() {
-            (0..endpoints.len()).collect()
+            (0..backends.len()).collect()
         } else {
             free
         }
     }
 
-    /// Which of two endpoints that the weights drew gets the call: the first, unless it has much to read and the second
+    /// Which of two backends that the weights drew gets the call: the first, unless it has much to read and the second
     /// has less; or the other way.
-    pub fn lighter<'a>(&self, first: &'a EndpointId, second: &'a EndpointId) -> &'a EndpointId {
+    pub fn lighter<'a>(&self, first: &'a BackendId, second: &'a BackendId) -> &'a BackendId {
         let (one, other) = (self.load(first).tokens, self.load(second).tokens);
         if one > other && one >= self.terms.intervene_tokens {
             second
@@ -161,19 +161,19 @@ impl Prefill {
         }
     }
 
-    /// An endpoint begins to read a prompt.
-    pub fn begin(&mut self, prompt: Prompt, endpoint: &EndpointId, now_ms: u64) -> Lease {
-        let tokens = self.unread(&prompt, endpoint, now_ms);
+    /// A backend begins to read a prompt.
+    pub fn begin(&mut self, prompt: Prompt, backend: &BackendId, now_ms: u64) -> Lease {
+        let tokens = self.unread(&prompt, backend, now_ms);
         let load = Load {
             tokens,
             elephants: u64::from(tokens >= self.terms.elephant_tokens),
         };
-        let sum = self.loads.entry(endpoint.clone()).or_default();
+        let sum = self.loads.entry(backend.clone()).or_default();
         sum.tokens = sum.tokens.saturating_add(load.tokens);
         sum.elephants += load.elephants;
         self.leases += 1;
         let reading = Reading {
-            endpoint: endpoint.clone(),
+            backend: backend.clone(),
             prompt,
             load,
             read: false,
@@ -188,43 +188,43 @@ impl Prefill {
             && !reading.read
         {
             reading.read = true;
-            let (endpoint, load) = (reading.endpoint.clone(), reading.load);
-            self.give_back(&endpoint, load);
+            let (backend, load) = (reading.backend.clone(), reading.load);
+            self.give_back(&backend, load);
         }
     }
 
-    /// The call is over. `whole`: it was answered, so that the endpoint has the prompt in its cache.
+    /// The call is over. `whole`: it was answered, so that the backend has the prompt in its cache.
     pub fn end(&mut self, lease: &Lease, whole: bool, now_ms: u64) {
         let Some(reading) = self.readings.remove(&lease.0) else {
             return;
         };
         if !reading.read {
-            self.give_back(&reading.endpoint, reading.load);
+            self.give_back(&reading.backend, reading.load);
         }
         if whole {
             self.remember(reading, now_ms);
         }
     }
 
-    /// An endpoint failed, so its cache may be gone: nothing is taken to be in it. What only waited in a queue says
+    /// A backend failed, so its cache may be gone: nothing is taken to be in it. What only waited in a queue says
     /// nothing of that kind.
-    pub fn forget(&mut self, endpoint: &EndpointId) {
-        self.memories.retain(|(_, known), _| known != endpoint);
+    pub fn forget(&mut self, backend: &BackendId) {
+        self.memories.retain(|(_, known), _| known != backend);
     }
 
-    fn give_back(&mut self, endpoint: &EndpointId, load: Load) {
-        let Some(sum) = self.loads.get_mut(endpoint) else {
+    fn give_back(&mut self, backend: &BackendId, load: Load) {
+        let Some(sum) = self.loads.get_mut(backend) else {
             return;
         };
         sum.tokens = sum.tokens.saturating_sub(load.tokens);
         sum.elephants = sum.elephants.saturating_sub(load.elephants);
         if *sum == Load::default() {
-            self.loads.remove(endpoint);
+            self.loads.remove(backend);
         }
     }
 
     fn remember(&mut self, reading: Reading, now_ms: u64) {
-        let place = (reading.prompt.caller, reading.endpoint);
+        let place = (reading.prompt.caller, reading.backend);
         let memory = Memory {
             conversation: reading.prompt.conversation,
             tokens: reading.prompt.tokens,

@@ -24,9 +24,9 @@ pub struct Scope<'a> {
 /// What a session may be named by.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
-    /// What the caller says, see [`super::hint::session`].
+    /// What the caller says, see [`super::hint::Spoken::session`].
     pub session: Option<&'a str>,
-    /// What his program says, see [`super::hint::hint`].
+    /// What his program says, see [`super::hint::Spoken::hint`].
     pub hint: Option<&'a str>,
     /// What his body says.
     pub facts: &'a Facts<'a>,
@@ -45,8 +45,9 @@ pub struct Name {
     pub record_key: String,
 }
 
-/// The names of a session at the levels that count, in the order in which they are looked up. `sha256` digests the
-/// parts, one after another.
+/// The names of a session at the levels that count, in the order in which they are looked up. The caller himself is a
+/// name only for calls that have no other: he may have many sessions, and they need not be on one backend. `sha256`
+/// digests the parts, one after another.
 pub fn names(
     scope: Scope<'_>,
     told: &Names<'_>,
@@ -65,18 +66,21 @@ pub fn names(
             Level::Caller => Some(told.caller.as_bytes()),
         }
     };
-    let named = Level::ALL.iter().filter(|level| policy.uses(**level));
-    named
-        .filter_map(|level| {
-            let token = token(*level, value(*level)?, &sha256);
-            let record_key = record_key(scope, &token, &sha256);
-            Some(Name {
-                level: *level,
-                token,
-                record_key,
-            })
-        })
-        .collect()
+    let mut names = Vec::new();
+    for level in Level::ALL {
+        let counts = policy.uses(level) && (level != Level::Caller || names.is_empty());
+        let Some(value) = value(level).filter(|_| counts) else {
+            continue;
+        };
+        let token = token(level, value, &sha256);
+        let record_key = record_key(scope, &token, &sha256);
+        names.push(Name {
+            level,
+            token,
+            record_key,
+        });
+    }
+    names
 }
 
 /// The token of the session as its caller is told it, which is its own name where he gave it one; `None` where there

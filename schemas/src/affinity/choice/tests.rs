@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::hint::Facts;
+use super::super::opening::{Opening, Speaker, Text};
 use super::super::session::{Names, Scope, names};
 use super::*;
 use crate::digest::Digest;
@@ -197,7 +198,7 @@ fn verdicts_have_the_words_that_headers_and_metrics_have() {
     }
 }
 
-/// The names of a session with a header and a caller.
+/// The names of a session with a header, a user and a beginning.
 fn session() -> Vec<Name> {
     let policy = policy();
     let tenant = TenantId::from("acme");
@@ -205,8 +206,13 @@ fn session() -> Vec<Name> {
         tenant: &tenant,
         group: "g",
     };
+    let mut said = Text::default();
+    said.add("hi");
+    let mut opening = Opening::default();
+    opening.message(Speaker::User, said);
     let facts = Facts {
         user: Some("u"),
+        opening,
         ..Facts::default()
     };
     let told = Names {
@@ -218,7 +224,7 @@ fn session() -> Vec<Name> {
     let all = names(scope, &told, &policy, |_| Digest([1; 32]));
     assert_eq!(
         all.iter().map(|name| name.level).collect::<Vec<_>>(),
-        [Level::Header, Level::User, Level::Caller]
+        [Level::Header, Level::User, Level::L1]
     );
     all
 }
@@ -231,34 +237,29 @@ fn policy() -> Policy {
     }
 }
 
-/// What is written after a call that was found under a name and served, at 20 minutes.
-fn changes(found: Option<(usize, &Record)>, by: Option<&str>, failed: &[&str]) -> Vec<Change> {
-    let (endpoint_id, by) = (EndpointId::from("e"), by.map(backend));
-    let failed: Vec<BackendId> = failed.iter().map(|name| backend(name)).collect();
-    let served = Served {
-        by: by.as_ref().map(|backend| (&endpoint_id, backend)),
-        failed: &failed,
-    };
+/// What is written when a call that was found under a name goes to a backend, at 20 minutes.
+fn changes(found: Option<(usize, &Record)>, by: &str) -> Vec<Written> {
+    let place = (&EndpointId::from("e"), &backend(by));
     let found = found.map(|(name, record)| Found { name, record });
-    after(&session(), found, &served, &policy(), at(20))
+    placed(&session(), found, place, &policy(), at(20))
 }
 
-fn write(name: usize, record: Record) -> Change {
-    Change::Write { name, record }
+fn write(name: usize, record: Record) -> Written {
+    Written { name, record }
 }
 
 #[test]
 fn a_new_session_is_written_under_its_plainest_name() {
     let new = Record::new(EndpointId::from("e"), backend("e#1"), at(20));
 
-    assert_eq!(changes(None, Some("e#1"), &[]), [write(0, new)]);
+    assert_eq!(changes(None, "e#1"), [write(0, new)]);
 }
 
 #[test]
 fn a_session_that_stays_is_written_only_when_it_is_due() {
-    assert_eq!(changes(Some((0, &record("e#1", 16))), Some("e#1"), &[]), []);
+    assert_eq!(changes(Some((0, &record("e#1", 16))), "e#1"), []);
     assert_eq!(
-        changes(Some((0, &record("e#1", 15))), Some("e#1"), &[]),
+        changes(Some((0, &record("e#1", 15))), "e#1"),
         [write(0, record("e#1", 20))]
     );
 }
@@ -266,11 +267,11 @@ fn a_session_that_stays_is_written_only_when_it_is_due() {
 #[test]
 fn a_session_found_by_a_vaguer_name_gets_its_plainest_and_its_age_goes_with_it() {
     assert_eq!(
-        changes(Some((1, &record("e#1", 16))), Some("e#1"), &[]),
+        changes(Some((1, &record("e#1", 16))), "e#1"),
         [write(0, record("e#1", 20))]
     );
     assert_eq!(
-        changes(Some((1, &record("e#1", 3))), Some("e#1"), &[]),
+        changes(Some((1, &record("e#1", 3))), "e#1"),
         [write(0, record("e#1", 20)), write(1, record("e#1", 20))]
     );
 }
@@ -280,34 +281,28 @@ fn a_session_that_moved_begins_anew_where_it_is() {
     let moved = Record::new(EndpointId::from("e"), backend("e#2"), at(20));
 
     assert_eq!(
-        changes(Some((0, &record("e#1", 19))), Some("e#2"), &[]),
+        changes(Some((0, &record("e#1", 19))), "e#2"),
         [write(0, moved.clone())]
     );
     assert_eq!(
-        changes(Some((2, &record("e#1", 19))), Some("e#2"), &["e#1"]),
+        changes(Some((2, &record("e#1", 19))), "e#2"),
         [write(0, moved.clone()), write(2, moved)]
     );
 }
 
 #[test]
-fn a_session_whose_backend_failed_is_forgotten() {
-    let known = record("e#1", 19);
+fn a_session_whose_backend_failed_is_forgotten_under_every_name_that_leads_there() {
+    let (there, elsewhere) = (record("e#1", 19), record("e#2", 19));
+    let known = [(0, &there), (2, &elsewhere), (3, &there)];
 
-    assert_eq!(
-        changes(Some((1, &known)), None, &["e#9", "e#1"]),
-        [Change::Drop { name: 1 }]
-    );
-    assert_eq!(changes(Some((1, &known)), None, &["e#9"]), []);
-    assert_eq!(changes(None, None, &["e#1"]), []);
+    assert_eq!(forgotten(known, &[backend("e#9"), backend("e#1")]), vec![0, 3]);
+    assert!(forgotten(known, &[backend("e#9")]).is_empty());
+    assert!(forgotten([], &[backend("e#1")]).is_empty());
 }
 
 #[test]
 fn a_call_without_a_name_writes_nothing() {
-    let (endpoint_id, backend) = (EndpointId::from("e"), backend("e#1"));
-    let served = Served {
-        by: Some((&endpoint_id, &backend)),
-        failed: &[],
-    };
+    let place = (&EndpointId::from("e"), &backend("e#1"));
 
-    assert_eq!(after(&[], None, &served, &policy(), at(20)), []);
+    assert_eq!(placed(&[], None, place, &policy(), at(20)), []);
 }

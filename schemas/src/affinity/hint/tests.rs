@@ -5,6 +5,16 @@ use serde_json::{Value, json};
 
 use super::*;
 
+/// The session that headers name themselves.
+fn session<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Option<String> {
+    Spoken::read(header).session.as_deref().map(str::to_owned)
+}
+
+/// The session that a program names.
+fn hint<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>, facts: &Facts<'_>) -> Option<String> {
+    Spoken::read(header).hint(facts)
+}
+
 /// One request as its client sends it.
 struct Sent {
     headers: &'static [(&'static str, &'static str)],
@@ -33,7 +43,7 @@ impl Sent {
         line.map(|(_, value)| value.as_bytes())
     }
 
-    fn session(&self) -> Option<&str> {
+    fn session(&self) -> Option<String> {
         session(|name| self.header(name))
     }
 
@@ -139,7 +149,7 @@ fn opencode_names_its_session_itself() {
     };
 
     for sent in [chat, responses] {
-        assert_eq!(sent.session(), Some("ses_7f"));
+        assert_eq!(sent.session().as_deref(), Some("ses_7f"));
         assert_eq!(sent.hint().as_deref(), Some("ses_7f"));
     }
 }
@@ -180,6 +190,24 @@ fn the_first_place_that_names_a_session_counts() {
 }
 
 #[test]
+fn a_row_has_the_plainest_name_that_headers_say() {
+    let lines = [
+        ("x-session-id", "1"),
+        ("thread-id", "2"),
+        ("x-claude-code-session-id", "3"),
+    ];
+    for first in 0..lines.len() {
+        let spoken = Spoken::read(|name| {
+            let line = lines[first..].iter().find(|(known, _)| *known == name);
+            line.map(|(_, value)| value.as_bytes())
+        });
+
+        assert_eq!(spoken.name().map(AsRef::as_ref), Some(lines[first].1));
+    }
+    assert_eq!(Spoken::default().name(), None);
+}
+
+#[test]
 fn what_is_no_name_is_passed_over() {
     let long = "x".repeat(129);
     let wide = "é".repeat(128);
@@ -193,7 +221,7 @@ fn what_is_no_name_is_passed_over() {
         assert_eq!(session(|_| Some(bad.as_bytes())), None, "{bad:?}");
     }
     assert_eq!(session(|_| Some(b"\xff\xfe".as_slice())), None);
-    assert_eq!(session(|_| Some(wide.as_bytes())), Some(wide.as_str()));
+    assert_eq!(session(|_| Some(wide.as_bytes())), Some(wide));
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What endpoints have to read, who gets the next call, and what is given back.
+//! What backends have to read, who gets the next call, and what is given back.
 
 use proptest::prelude::*;
 
 use super::*;
 
-fn endpoint(name: &str) -> EndpointId {
-    EndpointId::from(name)
+fn backend(name: &str) -> BackendId {
+    BackendId::from(name)
 }
 
 fn prompt(caller: &str, tokens: u64) -> Prompt {
@@ -27,7 +27,7 @@ fn prefill() -> Prefill {
 #[test]
 fn a_prompt_counts_from_its_start_to_its_first_token() {
     let mut prefill = prefill();
-    let a = endpoint("a");
+    let a = backend("a");
 
     let lease = prefill.begin(prompt("k", 1_000), &a, 0);
     let other = prefill.begin(prompt("l", 200_000), &a, 0);
@@ -41,19 +41,19 @@ fn a_prompt_counts_from_its_start_to_its_first_token() {
 
     prefill.end(&other, false, 20);
     assert_eq!(prefill.load(&a), Load::default());
-    assert_eq!(prefill.load(&endpoint("b")), Load::default());
+    assert_eq!(prefill.load(&backend("b")), Load::default());
 }
 
 /// A caller whose prompt of 1,000 tokens was answered at 100.
 fn answered(whole: bool) -> Prefill {
     let mut prefill = prefill();
-    let lease = prefill.begin(prompt("k", 1_000), &endpoint("a"), 0);
+    let lease = prefill.begin(prompt("k", 1_000), &backend("a"), 0);
     prefill.end(&lease, whole, 100);
     prefill
 }
 
 #[test]
-fn what_an_endpoint_has_read_of_a_conversation_is_taken_off() {
+fn what_a_backend_has_read_of_a_conversation_is_taken_off() {
     let prefill = answered(true);
     let next = prompt("k", 1_300);
     let other = Prompt {
@@ -65,13 +65,13 @@ fn what_an_endpoint_has_read_of_a_conversation_is_taken_off() {
         ..next.clone()
     };
 
-    assert_eq!(prefill.unread(&next, &endpoint("a"), 200), 300);
-    assert_eq!(prefill.unread(&prompt("k", 900), &endpoint("a"), 200), 0);
-    assert_eq!(prefill.unread(&next, &endpoint("b"), 200), 1_300);
-    assert_eq!(prefill.unread(&prompt("l", 1_300), &endpoint("a"), 200), 1_300);
-    assert_eq!(prefill.unread(&other, &endpoint("a"), 200), 1_300);
-    assert_eq!(prefill.unread(&unknown, &endpoint("a"), 200), 1_300);
-    assert_eq!(answered(false).unread(&next, &endpoint("a"), 200), 1_300);
+    assert_eq!(prefill.unread(&next, &backend("a"), 200), 300);
+    assert_eq!(prefill.unread(&prompt("k", 900), &backend("a"), 200), 0);
+    assert_eq!(prefill.unread(&next, &backend("b"), 200), 1_300);
+    assert_eq!(prefill.unread(&prompt("l", 1_300), &backend("a"), 200), 1_300);
+    assert_eq!(prefill.unread(&other, &backend("a"), 200), 1_300);
+    assert_eq!(prefill.unread(&unknown, &backend("a"), 200), 1_300);
+    assert_eq!(answered(false).unread(&next, &backend("a"), 200), 1_300);
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn a_conversation_without_a_beginning_is_never_known() {
         conversation: None,
         ..prompt("k", 1_000)
     };
-    let lease = prefill.begin(nameless.clone(), &endpoint("a"), 0);
+    let lease = prefill.begin(nameless.clone(), &backend("a"), 0);
     prefill.end(&lease, true, 100);
 
-    assert_eq!(prefill.unread(&nameless, &endpoint("a"), 200), 1_000);
+    assert_eq!(prefill.unread(&nameless, &backend("a"), 200), 1_000);
 }
 
 #[test]
@@ -92,18 +92,18 @@ fn a_cache_is_believed_for_twenty_minutes_and_until_its_endpoint_fails() {
     let mut prefill = answered(true);
     let next = prompt("k", 1_300);
 
-    assert_eq!(prefill.unread(&next, &endpoint("a"), 1_200_099), 300);
-    assert_eq!(prefill.unread(&next, &endpoint("a"), 1_200_100), 1_300);
-    prefill.forget(&endpoint("b"));
-    assert_eq!(prefill.unread(&next, &endpoint("a"), 200), 300);
-    prefill.forget(&endpoint("a"));
-    assert_eq!(prefill.unread(&next, &endpoint("a"), 200), 1_300);
+    assert_eq!(prefill.unread(&next, &backend("a"), 1_200_099), 300);
+    assert_eq!(prefill.unread(&next, &backend("a"), 1_200_100), 1_300);
+    prefill.forget(&backend("b"));
+    assert_eq!(prefill.unread(&next, &backend("a"), 200), 300);
+    prefill.forget(&backend("a"));
+    assert_eq!(prefill.unread(&next, &backend("a"), 200), 1_300);
 }
 
 #[test]
-fn the_weights_decide_until_an_endpoint_has_much_to_read() {
+fn the_weights_decide_until_a_backend_has_much_to_read() {
     let mut prefill = prefill();
-    let (a, b) = (endpoint("a"), endpoint("b"));
+    let (a, b) = (backend("a"), backend("b"));
     prefill.begin(prompt("k", 49_999), &a, 0);
     assert_eq!(prefill.lighter(&a, &b), &a);
 
@@ -120,30 +120,30 @@ fn the_weights_decide_until_an_endpoint_has_much_to_read() {
 #[test]
 fn elephants_do_not_queue_up_behind_each_other() {
     let mut prefill = prefill();
-    let endpoints = [endpoint("a"), endpoint("b")];
+    let backends = [backend("a"), backend("b")];
     let elephant = prompt("k", 200_000);
-    assert_eq!(prefill.eligible(&elephant, &endpoints, 0), [0, 1]);
+    assert_eq!(prefill.eligible(&elephant, &backends, 0), [0, 1]);
 
-    prefill.begin(prompt("l", 200_000), &endpoints[0], 0);
-    assert_eq!(prefill.eligible(&elephant, &endpoints, 0), [1]);
-    assert_eq!(prefill.eligible(&prompt("k", 199_999), &endpoints, 0), [0, 1]);
+    prefill.begin(prompt("l", 200_000), &backends[0], 0);
+    assert_eq!(prefill.eligible(&elephant, &backends, 0), [1]);
+    assert_eq!(prefill.eligible(&prompt("k", 199_999), &backends, 0), [0, 1]);
 
-    prefill.begin(prompt("l", 300_000), &endpoints[1], 0);
-    assert_eq!(prefill.eligible(&elephant, &endpoints, 0), [0, 1], "all do");
+    prefill.begin(prompt("l", 300_000), &backends[1], 0);
+    assert_eq!(prefill.eligible(&elephant, &backends, 0), [0, 1], "all do");
     assert_eq!(prefill.eligible(&elephant, &[], 0), Vec::<usize>::new());
 }
 
 #[test]
 fn an_elephant_is_one_only_where_it_is_not_cached() {
     let mut prefill = prefill();
-    let endpoints = [endpoint("a"), endpoint("b")];
-    let lease = prefill.begin(prompt("k", 200_000), &endpoints[0], 0);
+    let backends = [backend("a"), backend("b")];
+    let lease = prefill.begin(prompt("k", 200_000), &backends[0], 0);
     prefill.end(&lease, true, 100);
-    for place in &endpoints {
+    for place in &backends {
         prefill.begin(prompt("l", 200_000), place, 100);
     }
 
-    assert_eq!(prefill.eligible(&prompt("k", 210_000), &endpoints, 200), [0]);
+    assert_eq!(prefill.eligible(&prompt("k", 210_000), &backends, 200), [0]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn longer_prompts_are_less_urgent() {
 #[test]
 fn the_oldest_memories_go_first() {
     let mut prefill = prefill();
-    let a = endpoint("a");
+    let a = backend("a");
     for number in 0..=MEMORIES_MAX {
         let now_ms = number as u64;
         let lease = prefill.begin(prompt(&number.to_string(), 10), &a, now_ms);
@@ -173,12 +173,12 @@ proptest! {
     #[test]
     fn nothing_is_left_when_all_calls_are_over(acts in prop::collection::vec((0..4_u8, 0..3_usize, 0..300_000_u64), 1..80)) {
         let mut prefill = prefill();
-        let endpoints = ["a", "b", "c"].map(endpoint);
+        let backends = ["a", "b", "c"].map(backend);
         let mut open = Vec::new();
         for (act, place, tokens) in acts {
             match (act, open.is_empty()) {
                 (0 | 1, _) | (_, true) => {
-                    open.push(prefill.begin(prompt("k", tokens), &endpoints[place], tokens));
+                    open.push(prefill.begin(prompt("k", tokens), &backends[place], tokens));
                 }
                 (2, false) => prefill.first_token(&open[place % open.len()]),
                 _ => {

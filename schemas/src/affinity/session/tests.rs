@@ -57,12 +57,12 @@ fn of(tenant: &str, group: &str, names_told: &Names<'_>, policy: &Policy) -> Vec
 }
 
 #[test]
-fn a_session_has_a_name_at_every_level_that_is_told() {
+fn a_session_has_a_name_at_every_level_that_is_told_and_is_its_callers_only_where_it_has_none() {
     let facts = facts();
     let all = of("acme", "g", &told(&facts), &BOTH);
 
     let levels: Vec<Level> = all.iter().map(|name| name.level).collect();
-    assert_eq!(levels, Level::ALL);
+    assert_eq!(levels, &Level::ALL[..6]);
     let nothing = Facts::default();
     let bare = Names {
         session: None,
@@ -114,7 +114,11 @@ fn no_name_leads_over_tenants_groups_or_levels() {
     for tenant in ["acme", "acme-2"] {
         for group in ["g", "g-2"] {
             let names = of(tenant, group, &same, &BOTH);
-            for name in names {
+            let caller = Policy {
+                sessions: false,
+                ..BOTH
+            };
+            for name in names.into_iter().chain(of(tenant, group, &same, &caller)) {
                 assert!(name.record_key.starts_with(&format!("{tenant}.")));
                 keys.push(name.record_key);
             }
@@ -206,6 +210,12 @@ fn a_caller_is_told_his_own_name_a_token_or_nothing() {
     let expected = format!("wbs_{}", sha256(&[b"hint\nh-1"]));
     assert_eq!(super::told(&hinted, None), Some(expected.as_str()));
 
-    assert_eq!(super::told(&named[6..], None), None);
+    let caller = Policy {
+        sessions: false,
+        ..BOTH
+    };
+    let unnamed = of("acme", "g", &told(&facts), &caller);
+    assert_eq!(unnamed.len(), 1);
+    assert_eq!(super::told(&unnamed, None), None);
     assert_eq!(super::told(&[], None), None);
 }
