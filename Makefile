@@ -4,8 +4,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := run
 
 CARGO ?= cargo
+# Seeds of `make simulate`.
+SEEDS ?= 10000
 
-.PHONY: run test test-clients fuzz-pairs test-cluster chaos-basic check bench gen audit test-engines fmt help
+.PHONY: run test test-clients fuzz-pairs simulate test-cluster chaos-basic check bench gen audit test-engines fmt help
 
 run: ## build and start one node with every role: no configuration needed
 	scripts/setup.sh build
@@ -23,6 +25,9 @@ test-clients: ## whole programs that call models: Claude Code, Codex, opencode, 
 
 fuzz-pairs: ## a million random answers over all pairs of dialects, at most ten minutes
 	WAYBILL_PAIRS=1000000 timeout 600 $(CARGO) test --release -p dialects --test pairs
+
+simulate: ## limits and idempotency keys under a bad network, SEEDS=n seeds of each
+	WAYBILL_SEEDS=$(SEEDS) $(CARGO) test --profile simulate -p schemas --test simulation --test simulation_idempotency
 
 test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
 	scripts/setup.sh build sdk nats postgres

@@ -140,8 +140,8 @@ pub struct Terms {
     pub done_life_ms: u64,
     /// How long a freed key leaves its mark there.
     pub freed_life_ms: u64,
-    /// The mistake to make.
-    #[cfg(feature = "planted")]
+    /// The mistake to make: a switch that only builds with debug assertions have.
+    #[cfg(debug_assertions)]
     pub planted: Option<Planted>,
 }
 
@@ -169,13 +169,13 @@ impl Terms {
 
     /// Whether a mistake is to be made. In a program, none ever is.
     #[cfg_attr(
-        not(feature = "planted"),
+        not(debug_assertions),
         expect(clippy::unused_self, reason = "there is nothing to ask for a mistake with")
     )]
     const fn makes(&self, mistake: Planted) -> bool {
-        #[cfg(feature = "planted")]
+        #[cfg(debug_assertions)]
         return matches!(self.planted, Some(planted) if planted as u8 == mistake as u8);
-        #[cfg(not(feature = "planted"))]
+        #[cfg(not(debug_assertions))]
         {
             let _ = mistake;
             false
@@ -201,7 +201,7 @@ impl Default for Terms {
             running_life_ms: RUNNING_LIFE_MS,
             done_life_ms: u64::from(KEPT_MINUTES) * 60_000,
             freed_life_ms: FREED_LIFE_MS,
-            #[cfg(feature = "planted")]
+            #[cfg(debug_assertions)]
             planted: None,
         }
     }

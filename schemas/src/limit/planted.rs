@@ -1,5 +1,5 @@
-//! Faults that the simulation plants to prove that it finds them. Without the feature `planted` there is no way to
-//! plant one, and every question for one is answered "no" at compile time.
+//! Faults that the simulation plants to prove that it finds them. Without debug assertions, as in every release, there
+//! is no way to plant one, and every question for one is answered "no" at compile time.
 
 /// A fault of the kind that exact limits die of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,26 +45,26 @@ impl Bug {
 /// Which fault is planted: none, outside of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Planted {
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     bug: Option<Bug>,
 }
 
 impl Planted {
     /// One fault.
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     pub const fn with(bug: Bug) -> Self {
         Self { bug: Some(bug) }
     }
 
     /// Whether it is planted.
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     pub(crate) fn has(self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
     /// Whether it is planted: never.
-    #[cfg(not(feature = "planted"))]
-    #[expect(clippy::unused_self, reason = "the feature needs it")]
+    #[cfg(not(debug_assertions))]
+    #[expect(clippy::unused_self, reason = "builds with debug assertions need it")]
     pub(crate) const fn has(self, _bug: Bug) -> bool {
         false
     }

@@ -12,7 +12,7 @@ use schemas::limit::holdings::Holdings;
 use schemas::limit::holdings::demand::{Admission, Demand, Exit, Used};
 use schemas::limit::holdings::steps::{Answer, Ask};
 use schemas::limit::layers::{Bound, Name};
-use schemas::limit::planted::{Bug, Planted};
+use schemas::limit::planted::Planted;
 use schemas::limit::shared::{Outcome, Step};
 use schemas::limit::window::Calendar;
 use schemas::outcome::Outcome as Ended;
@@ -55,8 +55,8 @@ pub(crate) struct World {
 }
 
 /// Runs one seed with one fault planted or none; the trace's hash, or what went wrong.
-pub(crate) fn run(seed: u64, bug: Option<Bug>, story: bool) -> (Result<u64, String>, Option<String>) {
-    let mut world = World::new(seed, bug, story);
+pub(crate) fn run(seed: u64, planted: Planted, story: bool) -> (Result<u64, String>, Option<String>) {
+    let mut world = World::new(seed, planted, story);
     let found = world.run();
     let at_ms = world.now_ms;
     let found = found
@@ -66,7 +66,7 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>, story: bool) -> (Result<u64, Stri
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<Bug>, story: bool) -> Self {
+    fn new(seed: u64, planted: Planted, story: bool) -> Self {
         let mut random = Random::new(seed);
         let callers = callers(&mut random);
         let count = usize::try_from(random.between(2, 4)).unwrap_or(2);
@@ -84,7 +84,7 @@ impl World {
             calendars: Vec::new(),
             jumps: seed.is_multiple_of(2),
             losses: 0,
-            planted: bug.map_or_else(Planted::default, Planted::with),
+            planted,
             hash: 0,
             story: story.then(String::new),
         };
@@ -572,7 +572,8 @@ impl World {
     fn restore(&mut self, index: usize) {
         let missed = self.nodes[index].noticed < self.losses;
         self.nodes[index].noticed = self.losses;
-        self.with(index, |holdings, now| holdings.restore(missed, now));
+        let anew: &[Slice] = if missed { &[Slice::Second, Slice::Minute] } else { &[] };
+        self.with(index, |holdings, now| holdings.restore(anew, now));
     }
 
     /// A node is declared gone: what it spent is what the books say.

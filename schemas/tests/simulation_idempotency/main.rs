@@ -3,7 +3,8 @@
 //! differently and jump. Whatever happens, a key is charged once, a replay has the first answer's bytes, and no key
 //! stays locked by a request that does not run. Mistakes that are planted are found.
 //!
-//! A failure names its seed; `WAYBILL_SIMULATION_SEEDS`, set when this is compiled, says how many are run.
+//! A failure names its seed; `WAYBILL_SEEDS=n` runs n seeds instead of 200. Mistakes can be planted only in builds with
+//! debug assertions.
 
 #[cfg(test)]
 mod bucket;

@@ -11,7 +11,7 @@ use std::hash::{Hash as _, Hasher as _};
 use schemas::idempotency::claim::{Claim, End};
 use schemas::idempotency::record::Record;
 use schemas::idempotency::sightings::Sightings;
-use schemas::idempotency::{Planted, Terms, Write};
+use schemas::idempotency::{Terms, Write};
 
 use crate::bucket::Bucket;
 use crate::chance::Chance;
@@ -32,14 +32,14 @@ const HELD_BACK_MS: u64 = 1_000;
 const PATIENCE_MS: u64 = 8_000;
 const LIFE_MS: u64 = 60_000;
 
-fn terms(planted: Option<Planted>) -> Terms {
+fn terms() -> Terms {
     Terms {
         lease_ms: 6_000,
         renew_ms: 2_000,
         running_life_ms: LIFE_MS,
         done_life_ms: 1_000_000_000,
         freed_life_ms: 30_000,
-        planted,
+        ..Terms::default()
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, planted: Option<Planted>) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let node = |index: usize| Node {
             up: true,
@@ -175,7 +175,7 @@ impl World {
             }
         }
         let mut world = Self {
-            terms: terms(planted),
+            terms: terms(),
             chance,
             now_ms: 0,
             healed: false,
@@ -195,6 +195,13 @@ impl World {
         };
         world.plan();
         world
+    }
+
+    /// The world in which a mistake is made.
+    #[cfg(debug_assertions)]
+    pub(crate) fn with(mut self, planted: schemas::idempotency::Planted) -> Self {
+        self.terms.planted = Some(planted);
+        self
     }
 
     /// What callers and fate will do.
