@@ -8,7 +8,8 @@ use dialects::messages::version;
 use dialects::parameter;
 use dialects::skim::{self, Skim};
 use dialects::superset::request::Refusal;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use schemas::affinity::hint::Spoken;
 use schemas::catalog::{Catalog, Key, Modalities, Model, Role, Route};
 use schemas::command::Told;
 use schemas::event::request::Surface;
@@ -41,8 +42,10 @@ pub(crate) struct Wishes {
     pub(crate) client_request_id: Option<Arc<str>>,
     /// His own customer.
     pub(crate) end_user: Option<Arc<str>>,
-    /// His session.
+    /// His session, as the books have it.
     pub(crate) session_id: Option<Arc<str>>,
+    /// What his headers say of it.
+    pub(crate) spoken: Spoken,
 }
 
 /// Reads the headers that decide something.
@@ -51,11 +54,14 @@ pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Result<Wishes, Fai
         return Err(unsupported("Idempotency-Key is not supported", "idempotency-key"));
     }
     let pin = arrival::label(headers, &X_ROUTE_PIN);
+    let spoken = Spoken::read(|name| headers.get(name).map(HeaderValue::as_bytes));
+    let session_id = arrival::label(headers, &X_SESSION_ID);
     Ok(Wishes {
         pin: pin.filter(|_| caller.operates()),
         client_request_id: arrival::label(headers, &X_REQUEST_ID),
         end_user: arrival::label(headers, &X_END_USER),
-        session_id: arrival::label(headers, &X_SESSION_ID),
+        session_id: session_id.or_else(|| arrival::kept(spoken.name()?)),
+        spoken,
     })
 }
 

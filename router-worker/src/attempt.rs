@@ -6,6 +6,7 @@ mod reading;
 mod streamed;
 mod unstreamed;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::dispatch::Frame;
@@ -14,6 +15,9 @@ use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
+use schemas::affinity::VERDICT_HEADER;
+use schemas::affinity::choice::Verdict;
+use schemas::affinity::hint::SESSION_HEADER;
 use schemas::catalog::ProviderKind;
 use schemas::command::Offer;
 use schemas::frame::{Delivered, Head};
@@ -21,6 +25,7 @@ use schemas::secret::Secret;
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::affinity::Visit;
 use crate::fault::{Fault, Refusal, Unusable};
 use crate::plan::Candidate;
 use crate::provider::call::{self, Ask};
@@ -52,6 +57,10 @@ pub(crate) struct Call<'a> {
     /// What the answer's `model` must say, as a JSON string.
     pub(crate) model_json: &'a [u8],
     pub(crate) candidate: &'a Candidate,
+    /// The session as the caller is told it, and how affinity decided.
+    pub(crate) session: Option<(Option<&'a Arc<str>>, Verdict)>,
+    /// The call at the backend.
+    pub(crate) visit: &'a Visit<'a>,
     /// When a streamed answer must have ended.
     pub(crate) stream_deadline: Option<Instant>,
 }
@@ -238,6 +247,7 @@ impl Call<'_> {
         let delivered = &mut meter.delivered;
         delivered.output_bytes = delivered.output_bytes.saturating_add(output_bytes);
         if content {
+            self.visit.first_token();
             delivered.content = true;
             let now = || self.shared.clock.now().millis_since(self.offer.started_at);
             delivered.ttft_ms.get_or_insert_with(now);
@@ -250,6 +260,10 @@ impl Call<'_> {
         let mut headers = vec![(CONTENT_TYPE.as_str().to_owned(), content_type.to_owned())];
         if let Some(dropped) = &self.prepared.dropped {
             headers.push((DROPPED.to_owned(), dropped.clone()));
+        }
+        if let Some((session, verdict)) = self.session {
+            headers.push((VERDICT_HEADER.to_owned(), verdict.to_string()));
+            headers.extend(session.map(|session| (SESSION_HEADER.to_owned(), session.as_ref().to_owned())));
         }
         Head {
             status: StatusCode::OK.as_u16(),

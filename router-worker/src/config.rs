@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use schemas::affinity::Policy;
+use schemas::affinity::choice::Margins;
+use schemas::affinity::prefill::Terms;
 use schemas::circuit::Parameters;
 use schemas::id::NodeId;
 
@@ -24,6 +27,8 @@ pub struct Config {
     pub circuit: Parameters,
     /// How many calls run at once with one credential; `None` for any number.
     pub concurrency: Option<Concurrency>,
+    /// What makes sessions stay on a backend.
+    pub affinity: Affinity,
     /// Longest time to a connection, name resolution and TLS included.
     pub connect_timeout: Duration,
     /// Idle connections are closed after this: below the keep-alive of common servers (5 s).
@@ -50,6 +55,7 @@ impl Config {
             retry_floor_per_second: 10,
             circuit: Parameters::default(),
             concurrency: Some(Concurrency::default()),
+            affinity: Affinity::default(),
             connect_timeout: Duration::from_secs(5),
             pool_idle_timeout: Duration::from_secs(3),
             pool_idle_max: 1_024,
@@ -84,6 +90,36 @@ impl Default for Clocks {
             first_byte: None,
             stream_idle: Some(Duration::from_mins(3)),
             stream_request: Some(Duration::from_hours(1)),
+        }
+    }
+}
+
+/// What makes sessions stay on a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Affinity {
+    /// Callers of models from files stay where they were, for those of their calls that name no session.
+    pub callers: bool,
+    /// How long anything stays.
+    pub policy: Policy,
+    /// When it is moved although its backend works.
+    pub margins: Margins,
+    /// From which sizes on prompts decide; `None` where they do not.
+    pub prefill: Option<Terms>,
+    /// How long a call waits for where its session is.
+    pub wait: Duration,
+    /// There is no other router: nobody is told how many calls run here.
+    pub alone: bool,
+}
+
+impl Default for Affinity {
+    fn default() -> Self {
+        Self {
+            callers: true,
+            policy: Policy::default(),
+            margins: Margins::default(),
+            prefill: Some(Terms::default()),
+            wait: Duration::from_millis(25),
+            alone: true,
         }
     }
 }

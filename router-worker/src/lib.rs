@@ -6,6 +6,7 @@
 //! with the same credential (but for a reused connection that died silently); nothing is attempted again
 //! once content was handed over; every session ends in exactly one report.
 
+mod affinity;
 mod attempt;
 mod circuit;
 mod config;
@@ -41,6 +42,7 @@ use schemas::id::{DEFAULT_TENANT, TenantId};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
+use affinity::Affinity;
 use circuit::{Circuits, Surroundings, Witness};
 use keypool::Pools;
 use limiter::Limiter;
@@ -52,7 +54,7 @@ use session::Request;
 use state::Shared;
 use upstream::Upstream;
 
-pub use config::{Clocks, Concurrency, Config};
+pub use config::{Affinity as AffinitySettings, Clocks, Concurrency, Config};
 pub use credential::Credentials;
 pub use upstream::read::{ReadError, Reader};
 
@@ -68,7 +70,7 @@ pub struct Ports<'a> {
     pub mint: Arc<Mint>,
     /// Takes the events about circuits.
     pub spool: Spool,
-    /// Where the fleet shares what its nodes know of circuits; `None` for a router that keeps that to itself.
+    /// Where the fleet shares what its nodes know of circuits and sessions; `None` for a router that keeps that to itself.
     pub kv: Option<Arc<dyn Kv>>,
     /// Takes the metrics.
     pub registry: &'a mut Registry,
@@ -126,7 +128,8 @@ impl Router {
     }
 
     fn assemble(config: Config, parts: Parts) -> Result<Self, Error> {
-        let boot = format!("{}.{:016x}", config.node, parts.mint.draw());
+        let run = format!("{:016x}", parts.mint.draw());
+        let boot = format!("{}.{run}", config.node);
         let circuits = Circuits::new(
             config.circuit,
             Surroundings {
@@ -140,6 +143,8 @@ impl Router {
         );
         let shared = Shared {
             upstream: Upstream::new(&config)?,
+            affinity: Affinity::new(config.affinity, Arc::clone(&parts.clock)),
+            boot: run.into(),
             budget: Budget::new(config.retry_ratio, config.retry_floor_per_second),
             targets: Targets::default(),
             pools: Pools::default(),
@@ -183,14 +188,18 @@ impl Dispatcher for Router {
     }
 }
 
-/// Answers questions about the health of endpoints, and keeps the circuits in agreement with those of other
-/// routers, until `shutdown`.
+/// Answers questions about the health of endpoints, keeps the circuits in agreement with those of other routers, and
+/// shares with them where sessions are, until `shutdown`.
 pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken) -> Result<(), Error> {
     let shared = &router.shared;
     let agree = async {
         if let Some(kv) = &shared.kv {
             let (circuits, catalog) = (&shared.circuits, &shared.catalog);
-            circuit::fleet::run(circuits, Arc::clone(kv), catalog, shutdown.clone()).await;
+            let (affinity, alone) = (&shared.affinity, shared.config.affinity.alone);
+            tokio::join!(
+                circuit::fleet::run(circuits, Arc::clone(kv), catalog, shutdown.clone()),
+                affinity::fleet::run(affinity, Arc::clone(kv), (&shared.boot, alone), shutdown.clone()),
+            );
         }
         Ok(())
     };

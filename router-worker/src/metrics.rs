@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use schemas::affinity::choice::Verdict;
 use schemas::circuit::CircuitState;
 use schemas::id::{BackendId, EndpointId};
 use schemas::outcome::Outcome;
@@ -22,6 +23,7 @@ pub(crate) struct Metrics {
     refused_keys: Family<EndpointLabels, Gauge>,
     concurrency: Family<CredentialLabels, Gauge>,
     saturated: Family<EndpointLabels, Counter>,
+    sessions: Family<SessionLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,6 +51,12 @@ struct KeyLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {
     endpoint: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SessionLabels {
+    outcome: &'static str,
+    level: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -137,6 +145,11 @@ impl Metrics {
             "Requests that found no room among the calls of an endpoint's credentials",
             metrics.saturated.clone(),
         );
+        registry.register(
+            "waybill_session_affinity",
+            "Where calls went whose session was looked for, and by which of its names it was found",
+            metrics.sessions.clone(),
+        );
         metrics
     }
 
@@ -172,6 +185,15 @@ impl Metrics {
             endpoint: Arc::clone(&endpoint.0),
         };
         self.saturated.get_or_create(&labels).inc();
+    }
+
+    /// Counts a call whose session was looked for.
+    pub(crate) fn session(&self, verdict: &Verdict) {
+        let labels = SessionLabels {
+            outcome: verdict.outcome(),
+            level: verdict.level(),
+        };
+        self.sessions.get_or_create(&labels).inc();
     }
 
     /// Counts an attempt.

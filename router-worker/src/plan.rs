@@ -1,11 +1,17 @@
-//! Whom to ask, in which order: the pure decision over a snapshot of the catalogue, an offer, the circuits
-//! and one random number. Priority groups in rising order; within a group the first by weighted draw, the
-//! others as declared; the backends of an endpoint from a drawn one on.
+//! Whom to ask, in which order: the pure decision over a snapshot of the catalogue, an offer, the circuits, the
+//! session, the loads and one random number. Priority groups in rising order; within a group the first as [`pick`] says,
+//! the others as declared; the backends of an endpoint from a drawn one on.
 //!
 //! Asking takes no claim: only a candidate that is really attempted takes a circuit's probe slot.
 
+mod pick;
+
 use std::sync::Arc;
 
+use schemas::affinity::Level;
+use schemas::affinity::choice::{Margins, Verdict};
+use schemas::affinity::prefill::{Prefill, Prompt};
+use schemas::affinity::record::Record;
 use schemas::catalog::{Catalog, Endpoint, Modalities, Model, Origin, Route};
 use schemas::command::Offer;
 use schemas::failure::{Failure, FailureCode};
@@ -67,6 +73,8 @@ pub(crate) struct Plan {
     pub(crate) candidates: Vec<Candidate>,
     /// What was left out, by the place of its route in the model, and why.
     pub(crate) excluded: Vec<(usize, Exclusion)>,
+    /// How the session decided; `None` where none is looked for.
+    pub(crate) verdict: Option<Verdict>,
 }
 
 impl Plan {
@@ -75,6 +83,46 @@ impl Plan {
         let is_circuit = |reason: &Exclusion| matches!(reason, Exclusion::CircuitOpen { .. });
         self.excluded.iter().any(|(_, reason)| is_circuit(reason))
     }
+}
+
+/// What the plan may know beside the catalogue and the offer.
+pub(crate) struct Sight<'a, C> {
+    /// Whom circuits let pass.
+    pub(crate) circuits: &'a C,
+    /// Where the session is.
+    pub(crate) session: Option<Session<'a>>,
+    /// When it is moved all the same.
+    pub(crate) margins: &'a Margins,
+    /// Calls that run at a backend.
+    pub(crate) calls: &'a dyn Fn(&BackendId) -> u64,
+    /// What backends have to read.
+    pub(crate) reading: Option<Reading<'a>>,
+}
+
+impl<C> Sight<'_, C> {
+    /// The verdict about a session for which nobody can be chosen.
+    fn nowhere(&self) -> Option<Verdict> {
+        let found = self.session?.found;
+        Some(found.map_or(Verdict::Miss, |(level, _)| Verdict::Stale { level }))
+    }
+}
+
+/// A session that was looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Session<'a> {
+    /// What was found, and by which of its names.
+    pub(crate) found: Option<(Level, &'a Record)>,
+}
+
+/// What backends have to read, at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    /// All of it.
+    pub(crate) prefill: &'a Prefill,
+    /// What there is of the request; `None` where that does not count.
+    pub(crate) prompt: Option<&'a Prompt>,
+    /// The moment.
+    pub(crate) now_ms: u64,
 }
 
 /// What the plan may know of circuits.
@@ -87,7 +135,7 @@ pub(crate) trait Admission {
 pub(crate) fn plan(
     catalog: &Catalog,
     offer: &Offer,
-    circuits: &impl Admission,
+    sight: &Sight<'_, impl Admission>,
     draw: u64,
 ) -> Result<Plan, Failure> {
     let Some(model) = catalog.model(offer.model.as_str()) else {
@@ -102,8 +150,10 @@ pub(crate) fn plan(
     if let Some(pin) = &offer.pin {
         return survey.pinned(pin, &mut draws);
     }
-    order(&mut survey.legs, &mut draws);
-    survey.admitted(circuits, &mut draws)
+    survey
+        .legs
+        .sort_by_key(|leg| (leg.route.priority, leg.is_weightless(), leg.index));
+    survey.admitted(sight, &mut draws)
 }
 
 /// A route that may serve, and its endpoint.
@@ -114,6 +164,10 @@ struct Leg<'a> {
 }
 
 impl Leg<'_> {
+    const fn is_weightless(&self) -> bool {
+        self.route.weight_micro == 0
+    }
+
     fn candidate(&self, backend: Option<usize>, bypass: bool) -> Candidate {
         Candidate {
             endpoint: Arc::clone(self.endpoint),
@@ -181,43 +235,97 @@ impl<'a> Survey<'a> {
         Ok(Plan {
             candidates,
             excluded: self.excluded,
+            verdict: None,
         })
     }
 
-    /// The legs in their order, as far as circuits let requests pass.
-    fn admitted(mut self, circuits: &impl Admission, draws: &mut Draws) -> Result<Plan, Failure> {
+    /// The legs in their order, as far as circuits let requests pass. The session counts in the first group from which
+    /// anybody may be asked: what has a lower priority is a way out, not a place to stay.
+    fn admitted(mut self, sight: &Sight<'_, impl Admission>, draws: &mut Draws) -> Result<Plan, Failure> {
+        let mut barred = Barred::default();
         let mut candidates = Vec::with_capacity(self.legs.len());
-        let mut rescue = None;
-        let mut soonest_ms = None;
-        for leg in &self.legs {
-            for candidate in leg.candidates(false, draws) {
-                match circuits.admits(&candidate.backend_id()) {
-                    Ok(()) => candidates.push(candidate),
-                    Err(retry_in_ms) => {
-                        self.excluded
-                            .push((leg.index, Exclusion::CircuitOpen { retry_in_ms }));
-                        soonest_ms =
-                            Some(soonest_ms.map_or(retry_in_ms, |soonest: u64| soonest.min(retry_in_ms)));
-                        if rescue.is_none() && leg.endpoint.single_backend_rescue {
-                            rescue = Some(Candidate {
-                                bypass: true,
-                                ..candidate
-                            });
-                        }
-                    }
-                }
+        let mut verdict = None;
+        let legs = std::mem::take(&mut self.legs);
+        let alike = |one: &Leg<'_>, other: &Leg<'_>| {
+            one.route.priority == other.route.priority && one.is_weightless() == other.is_weightless()
+        };
+        for group in legs.chunk_by(alike) {
+            let mut open = Vec::with_capacity(group.len());
+            for leg in group {
+                self.open(leg, (sight.circuits, draws), (&mut open, &mut barred));
             }
+            let is_first = candidates.is_empty();
+            verdict = verdict.or(pick::arrange(&mut open, sight, is_first, draws));
+            candidates.extend(open.into_iter().map(|seat| seat.candidate));
         }
         if candidates.is_empty() {
-            candidates.extend(rescue);
+            candidates.extend(barred.rescue);
         }
-        match (candidates.is_empty(), soonest_ms) {
+        match (candidates.is_empty(), barred.soonest_ms) {
             (false, _) => Ok(Plan {
                 candidates,
                 excluded: self.excluded,
+                verdict: verdict.or_else(|| sight.nowhere()),
             }),
             (true, Some(soonest_ms)) => Err(all_open(soonest_ms)),
             (true, None) => Err(none_available()),
+        }
+    }
+
+    /// The backends of a leg that may be asked.
+    fn open(
+        &mut self,
+        leg: &Leg<'_>,
+        (circuits, draws): (&impl Admission, &mut Draws),
+        (open, barred): (&mut Vec<Seat>, &mut Barred),
+    ) {
+        for candidate in leg.candidates(false, draws) {
+            let backend = candidate.backend_id();
+            match circuits.admits(&backend) {
+                Ok(()) => open.push(Seat {
+                    candidate,
+                    backend,
+                    leg: leg.index,
+                    weight_micro: leg.route.weight_micro,
+                }),
+                Err(retry_in_ms) => {
+                    self.excluded
+                        .push((leg.index, Exclusion::CircuitOpen { retry_in_ms }));
+                    barred.note(candidate, retry_in_ms);
+                }
+            }
+        }
+    }
+}
+
+/// A candidate among those of its group.
+struct Seat {
+    candidate: Candidate,
+    backend: BackendId,
+    /// The place of its route in the model.
+    leg: usize,
+    /// The weight of its route, which its backends share.
+    weight_micro: u64,
+}
+
+/// Those whom their circuits keep out.
+#[derive(Default)]
+struct Barred {
+    /// The first that may be tried anyway, if nobody else can.
+    rescue: Option<Candidate>,
+    /// Until the first may be probed.
+    soonest_ms: Option<u64>,
+}
+
+impl Barred {
+    fn note(&mut self, candidate: Candidate, retry_in_ms: u64) {
+        let soonest_ms = self.soonest_ms.unwrap_or(retry_in_ms);
+        self.soonest_ms = Some(soonest_ms.min(retry_in_ms));
+        if self.rescue.is_none() && candidate.endpoint.single_backend_rescue {
+            self.rescue = Some(Candidate {
+                bypass: true,
+                ..candidate
+            });
         }
     }
 }
@@ -237,42 +345,6 @@ fn exclusion(model: &Model, route: &Route, endpoint: &Endpoint, offer: &Offer) -
         .without(Modalities::TEXT)
         .without(route.input_modalities);
     (!missing.is_empty()).then_some(Exclusion::Modality)
-}
-
-/// Sorts legs by priority; in each group the drawn one comes first, those of weight 0 last.
-fn order(legs: &mut [Leg<'_>], draws: &mut Draws) {
-    legs.sort_by_key(|leg| (leg.route.priority, leg.route.weight_micro == 0, leg.index));
-    let mut rest = legs;
-    while let Some(first) = rest.first() {
-        let priority = first.route.priority;
-        let size = rest
-            .iter()
-            .take_while(|leg| leg.route.priority == priority)
-            .count();
-        let (group, others) = rest.split_at_mut(size);
-        if let Some(chosen) = choose(group, draws) {
-            group[..=chosen].rotate_right(1);
-        }
-        rest = others;
-    }
-}
-
-/// The place of the leg that a weighted draw hits; `None` when there is nothing to choose.
-fn choose(group: &[Leg<'_>], draws: &mut Draws) -> Option<usize> {
-    let total: u128 = group.iter().map(|leg| u128::from(leg.route.weight_micro)).sum();
-    if group.len() < 2 || total == 0 {
-        return None;
-    }
-    // Weights are at most 2^64 each, so the product of a draw and the sum fits when the sum is halved until
-    // it is below 2^64; the bits that are lost are of no weight.
-    let spare = 64_u32.saturating_sub(total.leading_zeros());
-    let mut point = (u128::from(draws.next()) * (total >> spare)) >> (64 - spare);
-    group.iter().position(|leg| {
-        let weight = u128::from(leg.route.weight_micro);
-        let hit = point < weight;
-        point = point.saturating_sub(weight);
-        hit
-    })
 }
 
 /// Draws made from one draw: a splitmix64 sequence.

@@ -18,17 +18,20 @@ use schemas::command::Offer;
 use schemas::event::request::Attempt;
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report, Served};
+use schemas::id::BackendId;
 use schemas::money::NanoUsd;
 use schemas::outcome::Outcome;
 use schemas::time::Timestamp;
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::affinity::Visit;
+use crate::affinity::session::Stay;
 use crate::attempt::{Call, Ending, Meter};
 use crate::circuit::Claim;
 use crate::fault::Fault;
 use crate::keypool::Lease;
-use crate::plan::{Candidate, Plan, all_open, none_available, plan};
+use crate::plan::{self, Candidate, Plan, Sight, all_open, none_available};
 use crate::relay::{Relay, Stop};
 use crate::state::Shared;
 
@@ -47,6 +50,7 @@ pub(crate) struct Request {
     model_json: Bytes,
     stream_deadline: Option<Instant>,
     preparation: Preparation,
+    stay: Stay,
     trail: Trail,
     attempts: Vec<Attempt>,
     /// What upstreams charge for the attempts so far, as far as they tell.
@@ -74,6 +78,7 @@ impl Request {
             body: dispatch.body,
             stream_deadline: None,
             preparation: Preparation::default(),
+            stay: Stay::default(),
             attempts: Vec::with_capacity(1),
             upstream_cost: None,
         }
@@ -85,14 +90,36 @@ impl Request {
         shared.budget.call(shared.clock.monotonic_ms());
         let total = shared.config.clocks.stream_request;
         self.stream_deadline = total.and_then(|total| Instant::now().checked_add(total));
-        let plan = {
-            let catalog = shared.catalog.peek();
-            plan(&catalog, &self.offer, &shared.circuits, shared.mint.draw())
-        };
-        match plan {
-            Ok(plan) => self.walk(&shared, &plan).await,
+        let settings = &shared.config.affinity;
+        self.stay = Stay::of(settings, &shared.catalog.peek(), &self.offer, &self.body);
+        self.stay.find(&shared.affinity, shared.kv.as_ref()).await;
+        match self.plan(&shared) {
+            Ok(plan) => {
+                self.stay.decide(plan.verdict);
+                self.walk(&shared, &plan).await
+            }
             Err(failure) => self.failed(failure),
         }
+    }
+
+    /// Whom to ask, in which order.
+    fn plan(&self, shared: &Shared) -> Result<Plan, Failure> {
+        let catalog = shared.catalog.peek();
+        let calls = |backend: &BackendId| shared.affinity.calls(backend);
+        shared.affinity.with_prefill(|prefill, now_ms| {
+            let sight = Sight {
+                circuits: &shared.circuits,
+                session: self.stay.found(),
+                margins: shared.affinity.margins(),
+                calls: &calls,
+                reading: prefill.map(|prefill| plan::Reading {
+                    prefill,
+                    prompt: self.stay.prompt(),
+                    now_ms,
+                }),
+            };
+            plan::plan(&catalog, &self.offer, &sight, shared.mint.draw())
+        })
     }
 
     /// Tries the candidates in their order.
@@ -195,12 +222,18 @@ impl Request {
                 return Left::Open;
             }
         };
+        let backend = candidate.backend_id();
+        self.stay.go(&shared.affinity, (&candidate.endpoint.id, &backend));
+        let mut visit = shared.affinity.visit(&backend, self.stay.prompt());
         loop {
             tried.extend(seat.lease);
-            let (ending, meter, started_at) = self.attempt(shared, (candidate, &prepared), seat.lease).await;
+            let (ending, meter, started_at) = self
+                .attempt(shared, (candidate, &prepared), seat.lease, &visit)
+                .await;
             seat.slot.answered(meter.status);
             self.record(shared, candidate, (&ending, &meter, started_at));
             self.judge(shared, candidate, (&tried, &ending));
+            self.note(shared, &backend, (&ending, &mut visit));
             let fault = match ending {
                 Ending::Failed(fault) if !meter.committed => fault,
                 ending => {
@@ -222,6 +255,17 @@ impl Request {
             claim.settle(fault.verdict(), fault.status());
             self.trail.note(fault, candidate.context_length);
             return Left::Open;
+        }
+    }
+
+    /// Notes what the ending of an attempt says about what stays at its backend.
+    fn note(&mut self, shared: &Shared, backend: &BackendId, (ending, visit): (&Ending, &mut Visit<'_>)) {
+        match ending {
+            Ending::Whole { .. } => visit.whole(),
+            Ending::Failed(fault) if fault.verdict() == Verdict::Faulty => {
+                self.stay.failed(&shared.affinity, backend);
+            }
+            Ending::Failed(_) | Ending::Stopped(_) => {}
         }
     }
 
@@ -260,6 +304,7 @@ impl Request {
         shared: &Shared,
         (candidate, prepared): (&Candidate, &Prepared),
         lease: Option<Lease>,
+        visit: &Visit<'_>,
     ) -> (Ending, Meter, Timestamp) {
         let started_at = shared.clock.now();
         let mut meter = Meter {
@@ -274,6 +319,8 @@ impl Request {
             prepared,
             model_json: &self.model_json,
             candidate,
+            session: self.stay.told(),
+            visit,
             stream_deadline: self.stream_deadline,
         };
         self.trail.begin();
@@ -370,6 +417,13 @@ impl Request {
     }
 
     fn end(&mut self, outcome: Outcome, failure: Option<Failure>, settled: Settled) -> Box<End> {
+        if outcome != Outcome::Ok {
+            self.stay.give_up(&self.shared.affinity);
+        }
+        let told = self.stay.told();
+        if let Some((_, verdict)) = &told {
+            self.shared.metrics.session(verdict);
+        }
         let (usage, usage_flags) = settled
             .usage
             .map(|facts| self.completed(facts, settled.delivered).normalize())
@@ -384,6 +438,8 @@ impl Request {
                 usage_flags,
                 upstream_cost_nano_usd: self.upstream_cost,
                 delivered: settled.delivered,
+                session: told.and_then(|(session, _)| session.cloned()),
+                affinity: told.map(|(_, verdict)| verdict.to_string().into()),
             },
             tail: settled.tail,
             head: settled.head,

@@ -8,6 +8,7 @@ use bus::follow::CatalogView;
 use bus::mint::Mint;
 
 use crate::Alert;
+use crate::affinity::Affinity;
 use crate::circuit::Circuits;
 use crate::config::Config;
 use crate::credential::Credentials;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mint: Arc<Mint>,
     pub(crate) circuits: Circuits,
+    pub(crate) affinity: Affinity,
     pub(crate) budget: Budget,
     pub(crate) targets: Targets,
     pub(crate) pools: Pools,
@@ -34,4 +36,6 @@ pub(crate) struct Shared {
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Metrics,
     pub(crate) kv: Option<Arc<dyn Kv>>,
+    /// Names this run of the router among others, by characters that every bus takes.
+    pub(crate) boot: Arc<str>,
 }

@@ -16,6 +16,7 @@ use bus::{BusError, Change, Entry, Expected, Kv, Revision};
 use bytes::{Bytes, BytesMut};
 use dialects::skim::{Limits, skim_chat, splice_facts};
 use parking_lot::Mutex;
+use schemas::affinity::hint::Spoken;
 use schemas::catalog::{
     Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
     endpoint_key, model_key,
@@ -24,7 +25,7 @@ use schemas::command::{Offer, Requirements, Told};
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::request::Surface;
 use schemas::frame::Head;
-use schemas::id::{BackendId, EndpointId, ModelName, NodeId, PoolName, TenantId};
+use schemas::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, PoolName, TenantId};
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
 use tokio::sync::mpsc;
@@ -62,6 +63,7 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         profile: String::new(),
         processor: String::new(),
         drop_params: false,
+        session_affinity: false,
         query: String::new(),
         auth_header: "authorization".to_owned(),
         auth_format: "Bearer {api_key}".to_owned(),
@@ -155,6 +157,8 @@ pub(crate) fn offer(model: &Model) -> Offer {
         pin: None,
         splice: splice_facts(&skim),
         told: Told::default(),
+        spoken: Spoken::default(),
+        caller: KeyId::from("key-1"),
         role: Role::default(),
         started_at: Timestamp::default(),
         attempts_max: 4,

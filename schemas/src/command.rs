@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::affinity::hint::Spoken;
 use crate::catalog::{Modalities, Role};
 use crate::event::request::Surface;
-use crate::id::{EndpointId, ModelName, RequestId, TenantId};
+use crate::id::{EndpointId, KeyId, ModelName, RequestId, TenantId};
 use crate::parameter::Parameters;
 use crate::time::Timestamp;
 
@@ -34,6 +35,9 @@ pub struct Requirements {
     pub prompt_tokens: u64,
     /// The caller's own maximum of output tokens.
     pub output_tokens_max: Option<u64>,
+    /// Tokens of all its answers after which it is ended, because it holds no more of its limits.
+    #[serde(default)]
+    pub output_tokens_held: Option<u64>,
     /// What the request asks for that a model may not take.
     #[serde(default)]
     pub parameters: Parameters,
@@ -77,6 +81,12 @@ pub struct Offer {
     /// What headers said.
     #[serde(default)]
     pub told: Told,
+    /// What headers said of the session.
+    #[serde(default)]
+    pub spoken: Spoken,
+    /// The virtual key of the caller, by its id.
+    #[serde(default = "nobody")]
+    pub caller: KeyId,
     /// What the caller may do: some credentials are kept for some.
     #[serde(default)]
     pub role: Role,
@@ -84,4 +94,9 @@ pub struct Offer {
     pub started_at: Timestamp,
     /// Attempts that may still be made.
     pub attempts_max: u32,
+}
+
+/// The caller of an offer that names none: older gateways do not.
+fn nobody() -> KeyId {
+    KeyId::from("")
 }

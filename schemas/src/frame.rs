@@ -66,4 +66,10 @@ pub struct Report {
     pub upstream_cost_nano_usd: Option<NanoUsd>,
     /// What was handed over.
     pub delivered: Delivered,
+    /// The session, as its caller is told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Arc<str>>,
+    /// How affinity decided, as headers and rows say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Arc<str>>,
 }

@@ -253,6 +253,7 @@ fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> End
             .map_or_else(String::new, |profile| profile.name.to_owned()),
         processor: String::new(),
         drop_params: false,
+        session_affinity: false,
         query: String::new(),
         auth_header: proof.header.to_owned(),
         auth_format: proof.format.to_owned(),

@@ -5,7 +5,9 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use schemas::frame::Head;
+use schemas::affinity::VERDICT_HEADER;
+use schemas::affinity::hint::SESSION_HEADER;
+use schemas::frame::{Head, Report};
 
 /// The status of a stream that begins before its upstream answers.
 const STATUS_EARLY: u16 = 200;
@@ -32,6 +34,19 @@ pub(super) fn stream(head: &Head, body: Body) -> Response {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
+}
+
+/// What a failure tells of its session; the router puts it into the heads of answers itself.
+pub(super) fn session(report: &Report) -> Vec<(HeaderName, HeaderValue)> {
+    let Some(affinity) = &report.affinity else {
+        return Vec::new();
+    };
+    let verdict = (HeaderName::from_static(VERDICT_HEADER), Some(affinity));
+    let session = (HeaderName::from_static(SESSION_HEADER), report.session.as_ref());
+    [verdict, session]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, HeaderValue::from_str(value?).ok()?)))
+        .collect()
 }
 
 fn with(head: &Head, body: Body, content_type: &'static str) -> Response {

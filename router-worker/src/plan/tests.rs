@@ -21,6 +21,18 @@ impl Admission for Open {
     }
 }
 
+/// The plan where nobody has anything to do and no session is looked for.
+fn plan(catalog: &Catalog, offer: &Offer, circuits: &Open, draw: u64) -> Result<Plan, Failure> {
+    let sight = Sight {
+        circuits,
+        session: None,
+        margins: &Margins::default(),
+        calls: &|_| 0,
+        reading: None,
+    };
+    super::plan(catalog, offer, &sight, draw)
+}
+
 fn catalog(endpoints: &[Endpoint], model: &Model) -> Catalog {
     let mut catalog = Catalog::default();
     for record in records(endpoints, model) {

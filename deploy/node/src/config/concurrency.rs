@@ -48,7 +48,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn switch(&self, variable: &str) -> Result<Option<bool>, Error> {
+    pub(super) fn switch(&self, variable: &str) -> Result<Option<bool>, Error> {
         let Some(text) = self.environment.get(variable) else {
             return Ok(None);
         };

@@ -9,12 +9,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use schemas::affinity::hint::Spoken;
 use schemas::catalog::Role;
 use schemas::command::{Offer, Requirements, Splice, Told};
 use schemas::event::request::{Attempt, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report, Served};
-use schemas::id::{BackendId, EndpointId, ModelName, RequestId, TenantId};
+use schemas::id::{BackendId, EndpointId, KeyId, ModelName, RequestId, TenantId};
 use schemas::outcome::Outcome;
 use schemas::time::Timestamp;
 use schemas::usage::Usage;
@@ -241,6 +242,8 @@ fn report(outcome: Outcome, failure: Option<FailureCode>, content: bool) -> Repo
         }),
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        session: None,
+        affinity: None,
         delivered: Delivered {
             content,
             output_bytes: 20,
@@ -270,6 +273,8 @@ pub fn dispatch(model: &str, number: u128) -> Dispatch {
                 include_usage: false,
             },
             told: Told::default(),
+            spoken: Spoken::default(),
+            caller: KeyId::from("key-1"),
             role: Role::default(),
             started_at: Timestamp::default(),
             attempts_max: 3,

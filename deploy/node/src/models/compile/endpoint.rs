@@ -74,6 +74,7 @@ impl Context<'_> {
             extra_body: self.extra_body(leg, kind, key)?,
             credentials: found.credentials.iter().map(|one| one.reference(&id)).collect(),
             credential_roles: roles(&found.credentials),
+            session_affinity: leg.session_affinity.unwrap_or(false),
             single_backend_rescue: leg.single_backend_rescue.unwrap_or(false),
             http2: leg.http2.unwrap_or(false),
             disabled: false,

@@ -36,7 +36,7 @@ impl Context<'_> {
 }
 
 /// What is read of a leg without effect, and whether it is set.
-const fn inert_of(leg: &Leg) -> [(&'static str, bool); 14] {
+const fn inert_of(leg: &Leg) -> [(&'static str, bool); 13] {
     [
         ("provider_type", leg.provider_type.is_some()),
         ("quota", leg.quota.is_some()),
@@ -46,7 +46,6 @@ const fn inert_of(leg: &Leg) -> [(&'static str, bool); 14] {
         ("concurrency_pool", leg.concurrency_pool.is_some()),
         ("routewise_pool", leg.routewise_pool.is_some()),
         ("algorithm", leg.algorithm.is_some()),
-        ("session_affinity", leg.session_affinity.is_some()),
         ("health_check", leg.health_check.is_some()),
         ("wake", leg.wake.is_some()),
         ("priority_scheduling", leg.priority_scheduling.is_some()),

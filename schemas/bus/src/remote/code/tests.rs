@@ -18,6 +18,8 @@ fn last() -> Last {
             usage: None,
             usage_flags: Vec::new(),
             upstream_cost_nano_usd: None,
+            session: None,
+            affinity: None,
             delivered: Delivered {
                 content: true,
                 output_bytes: 7,

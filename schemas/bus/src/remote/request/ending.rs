@@ -129,6 +129,8 @@ impl Request {
                 usage: None,
                 usage_flags: Vec::new(),
                 upstream_cost_nano_usd: None,
+                session: None,
+                affinity: None,
                 delivered: Delivered {
                     content: self.handed.content,
                     // How much of what was handed on is text, only the router could tell.

@@ -94,6 +94,8 @@ fn end() -> Piece {
         usage: None,
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        session: None,
+        affinity: None,
         delivered: schemas::frame::Delivered::default(),
     };
     Piece::End(Box::new(Last { report, head: None }), Bytes::from("tail"))
