@@ -3,6 +3,7 @@
 
 pub mod counter;
 pub mod dispatch;
+pub mod lifetime;
 pub mod script;
 pub mod wire;
 

@@ -91,6 +91,22 @@ pub trait Kv: Send + Sync {
         expected: Expected,
     ) -> Result<Revision, BusError>;
 
+    /// As [`Kv::put`], for a value that lives so long and is then as if it had never been written, whether anybody is
+    /// there or not. The lifetime is the value's: what is written over it has its own, or none. It is at least a second,
+    /// and may last a second longer than was asked. Watches are not told of its end. An adapter that keeps no
+    /// lifetimes refuses.
+    async fn put_for(
+        &self,
+        (bucket, key): (&str, &str),
+        _value: Bytes,
+        _expected: Expected,
+        _life: Duration,
+    ) -> Result<Revision, BusError> {
+        Err(BusError::Refused {
+            reason: format!("no value of {bucket:?} can have a lifetime here, nor {key:?}"),
+        })
+    }
+
     /// Deletes if what is there is `expected`; deleting nothing is fine with [`Expected::Any`].
     async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError>;
 

@@ -19,6 +19,7 @@ fn small() -> Options {
     Options {
         log_bytes_max: 256 << 10,
         responses_bytes_max: 64 << 10,
+        idempotency_bytes_max: 64 << 10,
         duplicates_max: 10,
     }
 }
@@ -79,6 +80,87 @@ promises!(
     a_watch_of_nothing_is_current_at_once,
 );
 
+macro_rules! lifetime_promises {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                let dir = tempfile::tempdir().expect("dir");
+                let bus = open(dir.path());
+                conformance::lifetime::$name(&*bus).await.expect("the adapter works");
+                conformance::lifetime::$name(&crate::faulty::Bent::default())
+                    .await
+                    .expect("the adapter of tests works");
+            }
+        )*
+    };
+}
+
+lifetime_promises!(
+    a_value_goes_after_its_lifetime,
+    a_lifetime_is_that_of_the_value,
+    a_lifetime_counts_also_over_a_deletion,
+    of_writes_at_once_one_is_done,
+);
+
+#[tokio::test]
+async fn a_full_bucket_of_idempotency_keys_refuses_answers_before_locks_and_has_room_again_in_time() {
+    const BUCKET: &str = schemas::subject::IDEMPOTENCY_BUCKET;
+    let dir = tempfile::tempdir().expect("dir");
+    let bus = open_with(dir.path(), small());
+    let life = Duration::from_secs(2);
+    let answer = Bytes::from(vec![b'x'; 8 << 10]);
+    let put = |key: String, value: Bytes| {
+        let bus = bus.clone();
+        async move { bus.put_for((BUCKET, &key), value, Expected::Any, life).await }
+    };
+    let mut answers = 0;
+    while put(format!("acme.{answers}"), answer.clone()).await.is_ok() {
+        answers += 1;
+    }
+
+    assert_eq!(answers, 6, "7/8 of 64 KiB have room for so many and their keys");
+    let refused = put("acme.more".to_owned(), answer.clone()).await;
+    assert!(matches!(refused, Err(BusError::Full)), "{refused:?}");
+    put("acme.0".to_owned(), answer.clone())
+        .await
+        .expect("what replaces as much has room");
+    put("acme.lock".to_owned(), Bytes::from_static(b"lock"))
+        .await
+        .expect("a lock has room");
+    tokio::time::sleep(life + Duration::from_millis(200)).await;
+    put("acme.more".to_owned(), answer)
+        .await
+        .expect("room comes back with the end of lifetimes");
+}
+
+#[tokio::test]
+async fn a_journal_that_is_written_anew_keeps_lifetimes() {
+    let dir = tempfile::tempdir().expect("dir");
+    let bus = open(dir.path());
+    let put = |key: &'static str, seconds| {
+        bus.put_for(
+            ("wb_x", key),
+            Bytes::from_static(b"1"),
+            Expected::Absent,
+            Duration::from_secs(seconds),
+        )
+    };
+    put("short", 1).await.expect("put");
+    put("long", 600).await.expect("put");
+    for _ in 0..6 {
+        let large = Bytes::from(vec![b'y'; 1 << 20]);
+        bus.put("wb_y", "large", large, Expected::Any).await.expect("put");
+    }
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    drop(bus);
+
+    let bus = open(dir.path());
+
+    assert_eq!(bus.get("wb_x", "short").await.expect("get"), None);
+    assert!(bus.get("wb_x", "long").await.expect("get").is_some());
+}
+
 #[tokio::test]
 async fn counters_keep_their_promises() {
     let dir = tempfile::tempdir().expect("dir");
@@ -103,6 +185,9 @@ async fn everything_survives_reopening() {
     conformance::buckets_survive_reopening(&|| open(dir.path()))
         .await
         .expect("buckets");
+    conformance::lifetime::lifetimes_survive_reopening(&|| open(dir.path()))
+        .await
+        .expect("lifetimes");
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Buckets are streams in key-value form. Values are read from the leader, so that no answer is older than a write
 //! that has returned; a write that expects something carries the expected place, and the server decides.
 
+use std::time::Duration;
+
 use async_nats::HeaderMap;
-use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_ROLLUP};
+use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL, NATS_ROLLUP};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
@@ -60,18 +62,18 @@ impl Buckets {
             .await
     }
 
-    /// Writes a value or, with `None`, a deletion. See [`crate::Kv::put`].
+    /// Writes a value or, with `None`, a deletion, for good or for a lifetime. See [`crate::Kv::put_for`].
     pub(super) async fn write(
         &self,
-        bucket: &str,
-        key: &str,
-        value: Option<Bytes>,
+        (bucket, key): (&str, &str),
+        (value, life): (Option<Bytes>, Option<Duration>),
         expected: Expected,
     ) -> Result<Revision, BusError> {
         let write = Write {
             subject: subject(bucket, key)?,
             value,
             is_rolled_up: is_rolled_up(bucket, key),
+            life_seconds: life.map(life_seconds),
         };
         match expected {
             Expected::Any => self.send(&write, None).await,
@@ -113,6 +115,15 @@ struct Write {
     subject: String,
     value: Option<Bytes>,
     is_rolled_up: bool,
+    /// For how long it is there, if not for good.
+    life_seconds: Option<u64>,
+}
+
+/// A lifetime as servers count it: in whole seconds, one at least, and never shorter than asked.
+fn life_seconds(life: Duration) -> u64 {
+    let whole = life.as_secs();
+    let more = u64::from(life.subsec_nanos() > 0);
+    whole.saturating_add(more).max(1)
 }
 
 impl Write {
@@ -120,6 +131,9 @@ impl Write {
         let mut headers = HeaderMap::new();
         if let Some(place) = place {
             headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, place.to_string().as_str());
+        }
+        if let Some(seconds) = self.life_seconds {
+            headers.insert(NATS_MESSAGE_TTL, seconds.to_string().as_str());
         }
         if self.is_rolled_up {
             headers.insert(NATS_ROLLUP, "sub");
@@ -177,6 +191,13 @@ fn is_key(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lifetime_is_rounded_up_to_whole_seconds() {
+        for (millis, seconds) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (60_000, 60)] {
+            assert_eq!(life_seconds(Duration::from_millis(millis)), seconds, "{millis}");
+        }
+    }
 
     #[test]
     fn a_record_has_a_name_that_servers_take() {

@@ -109,7 +109,8 @@ impl Room {
         let gone = share::beyond(records, u64::try_from(kept).unwrap_or(u64::MAX));
         let buckets = Buckets::new(api.clone());
         for key in &gone {
-            let deleted = buckets.write(RESPONSE_BUCKET, key, None, Expected::Any);
+            let place = (RESPONSE_BUCKET, *key);
+            let deleted = buckets.write(place, (None, None), Expected::Any);
             deleted.await?;
         }
         Ok(gone.len())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bus::conformance::{self, counter, wire};
+use bus::conformance::{self, counter, lifetime, wire};
 use bus::{Bus, Kv};
 
 use super::server::Server;
@@ -34,6 +34,26 @@ promises!(
     revisions_grow_over_the_bucket,
     a_watch_tells_what_is_there_and_then_every_change,
     a_watch_of_nothing_is_current_at_once,
+);
+
+macro_rules! lifetime_promises {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                let server = Server::start();
+                let nats = server.connect().await;
+                lifetime::$name(&*nats).await.expect("the adapter works");
+            }
+        )*
+    };
+}
+
+lifetime_promises!(
+    a_value_goes_after_its_lifetime,
+    a_lifetime_is_that_of_the_value,
+    a_lifetime_counts_also_over_a_deletion,
+    of_writes_at_once_one_is_done,
 );
 
 macro_rules! wire_promises {
@@ -84,4 +104,7 @@ async fn everything_survives_another_connection() {
     conformance::buckets_survive_reopening(&|| open() as Arc<dyn Kv>)
         .await
         .expect("buckets");
+    lifetime::lifetimes_survive_reopening(&|| open() as Arc<dyn Kv>)
+        .await
+        .expect("lifetimes");
 }

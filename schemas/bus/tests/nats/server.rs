@@ -183,6 +183,10 @@ pub(crate) fn layout() -> Vec<Stream> {
     ] {
         all.push(bucket(name, Storage::File, 1 << 20));
     }
+    all.push(Stream {
+        ttl: true,
+        ..bucket("wb_life", Storage::File, 1 << 20)
+    });
     all
 }
 
@@ -192,6 +196,7 @@ pub(crate) fn sizes() -> Sizes {
         events_bytes_max: 64 << 20,
         catalog_bytes_max: 16 << 20,
         responses_bytes_max: 16 << 20,
+        idempotency_bytes_max: 16 << 20,
         bucket_bytes_max: 4 << 20,
         memory_bytes_max: 4 << 20,
         ..Sizes::default()

@@ -16,6 +16,7 @@ use crate::segment::{self, Cause, Piece, Reader};
 const SUFFIX: &str = ".kv";
 const ENTRY: u8 = 1;
 const BUCKET: u8 = 2;
+const LIVING: u8 = 3;
 /// A journal is never written anew below this size, and then when it is so many times its snapshot.
 const REWRITE_BYTES_MIN: u64 = 4 * 1024 * 1024;
 const REWRITE_FACTOR: u64 = 4;
@@ -29,9 +30,20 @@ pub(super) enum Record<'a> {
         key: &'a str,
         revision: Revision,
         value: Option<Bytes>,
+        /// For how long, if not for good.
+        life: Option<Lifetime>,
     },
     /// A bucket has given away revisions up to this one.
     Bucket { bucket: &'a str, revision: Revision },
+}
+
+/// How long a value lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lifetime {
+    /// Its end in wall time.
+    pub(super) until_micros: i64,
+    /// All of it.
+    pub(super) whole_ms: u64,
 }
 
 /// The file.
@@ -169,9 +181,14 @@ fn encode(out: &mut Vec<u8>, record: &Record<'_>) -> io::Result<()> {
             key,
             revision,
             value,
+            life,
         } => {
-            let start = segment::begin(out, ENTRY);
+            let start = segment::begin(out, if life.is_some() { LIVING } else { ENTRY });
             out.extend_from_slice(&revision.to_le_bytes());
+            if let Some(life) = life {
+                out.extend_from_slice(&life.until_micros.to_le_bytes());
+                out.extend_from_slice(&life.whole_ms.to_le_bytes());
+            }
             segment::write_text(out, bucket).map_err(invalid)?;
             segment::write_text(out, key).map_err(invalid)?;
             out.push(u8::from(value.is_some()));
@@ -191,9 +208,20 @@ fn encode(out: &mut Vec<u8>, record: &Record<'_>) -> io::Result<()> {
 fn decode(kind: u8, payload: &Bytes) -> Option<Record<'_>> {
     let (revision, rest) = payload.split_first_chunk::<8>()?;
     let revision = Revision::from_le_bytes(*revision);
+    let (life, rest) = if kind == LIVING {
+        let (until_micros, rest) = rest.split_first_chunk::<8>()?;
+        let (whole_ms, rest) = rest.split_first_chunk::<8>()?;
+        let life = Lifetime {
+            until_micros: i64::from_le_bytes(*until_micros),
+            whole_ms: u64::from_le_bytes(*whole_ms),
+        };
+        (Some(life), rest)
+    } else {
+        (None, rest)
+    };
     let (bucket, rest) = segment::read_text(rest)?;
     match kind {
-        ENTRY => {
+        ENTRY | LIVING => {
             let (key, rest) = segment::read_text(rest)?;
             let value = match rest.split_first()? {
                 // Copied: a slice would keep the whole file in memory.
@@ -206,6 +234,7 @@ fn decode(kind: u8, payload: &Bytes) -> Option<Record<'_>> {
                 key,
                 revision,
                 value,
+                life,
             })
         }
         BUCKET => Some(Record::Bucket { bucket, revision }),
