@@ -76,6 +76,7 @@ pub(crate) struct Gauges {
     pub(crate) body_bytes: Gauge,
     pub(crate) connections_open: Gauge,
     pub(crate) ledger_lag_events: Gauge,
+    pub(crate) leases_held: Gauge,
     watch_age_seconds: Family<BucketLabel, Gauge>,
 }
 
@@ -202,11 +203,11 @@ impl Gauges {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, &Gauge); 10] = [
+        let gauges: [(&str, &str, &Gauge); 11] = [
             ("waybill_requests_open", "Requests that run", &self.requests_open),
             (
                 "waybill_reservations_open",
-                "Requests that hold room in the spool",
+                "Requests that hold room in the spool, or a part of a limit",
                 &self.reservations_open,
             ),
             (
@@ -248,6 +249,11 @@ impl Gauges {
                 "waybill_ledger_lag_events",
                 "Events in the log that are not in the books yet",
                 &self.ledger_lag_events,
+            ),
+            (
+                "waybill_lease_held",
+                "Limits of which this node holds a part",
+                &self.leases_held,
             ),
         ];
         registry.register(

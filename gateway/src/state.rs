@@ -19,7 +19,9 @@ use crate::caller::Doorkeeper;
 use crate::caller::flood::Floods;
 use crate::config::Config;
 use crate::connection::Connections;
+use crate::demand;
 use crate::error::Error;
+use crate::limits::Limiter;
 use crate::metrics::Metrics;
 use crate::open::Open;
 use crate::pulse::Pulse;
@@ -39,6 +41,8 @@ pub struct Ports {
     pub catalog: CatalogView,
     /// The nodes of the cluster.
     pub nodes: Nodes,
+    /// What bounds requests, over all nodes.
+    pub limits: Limiter,
     /// The node's outbox.
     pub spool: Spool,
     /// Time.
@@ -63,6 +67,7 @@ pub(crate) struct State {
     pub(crate) open: Arc<Open>,
     pub(crate) connections: Connections,
     pub(crate) refusals: Refusals,
+    pub(crate) bounds: demand::Kept,
     pub(crate) unwritten: Unwritten,
     pub(crate) pulse: Pulse,
     pub(crate) cors_origins: Vec<HeaderValue>,
@@ -102,6 +107,7 @@ impl State {
             open: Arc::new(Open::new(config.requests_max)),
             connections: Connections::default(),
             refusals: Refusals::default(),
+            bounds: demand::Kept::default(),
             unwritten: Unwritten::default(),
             pulse: Pulse::default(),
             cors_origins: config.cors_origins.iter().map(origin).collect::<Result<_, _>>()?,

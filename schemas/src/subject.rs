@@ -35,8 +35,14 @@ pub const RESPONSE_BUCKET: &str = "wb_response";
 
 /// Bucket of the idempotency keys of callers: `<tenant>.<digest>`, each record with a lifetime of its own.
 pub const IDEMPOTENCY_BUCKET: &str = "wb_idem";
+/// Bucket of who holds how many slots of a concurrency: `<tenant>.<subject>.<limit>`.
+pub const SLOT_BUCKET: &str = "wb_slots";
+/// Bucket of what of a quota is taken, and by whom: `<tenant>.<subject>.<limit>.<period>`.
+pub const QUOTA_BUCKET: &str = "wb_quota";
 /// Bucket of the backends that sessions stay on: `<tenant>.<digest>`.
 pub const AFFINITY_BUCKET: &str = "wb_affinity";
+/// Bucket of what engines and routers have to do at the moment.
+pub const ENGINE_BUCKET: &str = "wb_engine";
 
 /// Stream of the counters of seconds.
 pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
@@ -88,6 +94,10 @@ pub fn control(boot: &str) -> String {
 pub mod catalog {
     /// Prefix of tenants.
     pub const TENANT: &str = "tenant.";
+    /// Prefix of members, followed by the tenant, a dot and the member's id in hexadecimal.
+    pub const USER: &str = "user.";
+    /// Prefix of what roles allow, followed by the role.
+    pub const ROLE: &str = "role.";
     /// Prefix of virtual keys, followed by the key's digest in hex.
     pub const KEY: &str = "key.";
     /// Prefix of models, followed by the name in hexadecimal.
@@ -107,6 +117,12 @@ pub mod node {
     pub const NODE: &str = "node.";
     /// Prefix of sources that an operator declared gone, followed by the spool's id.
     pub const GONE: &str = "gone.";
+}
+
+/// Keys of [`ENGINE_BUCKET`].
+pub mod engine {
+    /// Prefix of the calls that a router runs, followed by its boot id.
+    pub const CALLS: &str = "calls.";
 }
 
 /// Keys of [`MARK_BUCKET`].

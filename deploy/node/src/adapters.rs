@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bus::clock::Clock;
+use bus::counter::Counters;
 use bus::embedded::Embedded;
 use bus::layout::{self, Sizes};
 use bus::nats::setup::SetupError;
@@ -73,6 +74,14 @@ impl Carrier {
 
     /// The buckets.
     pub fn kv(&self) -> Arc<dyn Kv> {
+        match self {
+            Self::Embedded(embedded) => embedded.clone(),
+            Self::Nats(nats) => nats.clone(),
+        }
+    }
+
+    /// The counters of rates.
+    pub fn counters(&self) -> Arc<dyn Counters> {
         match self {
             Self::Embedded(embedded) => embedded.clone(),
             Self::Nats(nats) => nats.clone(),

@@ -70,6 +70,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut adapters = open(&config).await?;
     let credentials = catalog::seed(&config, &adapters).await?;
     let mut running = Running::new(&config, &adapters);
+    running.open_limits(&adapters).await?;
     running.start_log(&adapters).await?;
     running.start_ledger(&adapters)?;
 

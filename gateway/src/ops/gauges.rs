@@ -1,6 +1,6 @@
 //! Figures that are read off when somebody asks for the metrics.
 
-use schemas::subject::CATALOG_BUCKET;
+use schemas::subject::{CATALOG_BUCKET, QUOTA_BUCKET, SLOT_BUCKET};
 
 use crate::state::Shared;
 
@@ -15,7 +15,14 @@ pub(super) fn refresh(state: &Shared) {
     let spool = state.ports.spool.gauges();
     gauges.requests_open.set(count(state.open.count()));
     gauges.connections_open.set(count(state.connections.count()));
-    gauges.reservations_open.set(wide(spool.reservations_open));
+    let limits = state.ports.limits.figures();
+    gauges
+        .reservations_open
+        .set(wide(spool.reservations_open.max(limits.reservations_open)));
+    gauges.leases_held.set(wide(limits.leases_held));
+    let [of_quotas, of_slots] = limits.watch_ages_ms;
+    gauges.watch_age(QUOTA_BUCKET, wide(of_quotas / 1_000));
+    gauges.watch_age(SLOT_BUCKET, wide(of_slots / 1_000));
     gauges.spool_bytes.set(wide(spool.bytes));
     gauges.spool_oldest_seconds.set(wide(spool.oldest_seconds));
     gauges.body_bytes.set(wide(state.bodies.bytes()));

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::clock::{Clock as _, SystemClock};
+use bus::clock::{Clock, SystemClock};
 use bus::embedded::{Embedded, Options as BusOptions};
 use bus::follow::{self, CatalogView};
 use bus::mint::Mint;
@@ -12,6 +12,7 @@ use bus::registry::Nodes;
 use bus::spool::{Durability, Options, Spool};
 use bus::{Expected, Kv as _};
 use gateway::key::{Grant, record};
+use gateway::limits::{self, Limiter};
 use gateway::{Config, Ports, caller, metrics};
 use prometheus_client::registry::Registry;
 use schemas::catalog::{Modalities, Model, Origin, Role, Route, Tenant, key_key, model_key, tenant_key};
@@ -58,7 +59,7 @@ impl Scene {
 
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let dir = TempDir::new().expect("a directory");
-        let clock = Arc::new(SystemClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mint = Arc::new(Mint::new().expect("randomness"));
         let options = Options {
             dir: dir.path().join("spool"),
@@ -85,12 +86,14 @@ impl Scene {
         let script = Arc::new(Script::default());
         let mut registry = Registry::default();
         let metrics = metrics::Metrics::register(&mut registry);
+        let nodes = Nodes::new(clock.clone());
         let ports = Ports {
+            limits: limiter(&bus, &nodes, &spool, &clock).await,
             bus: bus.clone(),
             kv: bus,
             dispatcher: script.clone(),
             catalog,
-            nodes: Nodes::new(clock.clone()),
+            nodes,
             spool: spool.clone(),
             clock,
             mint,
@@ -239,6 +242,23 @@ fn dechunk(mut rest: &str) -> (String, bool) {
     (body, false)
 }
 
+async fn limiter(bus: &Arc<Embedded>, nodes: &Nodes, spool: &Spool, clock: &Arc<dyn Clock>) -> Limiter {
+    let settings = limits::Settings {
+        boot: "boot".into(),
+        admit_wait: Duration::from_secs(8),
+        billing_tz: chrono_tz::Tz::UTC,
+        shared: false,
+    };
+    let ports = limits::Ports {
+        kv: bus.clone(),
+        counters: bus.clone(),
+        nodes: nodes.clone(),
+        spool: spool.clone(),
+        clock: clock.clone(),
+    };
+    Limiter::open(settings, ports).await.expect("limits")
+}
+
 async fn seed(bus: &Embedded, mint: &Mint) {
     let put = |key: String, value: Vec<u8>| async move {
         bus.put(subject::CATALOG_BUCKET, &key, value.into(), Expected::Any)
@@ -248,6 +268,7 @@ async fn seed(bus: &Embedded, mint: &Mint) {
     for name in ["acme", "default"] {
         let tenant = Tenant {
             id: TenantId::from(name),
+            limits: schemas::limit::limits::Limits::default(),
             origin: Origin::File,
         };
         put(tenant_key(&tenant.id), serde_json::to_vec(&tenant).expect("json")).await;
@@ -263,6 +284,8 @@ async fn seed(bus: &Embedded, mint: &Mint) {
             user: None,
             role,
             models: None,
+            limits: schemas::limit::limits::Limits::default(),
+            output_default_max: None,
             expires_at: None,
         };
         let key = record(mint, text, grant, Origin::File, SystemClock::new().now());

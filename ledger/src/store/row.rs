@@ -252,6 +252,7 @@ fn settled(row: &impl Fields) -> Result<RequestSettled, StoreError> {
         cost_usd: text(row, "cost_usd")?.into_owned(),
         upstream_cost_nano_usd: row.optional_integer("upstream_cost_nano_usd")?.map(NanoUsd),
         absorbed_nano_usd: NanoUsd(integer(row, "absorbed_nano_usd")?),
+        quotas: Vec::new(),
         session_id: shared(row, "session_id")?,
         affinity: shared(row, "affinity")?,
         idempotency: shared(row, "idempotency")?,

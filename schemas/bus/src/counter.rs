@@ -2,6 +2,7 @@
 //! answer was lost may count twice, so nothing that is billed stands on a counter.
 
 use async_trait::async_trait;
+use schemas::time::Timestamp;
 
 use crate::BusError;
 
@@ -20,4 +21,9 @@ pub trait Counters: Send + Sync {
     /// Adds to the counter `<scope>.<slice>` and returns its value afterwards, in one atomic step. A counter that
     /// does not exist (any more) begins at 0. `name` consists of our own ids, digits, `.`, `-` and `_`.
     async fn add(&self, slice: Slice, name: &str, amount: u64) -> Result<u64, BusError>;
+
+    /// Since when the counters of these slices have forgotten nothing, by the clock of whoever keeps them; `None` while
+    /// they never have. Another answer than before, or one within the running slice, says that a counter may tell less
+    /// than was added to it.
+    async fn since(&self, slice: Slice) -> Result<Option<Timestamp>, BusError>;
 }

@@ -1,5 +1,5 @@
 //! The bus inside one process: the default product, not a stub. The log and the KV buckets are on disk in the
-//! segment format, questions and counters are in memory.
+//! segment format, counters of minutes in a file, questions and counters of seconds in memory.
 //!
 //! A message that was published survives the process at once and the machine within 20 ms; readers see it
 //! when it survives the machine, so that no cursor can ever be ahead of the log. A KV write returns when it
@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use schemas::time::Timestamp;
 use tokio::sync::mpsc;
 
 use self::counters::Table;
-use self::kv::Buckets;
+use self::kv::{Buckets, Written};
 use self::log::Log;
 use self::questions::Questions;
 use crate::clock::Clock;
@@ -35,6 +36,9 @@ pub struct Options {
     pub log_bytes_max: u64,
     /// Most bytes of the responses that callers let us keep, all of which are in memory; beyond, the oldest go.
     pub responses_bytes_max: u64,
+    /// Most bytes of what lies under idempotency keys, all of which is in memory; beyond, writing answers
+    /// [`BusError::Full`].
+    pub idempotency_bytes_max: u64,
     /// Most event ids among which a repeated publish is recognized.
     pub duplicates_max: usize,
 }
@@ -44,6 +48,7 @@ impl Default for Options {
         Self {
             log_bytes_max: 4 << 30,
             responses_bytes_max: 32 << 20,
+            idempotency_bytes_max: 64 << 20,
             duplicates_max: 100_000,
         }
     }
@@ -67,12 +72,22 @@ impl Embedded {
         let Options {
             log_bytes_max,
             responses_bytes_max,
+            idempotency_bytes_max,
             duplicates_max,
         } = options;
-        let counters = Table::new(Arc::clone(&clock));
-        let log =
-            Log::open(&dir.join("log"), log_bytes_max, duplicates_max, clock).map_err(BusError::Disk)?;
-        let buckets = Buckets::open(&dir.join("kv"), responses_bytes_max).map_err(BusError::Disk)?;
+        let counters = Table::open(dir.join("minutes"), Arc::clone(&clock)).map_err(BusError::Disk)?;
+        let log = Log::open(
+            &dir.join("log"),
+            log_bytes_max,
+            duplicates_max,
+            Arc::clone(&clock),
+        )
+        .map_err(BusError::Disk)?;
+        let bounds = kv::Bounds {
+            responses_bytes_max,
+            idempotency_bytes_max,
+        };
+        let buckets = Buckets::open(&dir.join("kv"), bounds, clock).map_err(BusError::Disk)?;
         Ok(Arc::new(Self {
             log,
             buckets,
@@ -141,11 +156,23 @@ impl Kv for Embedded {
         value: Bytes,
         expected: Expected,
     ) -> Result<Revision, BusError> {
-        self.buckets.write(bucket, key, Some(value), expected).await
+        let value = Written::for_good(value);
+        self.buckets.write((bucket, key), Some(value), expected).await
+    }
+
+    async fn put_for(
+        &self,
+        place: (&str, &str),
+        value: Bytes,
+        expected: Expected,
+        life: Duration,
+    ) -> Result<Revision, BusError> {
+        let value = Written::living(value, life);
+        self.buckets.write(place, Some(value), expected).await
     }
 
     async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
-        self.buckets.write(bucket, key, None, expected).await
+        self.buckets.write((bucket, key), None, expected).await
     }
 
     async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
@@ -157,6 +184,10 @@ impl Kv for Embedded {
 impl Counters for Embedded {
     async fn add(&self, slice: Slice, name: &str, amount: u64) -> Result<u64, BusError> {
         self.counters.add(slice, name, amount)
+    }
+
+    async fn since(&self, slice: Slice) -> Result<Option<Timestamp>, BusError> {
+        Ok(self.counters.since(slice))
     }
 }
 

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use schemas::time::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::counter::{Counters, Slice};
 use crate::{Bus, BusError, Change, Entry, Expected, Kv, LogState, Message, Question, Revision, Stored};
 
 /// Changes that a watcher may be behind before it is dropped.
@@ -33,11 +35,16 @@ struct Held {
     /// The duplicate window: it remembers what it saw, also when the log has lost it.
     places: HashMap<String, u64>,
     records: BTreeMap<(String, String), Entry>,
+    /// When records end that have lifetimes.
+    ends: BTreeMap<(String, String), Instant>,
     revision: Revision,
     watchers: Vec<(String, mpsc::Sender<Change>)>,
     servers: HashMap<String, mpsc::Sender<Question>>,
+    counters: [BTreeMap<String, u64>; 2],
+    counters_since: Option<Timestamp>,
     away: bool,
     answers_lost: u32,
+    write_answers_lost: u32,
 }
 
 impl Bent {
@@ -53,6 +60,26 @@ impl Bent {
     /// The next `publishes` are stored, and answered with [`BusError::Timeout`].
     pub fn lose_answers(&self, publishes: u32) {
         self.held().answers_lost = publishes;
+    }
+
+    /// The next `writes` of records and counters are done, and answered with [`BusError::Timeout`].
+    pub fn lose_write_answers(&self, writes: u32) {
+        self.held().write_answers_lost = writes;
+    }
+
+    /// All counters are forgotten, at this time.
+    pub fn forget_counters(&self, now: Timestamp) {
+        let mut held = self.held();
+        held.counters = Default::default();
+        held.counters_since = Some(now);
+    }
+
+    /// The keys of a bucket.
+    pub fn keys(&self, bucket: &str) -> Vec<String> {
+        let held = self.held();
+        let of_bucket = held.records.iter().filter(|((of, _), _)| of == bucket);
+        let there = of_bucket.filter(|(_, entry)| entry.value.is_some());
+        there.map(|((_, key), _)| key.clone()).collect()
     }
 
     /// Loses one message; its id is remembered, so that it is not stored again.
@@ -101,7 +128,8 @@ impl Bent {
     }
 
     fn reach(&self) -> Result<MutexGuard<'_, Held>, BusError> {
-        let held = self.held();
+        let mut held = self.held();
+        held.expire(Instant::now());
         if held.away {
             Err(BusError::Unavailable("bent".into()))
         } else {
@@ -111,6 +139,22 @@ impl Bent {
 }
 
 impl Held {
+    /// What a write is answered that was done.
+    fn answered<T>(&mut self, answer: T) -> Result<T, BusError> {
+        if self.write_answers_lost == 0 {
+            return Ok(answer);
+        }
+        self.write_answers_lost -= 1;
+        Err(BusError::Timeout)
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let over = self.ends.extract_if(.., |_, end| *end <= now);
+        for (place, _) in over {
+            self.records.remove(&place);
+        }
+    }
+
     fn store(&mut self, message: Message) -> u64 {
         self.last += 1;
         self.messages.insert(self.last, message);
@@ -128,7 +172,7 @@ impl Held {
     fn write(
         &mut self,
         (bucket, key): (&str, &str),
-        value: Option<Bytes>,
+        (value, life): (Option<Bytes>, Option<Duration>),
         expected: Expected,
     ) -> Result<Revision, BusError> {
         let place = (bucket.to_owned(), key.to_owned());
@@ -147,11 +191,35 @@ impl Held {
             value,
             revision: self.revision,
         };
+        match life {
+            Some(life) => self.ends.insert(place.clone(), Instant::now() + life),
+            None => self.ends.remove(&place),
+        };
         self.records.insert(place, entry.clone());
         self.watchers.retain(|(watched, sender)| {
             watched != bucket || sender.try_send(Change::Entry(entry.clone())).is_ok()
         });
-        Ok(self.revision)
+        let revision = self.revision;
+        self.answered(revision)
+    }
+}
+
+#[async_trait]
+impl Counters for Bent {
+    async fn add(&self, slice: Slice, name: &str, amount: u64) -> Result<u64, BusError> {
+        let mut held = self.reach()?;
+        let counters = match slice {
+            Slice::Second => &mut held.counters[0],
+            Slice::Minute => &mut held.counters[1],
+        };
+        let counter = counters.entry(name.to_owned()).or_default();
+        *counter += amount;
+        let total = *counter;
+        held.answered(total)
+    }
+
+    async fn since(&self, _slice: Slice) -> Result<Option<Timestamp>, BusError> {
+        Ok(self.reach()?.counters_since)
     }
 }
 
@@ -246,11 +314,21 @@ impl Kv for Bent {
         value: Bytes,
         expected: Expected,
     ) -> Result<Revision, BusError> {
-        self.reach()?.write((bucket, key), Some(value), expected)
+        self.reach()?.write((bucket, key), (Some(value), None), expected)
+    }
+
+    async fn put_for(
+        &self,
+        place: (&str, &str),
+        value: Bytes,
+        expected: Expected,
+        life: Duration,
+    ) -> Result<Revision, BusError> {
+        self.reach()?.write(place, (Some(value), Some(life)), expected)
     }
 
     async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
-        self.reach()?.write((bucket, key), None, expected)
+        self.reach()?.write((bucket, key), (None, None), expected)
     }
 
     async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {

@@ -70,6 +70,10 @@ pub struct Sizes {
     pub catalog_bytes_max: u64,
     /// Most bytes of the responses that callers let us keep; beyond, the oldest go.
     pub responses_bytes_max: u64,
+    /// Most bytes of what lies under idempotency keys; a full bucket keeps no further answers.
+    pub idempotency_bytes_max: u64,
+    /// Most bytes of all quotas: about 500 for each limit, period and node.
+    pub quotas_bytes_max: u64,
     /// Most bytes of each other bucket on disk.
     pub bucket_bytes_max: u64,
     /// Most bytes of each bucket and counter stream in memory, and of the counters on disk.
@@ -83,6 +87,8 @@ impl Default for Sizes {
             events_age_max: Duration::from_hours(7 * 24),
             catalog_bytes_max: 1 << 30,
             responses_bytes_max: 1 << 30,
+            idempotency_bytes_max: 256 << 20,
+            quotas_bytes_max: 256 << 20,
             bucket_bytes_max: 64 << 20,
             memory_bytes_max: 32 << 20,
         }
@@ -97,6 +103,9 @@ const RATE_MINUTE_AGE: Duration = Duration::from_secs(150);
 
 /// How long a response is kept that a caller may go on from.
 pub const RESPONSE_AGE_MAX: Duration = Duration::from_hours(30 * 24);
+
+/// How long a session stays where it is after its record was written.
+pub const SESSION_AGE_MAX: Duration = Duration::from_mins(30);
 
 /// Prefix of the streams that are buckets, and of their subjects.
 const BUCKET_STREAM: &str = "KV_";
@@ -134,7 +143,12 @@ pub fn cluster(sizes: &Sizes) -> Vec<Stream> {
         bucket(subject::CIRCUIT_BUCKET, Storage::File, disk),
         bucket(subject::MARK_BUCKET, Storage::File, disk),
         responses(sizes.responses_bytes_max),
+        idempotency(sizes.idempotency_bytes_max),
         bucket(subject::NODE_BUCKET, Storage::Memory, memory),
+        bucket(subject::SLOT_BUCKET, Storage::File, disk),
+        quotas(sizes.quotas_bytes_max),
+        sessions(memory),
+        bucket(subject::ENGINE_BUCKET, Storage::Memory, memory),
         counters(
             subject::RATE_SECOND_STREAM,
             subject::RATE_SECOND,
@@ -158,6 +172,33 @@ fn responses(bytes_max: u64) -> Stream {
         age_max: Some(RESPONSE_AGE_MAX),
         discard: Discard::Old,
         ..bucket(subject::RESPONSE_BUCKET, Storage::File, bytes_max)
+    }
+}
+
+/// The bucket of the backends that sessions stay on: what is not written again within the life of a session goes, and
+/// when it is full the oldest goes.
+fn sessions(bytes_max: u64) -> Stream {
+    Stream {
+        age_max: Some(SESSION_AGE_MAX),
+        discard: Discard::Old,
+        ttl: true,
+        ..bucket(subject::AFFINITY_BUCKET, Storage::Memory, bytes_max)
+    }
+}
+
+/// The bucket of idempotency keys, each of whose values has its lifetime.
+fn idempotency(bytes_max: u64) -> Stream {
+    Stream {
+        ttl: true,
+        ..bucket(subject::IDEMPOTENCY_BUCKET, Storage::File, bytes_max)
+    }
+}
+
+/// The bucket of quotas: a record of a day or a month goes some time after its period.
+fn quotas(bytes_max: u64) -> Stream {
+    Stream {
+        ttl: true,
+        ..bucket(subject::QUOTA_BUCKET, Storage::File, bytes_max)
     }
 }
 

@@ -27,6 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use schemas::subject::RESPONSE_BUCKET;
+use schemas::time::Timestamp;
 use tokio::sync::{mpsc, watch as state};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -203,7 +204,8 @@ impl Kv for Nats {
         expected: Expected,
     ) -> Result<Revision, BusError> {
         let bytes = u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX);
-        let written = self.buckets.write(bucket, key, Some(value), expected).await?;
+        let value = (Some(value), None);
+        let written = self.buckets.write((bucket, key), value, expected).await?;
         if bucket == RESPONSE_BUCKET
             && let Some(look) = self.room.look(bytes)
         {
@@ -213,8 +215,20 @@ impl Kv for Nats {
         Ok(written)
     }
 
+    async fn put_for(
+        &self,
+        place: (&str, &str),
+        value: Bytes,
+        expected: Expected,
+        life: Duration,
+    ) -> Result<Revision, BusError> {
+        self.buckets
+            .write(place, (Some(value), Some(life)), expected)
+            .await
+    }
+
     async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
-        self.buckets.write(bucket, key, None, expected).await
+        self.buckets.write((bucket, key), (None, None), expected).await
     }
 
     async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
@@ -228,5 +242,9 @@ impl Kv for Nats {
 impl Counters for Nats {
     async fn add(&self, slice: Slice, name: &str, amount: u64) -> Result<u64, BusError> {
         counters::add(&self.api, slice, name, amount).await
+    }
+
+    async fn since(&self, slice: Slice) -> Result<Option<Timestamp>, BusError> {
+        counters::since(&self.api, slice).await
     }
 }

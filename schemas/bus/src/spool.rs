@@ -160,6 +160,8 @@ struct Shared {
     reservations_open: AtomicU64,
     republished: AtomicU64,
     contested: AtomicBool,
+    /// Nothing after this sequence is dropped, whatever is marked.
+    kept_after: AtomicU64,
     /// Where the publisher reads on.
     reading: Mutex<Option<read::Reading>>,
     changed: Notify,
@@ -342,6 +344,15 @@ impl Spool {
     pub fn trim(&self, mark: u64) {
         self.shared.trim(mark);
         self.flusher.written();
+    }
+
+    /// Events after `sequence` stay, whatever the ledger's mark says, until this is said again with another one:
+    /// somebody else needs them at the next start. Nobody does as long as nothing is said. Drops what may go now.
+    pub fn keep_after(&self, sequence: u64) {
+        let before = self.shared.kept_after.swap(sequence, Ordering::AcqRel);
+        if before < sequence {
+            self.shared.trim(0);
+        }
     }
 
     /// Newest sequence.

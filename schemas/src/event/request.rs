@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::FailureCode;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, RequestId, TenantId, UserId};
 use crate::limit::Reservation;
+use crate::limit::layers::Name;
 use crate::money::{NanoUsd, Price, PriceVersion};
 use crate::outcome::Outcome;
 use crate::time::{Timestamp, deserialize_day, serialize_day};
@@ -76,6 +77,15 @@ pub struct Attempt {
     pub first_byte_ms: Option<u64>,
     /// Milliseconds to its end.
     pub latency_ms: u64,
+}
+
+/// What one quota counts of one request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaCharge {
+    /// The name of its record: whose it is, which limit, which period.
+    pub name: Name,
+    /// How much, in calls, tokens or nano-dollars.
+    pub amount: u64,
 }
 
 /// `request.accepted`: published only for requests that are still open after one second.
@@ -175,6 +185,9 @@ pub struct RequestSettled {
     pub upstream_cost_nano_usd: Option<NanoUsd>,
     /// What the call cost beyond what limits allowed to charge.
     pub absorbed_nano_usd: NanoUsd,
+    /// What each quota counts of it: after a restart this tells what the records do not hold yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<QuotaCharge>,
     /// The session, where the caller names one.
     pub session_id: Option<Arc<str>>,
     /// How affinity decided.
@@ -254,6 +267,7 @@ impl RequestLost {
             cost_usd: NanoUsd::ZERO.usd(),
             upstream_cost_nano_usd: None,
             absorbed_nano_usd: NanoUsd::ZERO,
+            quotas: Vec::new(),
             session_id: None,
             affinity: None,
             idempotency: None,

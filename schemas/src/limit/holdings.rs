@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::layers::{Bound, Name};
-use super::limits::{Kind, Unit};
+use super::limits::{Kind, Slice, Unit};
 use super::planted::Planted;
-use super::quota::{Quota, Replayed};
+use super::quota::{Quota, Replayed, Spent};
 use super::rate::{Permit, Rate};
 use super::slots::Slots;
 use super::window::Calendar;
@@ -51,8 +51,8 @@ pub struct Holdings {
     replay: BTreeMap<Name, Vec<Replayed>>,
     /// Since when the bus is away.
     cut: Option<Now>,
-    /// When it was last noticed that the counters were made anew, on the wall clock.
-    counters_anew: Option<Timestamp>,
+    /// When it was last noticed that the counters of a slice were made anew, on the wall clock.
+    counters_anew: BTreeMap<Slice, Timestamp>,
     planted: Planted,
 }
 
@@ -114,7 +114,7 @@ impl Holdings {
             touched: BTreeSet::new(),
             replay,
             cut: None,
-            counters_anew: None,
+            counters_anew: BTreeMap::new(),
             planted,
         };
         let names: Vec<Name> = holdings.replay.keys().cloned().collect();
@@ -158,13 +158,15 @@ impl Holdings {
         ready
     }
 
-    /// Takes a waiting request back. What it waited for is told, for the caller's answer.
-    pub fn abandon(&mut self, id: u64, now: Now) -> Option<Bound> {
+    /// Takes a waiting request back: it is refused, because nobody could say in time whether there is enough of what it
+    /// waited for. `None` for one that does not wait.
+    pub fn abandon(&mut self, id: u64, now: Now) -> Option<Refusal> {
         let ticket = self.leave(id)?;
         self.cancel(&ticket, id);
         let bound = ticket.next().cloned();
+        let refusal = bound.map(|bound| self.refusal(&bound, Shortage::Away, &ticket.demand, now));
         self.return_all(ticket.held, now);
-        bound
+        refusal
     }
 
     fn leave(&mut self, id: u64) -> Option<Ticket> {
@@ -216,7 +218,7 @@ impl Holdings {
         match bound.key.kind() {
             Kind::Rate(slice, unit) => {
                 let amount = demand.amount(unit);
-                let (cut, anew) = (self.cut, self.counters_anew);
+                let (cut, anew) = (self.cut, self.counters_anew.get(&slice).copied());
                 let rate = self.rates.entry(name.clone()).or_insert_with(|| {
                     let mut rate = Rate::new(slice, bound.limit);
                     anew.inspect(|noticed| rate.sit_out(*noticed));
@@ -302,7 +304,7 @@ impl Holdings {
     }
 
     fn standing(&self, name: &Name, limit: u64, now: Now) -> Standing {
-        let rate = self.rates.get(name).map(Rate::standing);
+        let rate = self.rates.get(name).map(|rate| rate.standing_at(now));
         let slots = || self.slots.get(name).map(|slots| slots.standing(now));
         let quota = || self.quotas.get(name).map(Quota::standing);
         let standing = rate.or_else(slots).or_else(quota);
@@ -319,7 +321,11 @@ impl Holdings {
             Kind::Concurrency => None,
             Kind::Quota(span, _) => demand.calendar.resets_at(span),
         };
-        let until_ms = reset_at.map_or(0, |at| at.millis_since(now.wall));
+        let until_ms = match shortage {
+            Shortage::Used => reset_at.map_or(0, |at| at.millis_since(now.wall)),
+            // What is away or crowded may be well again long before the period ends.
+            Shortage::Away | Shortage::Crowded => 0,
+        };
         Refusal {
             code: match shortage {
                 Shortage::Used => bound.key.code(),
@@ -366,9 +372,36 @@ impl Holdings {
         self.quotas.iter().map(|(name, quota)| (name, quota.held()))
     }
 
+    /// Slots that this node holds by the newest records, by name.
+    pub fn slots_held(&self) -> impl Iterator<Item = (&Name, u64)> {
+        self.slots.iter().map(|(name, slots)| (name, slots.held()))
+    }
+
     /// Slots in use, by name.
     pub fn slots_in_use(&self) -> impl Iterator<Item = (&Name, u64)> {
         self.slots.iter().map(|(name, slots)| (name, slots.in_use()))
+    }
+
+    /// The revision of the record of a name that is known here; `None` where there is no record.
+    pub fn revision(&self, name: &Name) -> Option<u64> {
+        let slots = self.slots.get(name).and_then(Slots::revision);
+        slots.or_else(|| self.quotas.get(name).and_then(Quota::revision))
+    }
+
+    /// What was settled here of a quota, to be put in the place of what its record says of this node; `None` for one
+    /// that nobody asked about.
+    pub fn spent_by(&self, name: &Name) -> Option<Spent> {
+        let quota = self.quotas.get(name).filter(|quota| quota.is_known())?;
+        Some(quota.spent_here())
+    }
+
+    /// How a rate or a concurrency stands; `None` for one that nobody asked about.
+    pub fn flow(&self, name: &Name, now: Now) -> Option<Standing> {
+        let slots = || self.slots.get(name).map(|slots| slots.standing(now));
+        self.rates
+            .get(name)
+            .map(|rate| rate.standing_at(now))
+            .or_else(slots)
     }
 
     /// Up to which place the spool may be trimmed as far as quotas are concerned; `None` for all of it.

@@ -282,11 +282,19 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// The limits of whoever has none.
+    pub const NONE: &'static Self = &NONE;
+
     /// True when nothing is written.
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.per_model.is_empty()
     }
 }
+
+static NONE: Limits = Limits {
+    own: Bounds(BTreeMap::new()),
+    per_model: BTreeMap::new(),
+};
 
 impl TryFrom<Map<String, Value>> for Limits {
     type Error = Problem;

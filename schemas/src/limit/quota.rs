@@ -40,6 +40,31 @@ pub struct Replayed {
     pub amount: u64,
 }
 
+/// What one node settled of a quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spent {
+    source: SpoolId,
+    here: u64,
+    /// What of it the base held when this was learned.
+    gone: u64,
+    others: u128,
+}
+
+impl Spent {
+    /// What is spent in all by this reading of the record, and by what this node settled.
+    pub fn with(&self, record: &Record) -> u128 {
+        let own = record.holders.get(&self.source).map_or(0, |own| own.spent);
+        let gone = record.gone.get(&self.source).map_or(0, |gone| gone.spent);
+        let here = self.here.saturating_sub(gone.saturating_sub(self.gone));
+        record.spent() - u128::from(own) + u128::from(here)
+    }
+
+    /// What is spent in all, as far as this node knows.
+    pub fn alone(&self) -> u128 {
+        self.others + u128::from(self.here)
+    }
+}
+
 /// One node's side of a quota in one period.
 #[derive(Debug, Clone)]
 pub struct Quota {
@@ -50,6 +75,8 @@ pub struct Quota {
     /// Settled, and up to which place in the spool.
     spent: u64,
     sequence: u64,
+    /// The first place of what was settled here that the record does not count, as far as that is known.
+    untold_from: Option<u64>,
     /// Reserved and not settled.
     reserved: u64,
     /// Charges that are fixed and have no place in the spool yet.
@@ -62,6 +89,8 @@ pub struct Quota {
     gone: record::Gone,
     wrote_ms: Option<u64>,
     used_ms: u64,
+    /// The process ends.
+    is_retired: bool,
     planted: Planted,
 }
 
@@ -81,6 +110,7 @@ impl Quota {
             shared: Shared::new(planted),
             spent: 0,
             sequence: 0,
+            untold_from: None,
             reserved: 0,
             fixed: 0,
             wishes: Wishes::default(),
@@ -89,6 +119,7 @@ impl Quota {
             gone: record::Gone::default(),
             wrote_ms: None,
             used_ms: 0,
+            is_retired: false,
             planted,
         }
     }
@@ -173,6 +204,18 @@ impl Quota {
         self.reserved = self.reserved.saturating_sub(charge);
         self.spent = self.spent.saturating_add(charge);
         self.sequence = self.sequence.max(sequence);
+        let first = self.untold_from.unwrap_or(sequence);
+        self.untold_from = Some(first.min(sequence));
+    }
+
+    /// Whether its record was ever read.
+    pub const fn is_known(&self) -> bool {
+        self.shared.is_known()
+    }
+
+    /// The revision of the known record; `None` where there is none.
+    pub const fn revision(&self) -> Option<u64> {
+        self.shared.revision()
     }
 
     /// What is reserved and not settled.
@@ -234,10 +277,12 @@ impl Quota {
                 waiting += amount;
             }
         }
-        let ahead = self
-            .recent
-            .amount(now)
-            .min(free / now.fleet().saturating_mul(PARTS));
+        let recent = if self.is_retired {
+            0
+        } else {
+            self.recent.amount(now)
+        };
+        let ahead = recent.min(free / now.fleet().saturating_mul(PARTS));
         needed.saturating_add(waiting).saturating_add(ahead)
     }
 
@@ -251,6 +296,9 @@ impl Quota {
         let foreign = own.by != self.by;
         let waiting = !self.wishes.is_empty() && taken > own.taken;
         if foreign || doubted || own.taken < self.needed() || waiting {
+            return true;
+        }
+        if self.is_retired && (own.taken > taken || !self.is_told()) {
             return true;
         }
         let (needed, idle) = (self.needed(), own.taken.saturating_sub(self.needed()));
@@ -270,6 +318,11 @@ impl Quota {
         record.holders.insert(self.source.clone(), own);
         self.wrote_ms = Some(now.mono_ms);
         self.shared.write(record)
+    }
+
+    /// The process ends: nothing is held any more that is not reserved, and what is spent is told at once.
+    pub const fn retire(&mut self) {
+        self.is_retired = true;
     }
 
     /// Learns what became of the write under way.
@@ -324,6 +377,18 @@ impl Quota {
             self.spent = self.spent.saturating_sub(more);
         }
         self.gone = gone;
+        let told = self.own_place();
+        let beyond = |first: u64| first.max(told.saturating_add(1));
+        self.untold_from = self
+            .untold_from
+            .map(beyond)
+            .filter(|first| *first <= self.sequence);
+    }
+
+    /// The last place that the record counts for this view.
+    fn own_place(&self) -> u64 {
+        let own = self.shared.record().holders.get(&self.source);
+        own.filter(|own| own.by == self.by).map_or(0, |own| own.seq)
     }
 
     /// The last place in the spool up to which the record is known to count everything that was settled here; `None`
@@ -333,7 +398,14 @@ impl Quota {
             return None;
         }
         let own = self.shared.record().holders.get(&self.source);
-        Some(own.map_or(0, |own| own.seq))
+        let counted = own.map_or(0, |own| own.seq);
+        // A charge without a place may turn out to be before all others.
+        let settled = self.fixed == 0 && !self.is_replaying();
+        let before = self
+            .untold_from
+            .filter(|_| settled)
+            .map(|first| first.saturating_sub(1));
+        Some(before.map_or(counted, |before| before.max(counted)))
     }
 
     fn is_told(&self) -> bool {
@@ -363,11 +435,21 @@ impl Quota {
         Standing::left(self.limit, self.room().saturating_sub(self.needed()))
     }
 
-    /// What the record counts as spent of this quota, and this node settled beyond it.
+    /// What is spent of this quota: what its record says of others, and what this node settled.
     pub fn spent(&self) -> u128 {
+        self.spent_here().alone()
+    }
+
+    /// What this node settled, for whoever has another reading of the record.
+    pub fn spent_here(&self) -> Spent {
         let record = self.shared.record();
-        let own = record.holders.get(&self.source).map_or(0, |own| own.spent);
-        record.spent() - u128::from(own) + u128::from(self.spent)
+        let told = record.holders.get(&self.source).map_or(0, |own| own.spent);
+        Spent {
+            source: self.source.clone(),
+            here: self.spent,
+            gone: self.gone.spent,
+            others: record.spent() - u128::from(told),
+        }
     }
 
     /// True when it was not used of late, nothing is open here, and the record says so.

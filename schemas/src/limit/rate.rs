@@ -103,6 +103,11 @@ impl Rate {
         }
     }
 
+    /// The slices in which it is counted.
+    pub const fn slice(&self) -> Slice {
+        self.slice
+    }
+
     /// Takes over another limit from now on.
     pub fn limit_to(&mut self, limit: u64) {
         if self.limit != limit {
@@ -275,10 +280,19 @@ impl Rate {
         self.index <= self.sat_out
     }
 
-    /// How it stands.
+    /// How it stood when it was last asked.
     pub fn standing(&self) -> Standing {
         let left = self.limit.saturating_sub(self.seen);
         Standing::left(self.limit, left.saturating_add(self.in_hand))
+    }
+
+    /// How it stands: a slice that has begun since then is whole.
+    pub fn standing_at(&self, now: Now) -> Standing {
+        if self.index_of(now) == self.index {
+            self.standing()
+        } else {
+            Standing::left(self.limit, self.limit)
+        }
     }
 
     /// Microseconds until the slice is over.

@@ -88,6 +88,11 @@ impl<R: Clone + Default + PartialEq> Shared<R> {
         self.known
     }
 
+    /// Its revision; `None` where there is no record.
+    pub(super) const fn revision(&self) -> Option<u64> {
+        self.revision
+    }
+
     /// Whether something is under way.
     pub(super) const fn is_busy(&self) -> bool {
         self.busy.is_some()

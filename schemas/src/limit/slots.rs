@@ -59,6 +59,8 @@ pub struct Slots {
     refused_ms: Option<u64>,
     wanted_ms: Option<u64>,
     wrote_ms: Option<u64>,
+    /// The process ends.
+    is_retired: bool,
     planted: Planted,
 }
 
@@ -79,6 +81,7 @@ impl Slots {
             refused_ms: None,
             wanted_ms: None,
             wrote_ms: None,
+            is_retired: false,
             planted,
         }
     }
@@ -124,6 +127,11 @@ impl Slots {
     /// Slots in use.
     pub const fn in_use(&self) -> u64 {
         self.in_use
+    }
+
+    /// How many this node holds, by the newest record.
+    pub fn held(&self) -> u64 {
+        self.shared.record().holder(&self.boot).count
     }
 
     /// How many this node may hand out in all: the least that any true record may say, while its lease lasts.
@@ -233,12 +241,13 @@ impl Slots {
         let own = self.shared.record().holder(&self.boot);
         let idle_ms = now.since(self.used_ms);
         let part = self.part(now);
-        let kept = if idle_ms < IDLE_MS { own.count } else { 0 };
+        let is_used = |within_ms: u64| idle_ms < within_ms && !self.is_retired;
+        let kept = if is_used(IDLE_MS) { own.count } else { 0 };
         let mut needed = self.in_use.saturating_add(self.wishes.count());
         if self.others_want(now) {
             needed = needed.max(kept).min(part);
         } else {
-            let spare = if idle_ms < SHARE_MS { self.share(now) } else { 0 };
+            let spare = if is_used(SHARE_MS) { self.share(now) } else { 0 };
             needed = needed.saturating_add(spare).max(kept);
         }
         let count = needed.min(self.room(now)).max(self.in_use);
@@ -261,7 +270,8 @@ impl Slots {
         let short = count.saturating_sub(own.count);
         let grow =
             short > 0 && (!self.wishes.is_empty() || own.count < self.in_use || short * 2 > self.share(now));
-        let shrink = own.count.saturating_sub(count) > self.share(now) / 2
+        let shrink = (self.is_retired && own.count > count)
+            || own.count.saturating_sub(count) > self.share(now) / 2
             || (own.count > count && self.others_want(now));
         let want = own.wants != wants && (self.may_want(now) || count > own.count);
         empty || grow || shrink || want || age_ms >= RENEW_MS
@@ -293,6 +303,11 @@ impl Slots {
                 .insert(Arc::clone(&self.boot), Holder { count, beat, wants });
         }
         self.shared.write(record)
+    }
+
+    /// The process ends: nothing is held any more that is not in use.
+    pub const fn retire(&mut self) {
+        self.is_retired = true;
     }
 
     /// Learns what became of the write under way.
@@ -337,6 +352,11 @@ impl Slots {
         while self.sent.len() > SENT_MAX {
             self.sent.pop_first();
         }
+    }
+
+    /// The revision of the known record; `None` where there is none.
+    pub const fn revision(&self) -> Option<u64> {
+        self.shared.revision()
     }
 
     /// How it stands.

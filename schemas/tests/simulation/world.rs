@@ -572,7 +572,11 @@ impl World {
     fn restore(&mut self, index: usize) {
         let missed = self.nodes[index].noticed < self.losses;
         self.nodes[index].noticed = self.losses;
-        let anew: &[Slice] = if missed { &[Slice::Second, Slice::Minute] } else { &[] };
+        let anew: &[Slice] = if missed {
+            &[Slice::Second, Slice::Minute]
+        } else {
+            &[]
+        };
         self.with(index, |holdings, now| holdings.restore(anew, now));
     }
 

@@ -13,6 +13,7 @@ use bus::remote::gateway::RemoteDispatcher;
 use bus::remote::intake::Intake;
 use bus::wire::Wire;
 use bus::{Bus, BusError};
+use gateway::limits::{self, Limiter};
 use prometheus_client::registry::Registry;
 use router_worker::{Credentials, Router};
 use schemas::id::NodeId;
@@ -40,6 +41,8 @@ pub(super) struct Running<'a> {
     pub(super) view: CatalogView,
     nodes: Nodes,
     node: NodeId,
+    /// With the role gateway: what bounds its requests.
+    limits: Option<Limiter>,
     /// With the role ledger.
     ledger: Option<ledger::Ports>,
     pub(super) stages: Stages,
@@ -53,10 +56,35 @@ impl<'a> Running<'a> {
             view: adapters.view(),
             nodes: Nodes::new(adapters.clock.clone()),
             node: adapters.node_id(config),
+            limits: None,
             ledger: None,
             stages: Stages::default(),
             supervisor: Supervisor::default(),
         }
+    }
+
+    /// What bounds the requests of a gateway: to be opened before anything is published, since it reads what the spool
+    /// holds from before.
+    pub(super) async fn open_limits(&mut self, adapters: &Adapters) -> anyhow::Result<()> {
+        if !self.config.roles.has(NodeRole::Gateway) {
+            return Ok(());
+        }
+        let settings = limits::Settings {
+            boot: adapters.boot.clone(),
+            admit_wait: Duration::from_secs(self.config.admit_wait_seconds),
+            billing_tz: self.config.billing_tz,
+            shared: self.config.bus.is_shared(),
+        };
+        let ports = limits::Ports {
+            kv: adapters.carrier.kv(),
+            counters: adapters.carrier.counters(),
+            nodes: self.nodes.clone(),
+            spool: adapters.spool.clone(),
+            clock: adapters.clock.clone(),
+        };
+        let limiter = Limiter::open(settings, ports).await;
+        self.limits = Some(limiter.context("cannot read what limits hold")?);
+        Ok(())
     }
 
     /// The publisher and the catalogue's view run on the thread `wb-log`.
@@ -157,6 +185,8 @@ impl<'a> Running<'a> {
         settings.clocks = config.clocks.clone();
         settings.circuit = config.circuit;
         settings.concurrency = config.concurrency;
+        settings.affinity = config.affinity;
+        settings.affinity.alone = !config.bus.is_shared();
         settings.attempts_max = config.attempts_max;
         let ports = router_worker::Ports {
             catalog: self.view.clone(),
@@ -210,7 +240,9 @@ impl<'a> Running<'a> {
             (None, Carrier::Embedded(_)) => anyhow::bail!("an embedded node runs its own router"),
         };
         let metrics = gateway::metrics::Metrics::register(&mut registry);
+        let limits = self.limits.take();
         let ports = gateway::Ports {
+            limits: limits.context("the limits of a gateway are not open")?,
             bus: adapters.carrier.bus(),
             kv: adapters.carrier.kv(),
             dispatcher,

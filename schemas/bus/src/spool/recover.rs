@@ -81,6 +81,7 @@ pub(super) fn open(
         reservations_open: AtomicU64::new(0),
         republished: AtomicU64::new(0),
         contested: AtomicBool::new(false),
+        kept_after: AtomicU64::new(u64::MAX),
         reading: Mutex::new(None),
         changed: Notify::new(),
         _lock: lock,

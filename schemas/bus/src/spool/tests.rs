@@ -98,6 +98,7 @@ fn settled(accepted: &RequestAccepted) -> RequestSettled {
         cost_usd: NanoUsd(3).usd(),
         upstream_cost_nano_usd: None,
         absorbed_nano_usd: NanoUsd::ZERO,
+        quotas: Vec::new(),
         session_id: None,
         affinity: None,
         idempotency: None,

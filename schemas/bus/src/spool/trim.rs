@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 
 use schemas::id::RequestId;
 use tracing::{error, warn};
@@ -26,8 +27,9 @@ impl Shared {
         state.marked = state.marked.max(mark);
         let marked = state.marked;
         state.ages.forget(marked);
+        let droppable = marked.min(self.kept_after.load(Ordering::Acquire));
         for _ in 0..state.files.row().len() {
-            if !state.drop_oldest(self.bytes_max) {
+            if !state.drop_oldest(droppable, self.bytes_max) {
                 break;
             }
         }
@@ -36,14 +38,15 @@ impl Shared {
 }
 
 impl State {
-    /// Drops the oldest file if it may go; true when there may be another one.
-    fn drop_oldest(&mut self, bytes_max: u64) -> bool {
+    /// Drops the oldest file if it holds nothing after `droppable` that anybody needs; true when there may be another
+    /// one.
+    fn drop_oldest(&mut self, droppable: u64, bytes_max: u64) -> bool {
         let Some(oldest) = self.files.row().front() else {
             return false;
         };
         let (ordinal, open) = (oldest.ordinal, oldest.notes.intents_open);
         let is_only = self.files.row().len() == 1;
-        if oldest.notes.last > self.marked || (oldest.bytes == 0 && is_only) {
+        if oldest.notes.last > droppable || (oldest.bytes == 0 && is_only) {
             return false;
         }
         let crowded = self.files.bytes() > bytes_max / CARRY_ABOVE;

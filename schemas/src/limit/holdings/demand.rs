@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::event::request::QuotaCharge;
 use crate::failure::FailureCode;
 use crate::id::ModelName;
 use crate::limit::Standing;
@@ -95,6 +96,16 @@ pub struct Charge {
     pub absorbed_nano_usd: u64,
     /// What each quota counts, for the event: after a restart it tells what the records do not hold yet.
     pub quotas: Vec<(Name, u64)>,
+}
+
+impl Charge {
+    /// What each quota counts, as it stands in the event.
+    pub fn of_quotas(&self) -> Vec<QuotaCharge> {
+        let quotas = self.quotas.iter().cloned();
+        quotas
+            .map(|(name, amount)| QuotaCharge { name, amount })
+            .collect()
+    }
 }
 
 /// How a request ended whose charge is fixed.

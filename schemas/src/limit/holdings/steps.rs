@@ -2,6 +2,7 @@
 
 use super::Holdings;
 use crate::limit::layers::Name;
+use crate::limit::limits::Slice;
 use crate::limit::rate::Add;
 use crate::limit::shared::{Outcome, Step};
 use crate::limit::{Now, quota, slots};
@@ -144,16 +145,16 @@ impl Holdings {
         }
     }
 
-    /// The bus is back. `counters_anew`: since then the counters may have been made anew, so their running slices
-    /// are sat out; the same after a start into a running fleet whose counters are young.
-    pub fn restore(&mut self, counters_anew: bool, now: Now) {
+    /// The bus is back. `anew`: of which slices the counters may have been made anew since, so that the running one is
+    /// sat out; the same after a start into a running fleet whose counters are young.
+    pub fn restore(&mut self, anew: &[Slice], now: Now) {
         self.cut = None;
-        if counters_anew {
-            self.counters_anew = Some(now.wall);
+        for slice in anew {
+            self.counters_anew.insert(*slice, now.wall);
         }
         for (name, rate) in &mut self.rates {
             rate.restore();
-            if counters_anew {
+            if anew.contains(&rate.slice()) {
                 rate.sit_out(now.wall);
             }
             self.touched.insert(name.clone());
@@ -161,19 +162,32 @@ impl Holdings {
         }
     }
 
-    /// The bucket of slots was made anew: what it says now about each limit, or that it says nothing.
-    pub fn slots_anew(&mut self, name: &Name, found: Option<(u64, slots::record::Record)>, now: Now) {
-        if let Some(slots) = self.slots.get_mut(name) {
-            slots.observe(found, true, now);
-            self.stir(name.clone());
+    /// Learns an answer out of a bucket that was made anew: what it says now about a limit, or that it says nothing.
+    pub fn answer_anew(&mut self, answer: Answer, now: Now) {
+        let name = answer.name().clone();
+        match answer {
+            Answer::SlotsAre(_, found) => {
+                if let Some(slots) = self.slots.get_mut(&name) {
+                    slots.observe(found, true, now);
+                }
+            }
+            Answer::QuotaIs(_, found) => {
+                if let Some(quota) = self.quotas.get_mut(&name) {
+                    quota.observe(found, true, now);
+                }
+            }
+            other => return self.answer(other, now),
         }
+        self.stir(name);
     }
 
-    /// The bucket of quotas was made anew.
-    pub fn quota_anew(&mut self, name: &Name, found: Option<(u64, quota::record::Record)>, now: Now) {
-        if let Some(quota) = self.quotas.get_mut(name) {
-            quota.observe(found, true, now);
-            self.stir(name.clone());
+    /// The process ends: nothing is held any more that is not in use, and what is spent is told at once.
+    pub fn retire(&mut self) {
+        for slots in self.slots.values_mut() {
+            slots.retire();
+        }
+        for quota in self.quotas.values_mut() {
+            quota.retire();
         }
     }
 }

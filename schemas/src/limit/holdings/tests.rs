@@ -276,9 +276,11 @@ fn a_request_that_is_given_up_while_it_waits_leaves_nothing_behind() {
         "the slot is had, the quota asked"
     );
 
-    let bound = node.abandon(id, at(1)).expect("it waited");
+    let refusal = node.abandon(id, at(1)).expect("it waited");
 
-    assert_eq!(bound.key, LimitKey::DailyUsd);
+    assert_eq!(refusal.key, LimitKey::DailyUsd);
+    assert_eq!(refusal.code, FailureCode::StoreUnavailable);
+    assert_eq!(refusal.retry_after_seconds, 1);
     assert_eq!(node.resume(id, at(1)), None);
     assert_eq!(node.waiting(), 0);
     bus.serve(&mut node, at(1));
