@@ -12,7 +12,11 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
+use dialects::estimate;
+use dialects::passage::request::choices_asked;
+use dialects::passage::stop::Stop;
 use dialects::passage::{Seen, Skimmer, end_mark, may_call, private};
+use dialects::responses::passage::follow::Follower;
 use dialects::sse::{Error as FramingError, Event, Framer};
 use dialects::superset::answer::Broken;
 use dialects::translate::Way;
@@ -25,6 +29,13 @@ use crate::fault::{Fault, Refusal, Unusable};
 const HELD_BYTES_MAX: usize = 1024 * 1024;
 /// How much of the request events before the first content may repeat: two repeat it, and escapes may double it.
 const ECHOES: usize = 4;
+
+/// Bytes that hardly any token has.
+const TOKEN_BYTES_MAX: u64 = 16;
+/// Bytes beyond that an answer of few tokens may have.
+const BYTES_SPARE: u64 = 1_024;
+/// Pieces beyond its tokens that an answer may come in.
+const PIECES_SPARE: u64 = 4;
 
 /// How a stream is read.
 pub(super) struct Manner<'a> {
@@ -42,6 +53,12 @@ pub(super) struct Manner<'a> {
     pub(super) names_providers: bool,
     /// Longest event, in bytes.
     pub(super) event_bytes_max: usize,
+    /// Tokens of all its answers after which it is ended, because it holds no more of its limits.
+    pub(super) output_tokens_held: Option<u64>,
+    /// Estimated tokens of the prompt.
+    pub(super) prompt_tokens: u64,
+    /// The caller's own body.
+    pub(super) asked: &'a [u8],
     /// Size of the request, in bytes: events before the first content may repeat it.
     pub(super) request_bytes: usize,
 }
@@ -65,6 +82,12 @@ pub(super) struct Reading<'a> {
     output_bytes: u64,
     /// Bytes of generated text that the translation has written in all.
     heard_bytes: u64,
+    /// Bytes of generated text in all.
+    generated_bytes: u64,
+    /// Events in which something was generated.
+    pieces: u64,
+    /// It was ended here, not by its upstream.
+    stopped: bool,
     dropped: u64,
 }
 
@@ -79,6 +102,10 @@ enum Course {
         skimmer: Skimmer,
         /// The event that ended the stream, where it is one of the upstream's own.
         end: Option<Bytes>,
+        /// The data of the last event that passed, of a stream that may have to be ended here.
+        last: Bytes,
+        /// What was said so far, of such a stream of Responses.
+        follower: Option<Box<Follower>>,
     },
     /// They are written anew.
     Translated(Box<Translation>),
@@ -141,6 +168,9 @@ impl<'a> Reading<'a> {
                     Skimmer::new(manner.caller)
                 },
                 end: None,
+                last: Bytes::new(),
+                follower: (manner.caller == Dialect::Responses && manner.output_tokens_held.is_some())
+                    .then(Box::default),
             },
         };
         Self {
@@ -156,6 +186,9 @@ impl<'a> Reading<'a> {
             usage: None,
             output_bytes: 0,
             heard_bytes: 0,
+            generated_bytes: 0,
+            pieces: 0,
+            stopped: false,
             dropped: 0,
         }
     }
@@ -171,6 +204,9 @@ impl<'a> Reading<'a> {
         self.framer.push(piece);
         while let Some(event) = self.framer.next().map_err(too_long)? {
             self.event(&event)?;
+            if self.exceeds() && self.stop() {
+                break;
+            }
         }
         self.check_held()
     }
@@ -200,6 +236,70 @@ impl<'a> Reading<'a> {
                 if ended { Ok(()) } else { Err(Fault::Cut) }
             }
         }
+    }
+
+    /// More was generated than the request holds of its limits, whatever its upstream counts as tokens: pieces are
+    /// mostly one token each, and hardly any token has so many bytes.
+    fn exceeds(&self) -> bool {
+        let Some(held) = self.manner.output_tokens_held.filter(|_| !self.done) else {
+            return false;
+        };
+        let pieces_max = held.saturating_add(held / 8).saturating_add(PIECES_SPARE);
+        let bytes_max = held.saturating_mul(TOKEN_BYTES_MAX).saturating_add(BYTES_SPARE);
+        self.pieces > pieces_max || self.generated_bytes > bytes_max
+    }
+
+    /// Ends the answer where it is, as one that ran into its maximum of tokens. False where that cannot be said.
+    fn stop(&mut self) -> bool {
+        let held = self.manner.output_tokens_held.unwrap_or(u64::MAX);
+        let said = estimate::bytes_tokens(self.generated_bytes).min(held);
+        let told = self.usage.unwrap_or_default();
+        let usage = UsageFacts {
+            prompt_tokens: told.prompt_tokens.or(Some(self.manner.prompt_tokens)),
+            completion_tokens: Some(told.completion_tokens.unwrap_or(0).max(said).min(held)),
+            total_tokens: None,
+            partial: true,
+            ..told
+        };
+        match &mut self.course {
+            Course::Translated(translation) => {
+                translation.stop(usage, self.output.buffer());
+                self.finished_choices = 1;
+            }
+            Course::Passing {
+                skimmer,
+                end,
+                last,
+                follower,
+            } => {
+                let stop = Stop {
+                    dialect: self.manner.caller,
+                    model_json: self.manner.model_json,
+                    choices: choices_asked(self.manner.caller, self.manner.asked),
+                    tokens: (
+                        usage.prompt_tokens.unwrap_or(0),
+                        usage.completion_tokens.unwrap_or(0),
+                    ),
+                    include_usage: self.manner.include_usage,
+                    last,
+                    followed: follower.as_deref(),
+                };
+                let Some(ending) = skimmer.stop(&stop) else {
+                    return false;
+                };
+                self.output.buffer().extend_from_slice(&ending.events);
+                *end = Some(ending.mark);
+            }
+        }
+        // Of an upstream that told nothing all is estimated where the waybill is written.
+        self.usage = self.usage.map(|_| usage);
+        (self.done, self.stopped) = (true, true);
+        true
+    }
+
+    /// It was ended here: nothing that its upstream still says is wanted.
+    pub(super) const fn stopped(&self) -> bool {
+        self.stopped
     }
 
     /// What ends the stream for the caller. Asked for once, of an answer that may end.
@@ -301,6 +401,8 @@ impl<'a> Reading<'a> {
             return;
         };
         let heard = *translation.heard();
+        self.pieces += u64::from(heard.output_bytes > self.heard_bytes);
+        self.generated_bytes = heard.output_bytes;
         self.output_bytes += heard.output_bytes - self.heard_bytes;
         self.heard_bytes = heard.output_bytes;
         self.usage = heard.usage.or(self.usage);
@@ -335,7 +437,10 @@ impl<'a> Reading<'a> {
         } else if seen.finished && self.stage == Stage::Held {
             self.stage = Stage::Ended;
         }
-        self.output_bytes += u64::try_from(seen.output_bytes).unwrap_or(u64::MAX);
+        let said = u64::try_from(seen.output_bytes).unwrap_or(u64::MAX);
+        self.output_bytes += said;
+        self.generated_bytes = self.generated_bytes.saturating_add(said);
+        self.pieces += u64::from(said > 0);
         if seen.usage.is_some() || self.manner.names_providers {
             seen.edits
                 .extend(private::edits(&event.data, self.manner.names_providers));
@@ -365,7 +470,20 @@ impl<'a> Reading<'a> {
 
     /// Appends the event to the output, in the one form that every client reads.
     fn pass(&mut self, event: &Event, seen: &Seen) {
-        write(&mut self.output, event, seen, &self.manner);
+        if self.manner.output_tokens_held.is_none() {
+            write(&mut self.output, event, seen, &self.manner);
+            return;
+        }
+        let mut output = Output::default();
+        write(&mut output, event, seen, &self.manner);
+        let written = output.take();
+        if let Course::Passing { last, follower, .. } = &mut self.course {
+            *last = event.data.clone();
+            if let Some(follower) = follower {
+                follower.event(&written);
+            }
+        }
+        self.output.pass(written);
     }
 
     fn check_held(&self) -> Result<(), Fault> {

@@ -86,7 +86,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
             Ok(()) => break whole(call, &mut reading, meter),
         }
     };
-    if reading.done() {
+    if reading.done() && !reading.stopped() {
         body.rest();
     }
     meter.usage = reading.usage();
@@ -106,6 +106,9 @@ fn manner<'a>(call: &'a Call<'_>) -> Manner<'a> {
         hides_thinking: call.offer.told.hides_thinking,
         names_providers: call.names_providers(),
         event_bytes_max: call.shared.config.event_bytes_max,
+        output_tokens_held: call.offer.requirements.output_tokens_held,
+        prompt_tokens: call.offer.requirements.prompt_tokens,
+        asked: call.caller_body,
         request_bytes: call.caller_body.len(),
     }
 }

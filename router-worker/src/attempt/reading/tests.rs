@@ -20,6 +20,9 @@ fn reading() -> Reading<'static> {
         hides_thinking: false,
         names_providers: false,
         event_bytes_max: 64 * 1024,
+        output_tokens_held: None,
+        prompt_tokens: 0,
+        asked: b"{}",
         request_bytes: 0,
     })
 }

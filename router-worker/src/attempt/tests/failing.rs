@@ -325,7 +325,10 @@ async fn backends_of_one_endpoint_share_its_calls_and_stand_in_for_each_other() 
     ];
     let urls = [servers[0].url(), servers[1].url()];
     let endpoint = endpoint("e1", &[&urls[0], &urls[1]]);
-    let scene = Scene::new(config(), &[endpoint], &model(vec![route("e1", 0)])).await;
+    let mut settings = config();
+    // A caller would stay with one of them.
+    settings.affinity.callers = false;
+    let scene = Scene::new(settings, &[endpoint], &model(vec![route("e1", 0)])).await;
 
     for _ in 0..40 {
         assert_eq!(scene.call(PLAIN).await.code(), None);
