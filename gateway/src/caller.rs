@@ -143,6 +143,8 @@ fn admin() -> Key {
         user: None,
         role: Role::Operator,
         models: None,
+        limits: schemas::limit::limits::Limits::default(),
+        output_default_max: None,
         expires_at: None,
         revoked: false,
         created_at: Timestamp::from_micros(0),

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bus::mint::Mint;
 use schemas::catalog::{Key, Origin, Role};
 use schemas::id::{KeyId, ModelName, TenantId, UserId};
+use schemas::limit::limits::Limits;
 use schemas::time::Timestamp;
 
 /// What minted keys of members begin with.
@@ -44,6 +45,10 @@ pub struct Grant {
     pub role: Role,
     /// Only these models.
     pub models: Option<Vec<ModelName>>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Most tokens of an answer to a call that names no maximum.
+    pub output_default_max: Option<u64>,
     /// Refused from then on.
     pub expires_at: Option<Timestamp>,
 }
@@ -62,6 +67,8 @@ pub fn record(mint: &Mint, key: &str, grant: Grant, origin: Origin, now: Timesta
         user: grant.user,
         role: grant.role,
         models: grant.models,
+        limits: grant.limits,
+        output_default_max: grant.output_default_max,
         expires_at: grant.expires_at,
         revoked: false,
         created_at: now,
@@ -102,6 +109,8 @@ mod tests {
             user: None,
             role: Role::Free,
             models: None,
+            limits: Limits::default(),
+            output_default_max: None,
             expires_at: None,
         };
 

@@ -215,6 +215,8 @@ mod tests {
             user: None,
             role: Role::Free,
             models: None,
+            limits: schemas::limit::limits::Limits::default(),
+            output_default_max: None,
             expires_at: None,
             revoked: false,
             created_at: NOON,

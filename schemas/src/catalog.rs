@@ -9,10 +9,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
+use crate::limit::limits::Limits;
 use crate::money::Price;
 use crate::parameter::Takes;
 use crate::subject;
 use crate::time::Timestamp;
+
+mod limited;
+
+pub use limited::{RoleLimits, User, role_key, user_key};
 
 /// What a caller may do, in rising order. `Operator` is of the platform, the others of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -112,6 +117,9 @@ pub enum Origin {
 pub struct Tenant {
     /// Its id.
     pub id: TenantId,
+    /// What it may use, over all its members and keys.
+    #[serde(default)]
+    pub limits: Limits,
     /// Where it came from.
     pub origin: Origin,
 }
@@ -131,6 +139,12 @@ pub struct Key {
     pub role: Role,
     /// Only these models.
     pub models: Option<Vec<ModelName>>,
+    /// What it may use.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Most tokens of an answer to a call that names no maximum; `None` for the model's own.
+    #[serde(default)]
+    pub output_default_max: Option<u64>,
     /// Refused from then on.
     pub expires_at: Option<Timestamp>,
     /// Refused; a revoked record is kept, never deleted.
@@ -290,6 +304,9 @@ pub struct Endpoint {
     /// The lowest role that may use the credential of the same place; those beyond the list are for everybody.
     #[serde(default)]
     pub credential_roles: Vec<Role>,
+    /// Sessions stay on their backend.
+    #[serde(default)]
+    pub session_affinity: bool,
     /// With one backend left and its circuit open, try it anyway.
     pub single_backend_rescue: bool,
     /// Speaks HTTP/2 without being asked (prior knowledge).
@@ -327,6 +344,8 @@ pub struct Catalog {
     endpoints: HashMap<EndpointId, Arc<Endpoint>>,
     keys: HashMap<KeyDigest, Arc<Key>>,
     tenants: HashMap<TenantId, Arc<Tenant>>,
+    users: HashMap<(TenantId, UserId), Arc<User>>,
+    roles: HashMap<Role, Arc<RoleLimits>>,
 }
 
 /// Why a record of the bucket cannot be used.
@@ -363,6 +382,12 @@ impl Catalog {
             let endpoint: Option<Endpoint> = read(key, value)?;
             let id = name_of_record(key, subject::catalog::ENDPOINT);
             replace(&mut self.endpoints, EndpointId::new(id), endpoint);
+        } else if key.starts_with(subject::catalog::USER) {
+            let place = limited::user_of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
+            replace(&mut self.users, place, read(key, value)?);
+        } else if key.starts_with(subject::catalog::ROLE) {
+            let role = limited::role_of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
+            replace(&mut self.roles, role, read(key, value)?);
         } else if key != subject::catalog::CLUSTER {
             return Err(RecordError::Kind(key.to_owned()));
         }
@@ -503,10 +528,10 @@ fn digest_from_hex(text: &str) -> Option<KeyDigest> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn key(name: &str) -> Key {
+    pub(super) fn key(name: &str) -> Key {
         Key {
             id: KeyId::from(name),
             name: name.into(),
@@ -514,6 +539,8 @@ mod tests {
             user: None,
             role: Role::Free,
             models: None,
+            limits: Limits::default(),
+            output_default_max: None,
             expires_at: None,
             revoked: false,
             created_at: Timestamp::default(),

@@ -4,7 +4,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::id::ModelName;
+use crate::limit::Standing;
+use crate::limit::layers::Scope;
+use crate::limit::limits::LimitKey;
+use crate::money::NanoUsd;
 
 /// Declares the codes with the text that callers see and the status that goes with them.
 macro_rules! codes {
@@ -164,6 +171,76 @@ pub struct Failure {
     /// True once every leg was tried: the client's own retry would only repeat it.
     #[serde(default)]
     pub exhausted: bool,
+    /// The limit that a refused call exceeds. Only its own gateway tells of it.
+    #[serde(skip)]
+    pub exceeded: Option<Box<Exceeded>>,
+}
+
+/// A limit that a refused call exceeds, as its caller is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exceeded {
+    /// Which.
+    pub key: LimitKey,
+    /// Of whom.
+    pub scope: Scope,
+    /// For calls of this model only.
+    pub model: Option<ModelName>,
+    /// How it stands.
+    pub standing: Standing,
+    /// When it is whole again, RFC 3339 in the billing time zone; `None` for what is never, and for calls at once.
+    pub reset_at: Option<String>,
+    /// Seconds until then.
+    pub reset_seconds: Option<u64>,
+}
+
+impl Exceeded {
+    /// An amount as it is shown: a number, or US dollars as text.
+    pub fn shown(&self, amount: u64) -> Amount {
+        Amount::of(self.key, amount)
+    }
+}
+
+/// An amount of a limit as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Amount {
+    /// Calls or tokens.
+    Count(u64),
+    /// US dollars.
+    Usd(String),
+}
+
+impl Amount {
+    /// Of a limit, in its own unit.
+    pub fn of(key: LimitKey, amount: u64) -> Self {
+        if key.is_money() {
+            Self::Usd(NanoUsd(i64::try_from(amount).unwrap_or(i64::MAX)).usd())
+        } else {
+            Self::Count(amount)
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::Usd(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Serialize for Exceeded {
+    /// The members that the body of a 429 has beside those of every error.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_struct("Exceeded", 5)?;
+        members.serialize_field("limit", &self.shown(self.standing.limit))?;
+        members.serialize_field("current", &self.shown(self.standing.current))?;
+        members.serialize_field("remaining", &self.shown(self.standing.remaining))?;
+        members.serialize_field("scope", self.scope.as_str())?;
+        members.serialize_field("reset_at", &self.reset_at)?;
+        members.end()
+    }
 }
 
 impl Failure {
@@ -176,6 +253,7 @@ impl Failure {
             param: None,
             retry_after_seconds: None,
             exhausted: false,
+            exceeded: None,
         }
     }
 

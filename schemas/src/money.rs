@@ -119,6 +119,17 @@ pub fn cost(price: &Price, usage: &Usage, images: u64) -> Option<NanoUsd> {
         .map(NanoUsd)
 }
 
+/// The most that `tokens` of a prompt, `answer` tokens and `images` input images can cost at `price`, whichever classes
+/// the prompt is counted in, rounded up to whole nano-dollars; `u64::MAX` where it does not fit.
+pub fn cost_most(price: &Price, (tokens, answer): (u64, u64), images: u64) -> u64 {
+    let dearest = price.input.max(price.cached).max(price.cache_write);
+    let part = |count: u64, rate: i64| i128::from(count) * i128::from(rate.max(0));
+    let units = i128::from(price.request.max(0)) + part(images, price.image);
+    let scaled = part(tokens, dearest) + part(answer, price.output) + units * TOKENS_PER_UNIT;
+    let whole = scaled.div_euclid(TOKENS_PER_UNIT) + i128::from(scaled.rem_euclid(TOKENS_PER_UNIT) > 0);
+    u64::try_from(whole).unwrap_or(u64::MAX)
+}
+
 /// `numerator / divisor`, ties to the even quotient. `divisor` is positive.
 fn divide_half_even(numerator: i128, divisor: i128) -> i128 {
     let quotient = numerator.div_euclid(divisor);
@@ -171,6 +182,24 @@ mod tests {
         assert_eq!(cost(&rate(500_000), &usage(1, 0, 0, 0), 0), Some(NanoUsd(0)));
         assert_eq!(cost(&rate(500_000), &usage(3, 0, 0, 0), 0), Some(NanoUsd(2)));
         assert_eq!(cost(&rate(500_001), &usage(1, 0, 0, 0), 0), Some(NanoUsd(1)));
+    }
+
+    #[test]
+    fn the_most_that_a_call_can_cost_is_rounded_up_and_takes_the_dearest_class() {
+        assert_eq!(cost_most(&PRICE, (9, 20), 0), 9 * 2_500 + 20 * 8_000);
+        let rate = |input: i64| Price {
+            input,
+            ..Price::default()
+        };
+        assert_eq!(cost_most(&rate(1), (1, 0), 0), 1);
+        assert_eq!(cost_most(&rate(1_000_000), (3, 7), 0), 3);
+        assert_eq!(cost_most(&rate(i64::MAX), (u64::MAX, 0), 0), u64::MAX);
+        let each = Price {
+            request: 7,
+            image: 5,
+            ..Price::default()
+        };
+        assert_eq!(cost_most(&each, (0, 0), 2), 17);
     }
 
     #[test]

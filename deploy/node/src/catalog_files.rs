@@ -3,8 +3,9 @@
 use std::io;
 
 use bus::mint::Mint;
-use schemas::catalog::{self, Origin, ProviderKind, Tenant};
+use schemas::catalog::{self, Origin, ProviderKind, RoleLimits, Tenant, User};
 use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::limit::limits::Limits;
 use schemas::node::NodeRole;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
@@ -113,13 +114,17 @@ impl Seeds<'_> {
     pub fn callers(&self) -> Result<Records, seed::Error> {
         let mut records = Records::new();
         let default = TenantId::from(DEFAULT_TENANT);
-        for id in std::iter::once(&default).chain(&self.config.tenants) {
+        let tenants = self.config.tenants.iter();
+        let tenants = tenants.map(|tenant| (&tenant.id, &tenant.limits));
+        for (id, limits) in std::iter::once((&default, Limits::NONE)).chain(tenants) {
             let tenant = Tenant {
                 id: id.clone(),
+                limits: limits.clone(),
                 origin: Origin::File,
             };
             seed::record(&mut records, catalog::tenant_key(id), &tenant)?;
         }
+        self.members_and_roles(&mut records)?;
         for key in &self.config.keys {
             let digest = gateway::caller::digest(self.api_key_secret.reveal(), key.key.reveal());
             let grant = gateway::key::Grant {
@@ -128,12 +133,35 @@ impl Seeds<'_> {
                 user: key.user.clone(),
                 role: key.role,
                 models: key.models.clone(),
+                limits: key.limits.clone(),
+                output_default_max: key.output_default_max,
                 expires_at: key.expires_at,
             };
             let record = gateway::key::record(self.mint, key.key.reveal(), grant, Origin::File, self.now);
             seed::record(&mut records, catalog::key_key(&digest), &record)?;
         }
         Ok(records)
+    }
+
+    fn members_and_roles(&self, records: &mut Records) -> Result<(), seed::Error> {
+        for user in &self.config.users {
+            let record = User {
+                tenant: user.tenant.clone(),
+                id: user.id.clone(),
+                limits: user.limits.clone(),
+                origin: Origin::File,
+            };
+            seed::record(records, catalog::user_key(&user.tenant, &user.id), &record)?;
+        }
+        for (role, limits) in &self.config.role_limits {
+            let record = RoleLimits {
+                role: *role,
+                limits: limits.clone(),
+                origin: Origin::File,
+            };
+            seed::record(records, catalog::role_key(*role), &record)?;
+        }
+        Ok(())
     }
 }
 

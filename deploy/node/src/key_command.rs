@@ -11,10 +11,11 @@ use bytes::Bytes;
 use reqwest::Method;
 use schemas::catalog::{self, Key, Origin};
 use schemas::id::{DEFAULT_TENANT, ModelName, TenantId, UserId};
+use schemas::limit::limits::Limits;
 use schemas::secret::Secret;
 use schemas::subject;
 use schemas::time::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::UsageError;
 use crate::command_line::{Flags, KeyAction};
@@ -97,11 +98,19 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             user,
             role,
             models,
+            limits,
+            output_default_max,
             expires_at,
             ..
         } => {
             let mut body = json!({ "name": name, "tenant": tenant, "role": role });
+            let limits = limits_of(&limits)?;
             let optional = [
+                (
+                    "limits",
+                    (!limits.is_empty()).then(|| Value::Object(limits.into())),
+                ),
+                ("output_default_max", output_default_max.map(Value::from)),
                 ("user", user.map(Value::from)),
                 ("models", models.map(Value::from)),
                 ("expires_at", expires_at.map(Value::from)),
@@ -193,6 +202,8 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
         user,
         role,
         models,
+        limits,
+        output_default_max,
         expires_at,
         ..
     } = action
@@ -218,13 +229,30 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
         user: user.as_deref().map(UserId::from),
         role: keys::role(&role).ok_or_else(|| UsageError(unknown_role()))?,
         models: models.map(|models| models.iter().map(name_of).collect()),
+        limits: limits_of(&limits)?,
+        output_default_max: output_default_max.filter(|tokens| *tokens > 0),
         expires_at: expires_at.map(time).transpose()?,
     })
 }
 
+/// Limits given as `KEY=AMOUNT`.
+fn limits_of(given: &[String]) -> Result<Limits, UsageError> {
+    let mut members = Map::new();
+    for text in given {
+        let parts = text.split_once('=');
+        let (key, amount) =
+            parts.ok_or_else(|| UsageError(format!("\"{text}\" is not KEY=AMOUNT, such as rpm=60")))?;
+        if members.insert(key.to_owned(), amount.into()).is_some() {
+            return Err(UsageError(format!("the limit {key} is given twice")));
+        }
+    }
+    Limits::try_from(members).map_err(|problem| UsageError(format!("--limit {problem}")))
+}
+
 /// Refuses a tenant that neither the catalogue nor the configuration knows: its key would never serve.
 async fn check_tenant(kv: &dyn Kv, config: &Config, tenant: &TenantId) -> anyhow::Result<()> {
-    let configured = tenant.as_str() == DEFAULT_TENANT || config.tenants.contains(tenant);
+    let configured =
+        tenant.as_str() == DEFAULT_TENANT || config.tenants.iter().any(|known| known.id == *tenant);
     if configured
         || seed::current(kv)
             .await?

@@ -2,10 +2,12 @@
 
 use schemas::catalog::Role;
 use schemas::id::{DEFAULT_TENANT, ModelName, TenantId, UserId};
+use schemas::limit::limits::Limits;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
+use schemas::usage::TOKENS_MAX;
 
-use crate::config::Error;
+use crate::config::{Error, limits};
 use crate::settings::{KeySettings, Settings};
 use crate::yaml::{Document, Problem};
 
@@ -27,6 +29,10 @@ pub struct FileKey {
     pub role: Role,
     /// Only these models.
     pub models: Option<Vec<ModelName>>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Most output tokens of a call that names no maximum.
+    pub output_default_max: Option<u64>,
     /// Refused from then on.
     pub expires_at: Option<Timestamp>,
 }
@@ -156,6 +162,21 @@ fn read(key: &KeySettings, path: &str, settings: &Settings, document: &Document)
                 .map(|model| ModelName::from(model.as_str()))
                 .collect()
         }),
+        limits: limits::read(document, &format!("{path}.limits"), &key.limits)?,
+        output_default_max: output_default_max(key)
+            .map_err(|(message, remedy)| wrong("output_default_max", message, remedy))?,
         expires_at,
     })
+}
+
+/// The most tokens of an answer to a call that names no maximum; 0 names none.
+fn output_default_max(key: &KeySettings) -> Result<Option<u64>, (String, &'static str)> {
+    match key.output_default_max {
+        None | Some(0) => Ok(None),
+        Some(tokens) if tokens <= TOKENS_MAX => Ok(Some(tokens)),
+        Some(tokens) => Err((
+            format!("{tokens} is more than any answer has"),
+            "write at most 10000000",
+        )),
+    }
 }

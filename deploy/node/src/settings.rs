@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use crate::yaml::{number, switch, text, words};
+use crate::yaml::{number, switch, words};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -32,6 +33,8 @@ pub struct Settings {
     pub spool: SpoolSettings,
     /// Name of the node.
     pub node_id: Option<String>,
+    /// Idempotency keys.
+    pub idempotency: IdempotencySettings,
     /// Private addresses that endpoints registered over the API may reach.
     pub egress: EgressSettings,
     /// Authentication.
@@ -50,7 +53,7 @@ pub struct Settings {
     #[serde(deserialize_with = "switch")]
     pub public_routing: Option<bool>,
     /// Limits of roles.
-    pub role_limits: BTreeMap<String, Limits>,
+    pub role_limits: BTreeMap<String, LimitSettings>,
     /// Temperature above which a graphics processor gets no new work.
     #[serde(deserialize_with = "number")]
     pub gpu_temperature_threshold: Option<f64>,
@@ -58,6 +61,8 @@ pub struct Settings {
     pub billing_tz: Option<String>,
     /// Tenants.
     pub tenants: Vec<TenantSettings>,
+    /// Members of tenants, as far as they have limits.
+    pub users: Vec<UserSettings>,
     /// Virtual keys.
     pub keys: Vec<KeySettings>,
     /// Path of models.yaml.
@@ -145,6 +150,18 @@ pub struct SpoolSettings {
     pub durability: Option<String>,
 }
 
+/// Idempotency keys.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdempotencySettings {
+    /// How long an answer can be given again, in minutes.
+    #[serde(deserialize_with = "number")]
+    pub ttl_minutes: Option<u64>,
+    /// After how many seconds without a sign of its node the end of a running request is asked for.
+    #[serde(deserialize_with = "number")]
+    pub lease_seconds: Option<u64>,
+}
+
 /// Reachable private networks.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -178,7 +195,20 @@ pub struct TenantSettings {
     pub id: String,
     /// Its limits.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: LimitSettings,
+}
+
+/// A member of a tenant.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserSettings {
+    /// Whose member.
+    pub tenant: Option<String>,
+    /// The member, as keys name it.
+    pub id: String,
+    /// What all his keys together may use.
+    #[serde(default)]
+    pub limits: LimitSettings,
 }
 
 /// A virtual key.
@@ -199,111 +229,13 @@ pub struct KeySettings {
     pub models: Option<Vec<String>>,
     /// Its limits.
     #[serde(default)]
-    pub limits: Limits,
-    /// Output tokens reserved for calls that name no maximum.
+    pub limits: LimitSettings,
+    /// Most output tokens of a call that names no maximum; 0 leaves it to the model.
     #[serde(default, deserialize_with = "number")]
     pub output_default_max: Option<u64>,
     /// Refused from then on: RFC 3339.
     pub expires_at: Option<String>,
 }
 
-/// Limits of a subject, by the keys that operators write.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    #[serde(deserialize_with = "text")]
-    qps: Option<String>,
-    #[serde(deserialize_with = "text")]
-    rpm: Option<String>,
-    #[serde(deserialize_with = "text")]
-    tpm: Option<String>,
-    #[serde(deserialize_with = "text")]
-    concurrency: Option<String>,
-    #[serde(deserialize_with = "text")]
-    daily_calls: Option<String>,
-    #[serde(deserialize_with = "text")]
-    monthly_calls: Option<String>,
-    #[serde(deserialize_with = "text")]
-    daily_tokens: Option<String>,
-    #[serde(deserialize_with = "text")]
-    monthly_tokens: Option<String>,
-    #[serde(deserialize_with = "text")]
-    daily_usd: Option<String>,
-    #[serde(deserialize_with = "text")]
-    monthly_usd: Option<String>,
-    #[serde(deserialize_with = "text")]
-    total_usd: Option<String>,
-    per_model: BTreeMap<String, Limits>,
-}
-
-/// Why limits cannot be accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LimitProblem {
-    /// Not a non-negative number.
-    Malformed(String),
-    /// A limit that this version cannot enforce.
-    Unenforced(String),
-}
-
-impl Limits {
-    /// The first limit that is malformed, or set to something other than 0: this version enforces none, and
-    /// a limit that is not enforced must not look as if it were.
-    pub fn problem(&self) -> Option<LimitProblem> {
-        let named = [
-            ("qps", &self.qps),
-            ("rpm", &self.rpm),
-            ("tpm", &self.tpm),
-            ("concurrency", &self.concurrency),
-            ("daily_calls", &self.daily_calls),
-            ("monthly_calls", &self.monthly_calls),
-            ("daily_tokens", &self.daily_tokens),
-            ("monthly_tokens", &self.monthly_tokens),
-            ("daily_usd", &self.daily_usd),
-            ("monthly_usd", &self.monthly_usd),
-            ("total_usd", &self.total_usd),
-        ];
-        let own = named
-            .iter()
-            .find_map(|(name, value)| problem_of(name, value.as_deref()?));
-        own.or_else(|| {
-            self.per_model.iter().find_map(|(model, limits)| {
-                limits.problem().map(|problem| match problem {
-                    LimitProblem::Malformed(path) => {
-                        LimitProblem::Malformed(format!("per_model.{model}.{path}"))
-                    }
-                    LimitProblem::Unenforced(path) => {
-                        LimitProblem::Unenforced(format!("per_model.{model}.{path}"))
-                    }
-                })
-            })
-        })
-    }
-}
-
-fn problem_of(name: &str, value: &str) -> Option<LimitProblem> {
-    match schemas::money::NanoUsd::parse_usd(value.trim()) {
-        Ok(amount) if amount.0 == 0 => None,
-        Ok(_) => Some(LimitProblem::Unenforced(name.to_owned())),
-        Err(_) => Some(LimitProblem::Malformed(name.to_owned())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_that_is_not_enforced_is_named() {
-        let limits: Limits = serde_json::from_str(r#"{"qps": 0, "daily_usd": "1.00"}"#).expect("read");
-        assert_eq!(
-            limits.problem(),
-            Some(LimitProblem::Unenforced("daily_usd".into()))
-        );
-        let nested: Limits = serde_json::from_str(r#"{"per_model": {"m": {"rpm": -1}}}"#).expect("read");
-        assert_eq!(
-            nested.problem(),
-            Some(LimitProblem::Malformed("per_model.m.rpm".into()))
-        );
-        assert_eq!(Limits::default().problem(), None);
-    }
-}
+/// Limits of a subject, as they are written: read by [`crate::config::limits`].
+pub type LimitSettings = Map<String, Value>;

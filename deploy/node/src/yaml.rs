@@ -160,26 +160,38 @@ impl Document {
     fn find(&self, path: &str) -> (u64, bool) {
         let mut here = &self.root;
         let mut line = here.line;
-        for step in path.replace('[', ".[").split('.').filter(|step| !step.is_empty()) {
-            let next = match &here.node {
-                Node::Mapping(entries) => entries
-                    .iter()
-                    .find(|(key, _, _)| key == step)
-                    .map(|(_, line, value)| (*line, value)),
-                Node::Sequence(items) => {
-                    let index = step.trim_matches(['[', ']']).parse::<usize>().ok();
-                    index
-                        .and_then(|index| items.get(index))
-                        .map(|item| (item.line, item))
-                }
-                Node::Scalar(_) => None,
-            };
-            let Some((found, value)) = next else {
+        let mut rest = path;
+        while !rest.is_empty() {
+            let Some((found, value, left)) = here.step(rest) else {
                 return (line, false);
             };
             (line, here) = (found, value);
+            rest = left.strip_prefix('.').unwrap_or(left);
         }
         (line, true)
+    }
+}
+
+impl Located {
+    /// What the first step of a path leads to, with its line, and the rest of the path. Keys may have dots in them.
+    fn step<'a, 'p>(&'a self, path: &'p str) -> Option<(u64, &'a Self, &'p str)> {
+        match &self.node {
+            Node::Mapping(entries) => {
+                let left = |key: &str| {
+                    path.strip_prefix(key)
+                        .filter(|left| left.is_empty() || left.starts_with(['.', '[']))
+                };
+                let named = entries.iter().filter(|(key, _, _)| left(key).is_some());
+                let (key, line, value) = named.max_by_key(|(key, _, _)| key.len())?;
+                Some((*line, value, left(key)?))
+            }
+            Node::Sequence(items) => {
+                let (index, left) = path.strip_prefix('[')?.split_once(']')?;
+                let item = items.get(index.parse::<usize>().ok()?)?;
+                Some((item.line, item, left))
+            }
+            Node::Scalar(_) => None,
+        }
     }
 }
 

@@ -13,6 +13,8 @@ fn member(revoked: bool, expires_at: Option<Timestamp>) -> Key {
         tenant: TenantId::from("acme"),
         role: Role::Free,
         revoked,
+        limits: schemas::limit::limits::Limits::default(),
+        output_default_max: None,
         expires_at,
         ..admin()
     }

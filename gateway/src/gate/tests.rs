@@ -49,6 +49,8 @@ pub(crate) fn caller(change: impl FnOnce(&mut Key)) -> Caller {
         user: None,
         role: Role::Free,
         models: None,
+        limits: schemas::limit::limits::Limits::default(),
+        output_default_max: None,
         expires_at: None,
         revoked: false,
         created_at: Timestamp::default(),

@@ -11,20 +11,26 @@ use bus::{BusError, Expected};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use schemas::catalog::{Catalog, Key, Origin, Role, key_key};
-use schemas::failure::{Failure, FailureCode};
+use schemas::failure::{Amount, Failure, FailureCode};
 use schemas::id::{ModelName, TenantId, UserId};
+use schemas::limit::layers::Bound;
+use schemas::limit::limits::Limits;
 use schemas::subject::CATALOG_BUCKET;
 use schemas::time::Timestamp;
+use schemas::usage::TOKENS_MAX;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
 
 use super::{invalid, json, scope};
 use crate::arrival::Arrival;
 use crate::body;
 use crate::caller::Caller;
+use crate::demand;
 use crate::gate;
 use crate::key::{self, Grant};
+use crate::limits::Usage;
+use crate::standing;
 use crate::state::Shared;
 
 /// Largest body of a management call, in bytes.
@@ -56,7 +62,7 @@ pub(super) struct Wanted {
     #[serde(default)]
     pub(super) models: Option<Vec<String>>,
     #[serde(default)]
-    pub(super) limits: Option<Box<RawValue>>,
+    pub(super) limits: Option<Map<String, Value>>,
     #[serde(default)]
     pub(super) expires_at: Option<Timestamp>,
     #[serde(default)]
@@ -76,9 +82,29 @@ struct Shown<'a> {
     user: Option<&'a str>,
     role: Role,
     models: Option<&'a [ModelName]>,
+    limits: &'a Limits,
+    /// How its own quotas stand; only in the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quotas: Option<Vec<Quota>>,
+    output_default_max: Option<u64>,
     expires_at: Option<Timestamp>,
     created_at: Timestamp,
     revoked: bool,
+}
+
+/// How one quota of a key stands.
+#[derive(Serialize)]
+struct Quota {
+    /// Which.
+    quota: &'static str,
+    /// For calls of this model only.
+    model: Option<ModelName>,
+    limit: Amount,
+    /// Null while the fleet does not answer.
+    used: Option<Amount>,
+    remaining: Option<Amount>,
+    /// Null for what is never whole again.
+    reset_at: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -121,10 +147,36 @@ pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: 
     }
     let catalog = state.ports.catalog.load();
     let keys = catalog.keys().into_iter().map(|(_, key)| key);
-    let own = keys.filter(|key| reaches(&caller, &key.tenant));
-    json(&List {
-        data: own.map(|key| shown(key, None)).collect(),
-    })
+    let mut data = Vec::new();
+    for key in keys.filter(|key| reaches(&caller, &key.tenant)) {
+        let mut shown = shown(key, None);
+        shown.quotas = Some(quotas(&state, &catalog, key).await);
+        data.push(shown);
+    }
+    json(&List { data })
+}
+
+/// How the quotas of a key stand.
+async fn quotas(state: &Shared, catalog: &Catalog, key: &Key) -> Vec<Quota> {
+    let own = demand::own_quotas(&catalog.subjects(key));
+    let usages = state.ports.limits.usage_of(&own).await;
+    let shown = |usage: Usage| {
+        let Bound {
+            key, limit, model, ..
+        } = usage.bound;
+        let amount = |amount| Amount::of(key, amount);
+        Quota {
+            quota: key.as_str(),
+            model,
+            limit: amount(limit),
+            used: usage.used.map(amount),
+            remaining: usage.used.map(|used| amount(limit.saturating_sub(used))),
+            reset_at: usage
+                .resets_at
+                .map(|at| standing::shown(at, state.config.billing_tz)),
+        }
+    };
+    usages.into_iter().map(shown).collect()
 }
 
 /// Revokes a key.
@@ -160,8 +212,8 @@ fn misread(problem: &serde_json::Error, place: String) -> Failure {
     } else {
         FailureCode::InvalidJson
     };
-    let text = "the body is not a key's description: expected name and, optionally, tenant, user, role, models, \
-                expires_at";
+    let text = "the body is not a key's description: expected name and, optionally, tenant, user, role, models, limits, \
+                expires_at, output_default_max";
     let field = unknown_field(problem).unwrap_or(place);
     let shown = if showable(&field) {
         field
@@ -190,9 +242,6 @@ fn showable(field: &str) -> bool {
 /// What the caller may grant of what he wants.
 pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Result<Grant, Failure> {
     administers(caller)?;
-    if let Some(field) = unsupported(&wanted) {
-        return Err(Failure::new(FailureCode::UnsupportedParameter, "limits are not supported").param(field));
-    }
     let tenant = wanted
         .tenant
         .map_or_else(|| caller.tenant().clone(), TenantId::new);
@@ -215,17 +264,32 @@ pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Resul
             .transpose()?,
         role,
         models: models(caller, catalog, wanted.models)?,
+        limits: limits(wanted.limits.unwrap_or_default())?,
+        output_default_max: output_default_max(wanted.output_default_max)?,
         expires_at: wanted.expires_at,
     })
 }
 
-/// A field that asks for what this node cannot keep.
-fn unsupported(wanted: &Wanted) -> Option<&'static str> {
-    let limits = wanted.limits.as_ref().map(|limits| limits.get().trim());
-    if limits.is_some_and(|limits| limits != "null" && limits != "{}") {
-        return Some("limits");
+/// What a new key may use. The limits of its tenant and its member hold beside its own, whatever they are.
+fn limits(wanted: Map<String, Value>) -> Result<Limits, Failure> {
+    Limits::try_from(wanted).map_err(|problem| {
+        let place = format!("limits.{}", problem.path);
+        let place = if showable(&place.replace('.', "_")) {
+            place
+        } else {
+            "limits".to_owned()
+        };
+        Failure::new(FailureCode::InvalidRequest, problem.kind.to_string()).param(place)
+    })
+}
+
+/// The most tokens of an answer to a call that names no maximum; 0 names none.
+fn output_default_max(wanted: Option<u64>) -> Result<Option<u64>, Failure> {
+    let wanted = wanted.filter(|tokens| *tokens > 0);
+    if wanted.is_some_and(|tokens| tokens > TOKENS_MAX) {
+        return Err(invalid("output_default_max", "no answer has so many tokens"));
     }
-    wanted.output_default_max.map(|_| "output_default_max")
+    Ok(wanted)
 }
 
 /// The models a new key is narrowed to: only such as the caller may use himself.
@@ -352,6 +416,9 @@ fn shown<'a>(record: &'a Key, key: Option<&'a str>) -> Shown<'a> {
         user: record.user.as_ref().map(UserId::as_str),
         role: record.role,
         models: record.models.as_deref(),
+        limits: &record.limits,
+        quotas: None,
+        output_default_max: record.output_default_max,
         expires_at: record.expires_at,
         created_at: record.created_at,
         revoked: record.revoked,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use schemas::catalog::{Catalog, Key, Origin, tenant_key};
 use schemas::id::{KeyId, TenantId};
+use schemas::limit::limits::LimitKey;
 use schemas::outcome::Outcome;
 use schemas::query::{GroupBy, Interval};
 use schemas::time::Timestamp;
@@ -18,6 +19,8 @@ fn caller(role: Role) -> Caller {
         user: None,
         role,
         models: None,
+        limits: schemas::limit::limits::Limits::default(),
+        output_default_max: None,
         expires_at: None,
         revoked: false,
         created_at: Timestamp::default(),
@@ -189,15 +192,27 @@ fn nobody_grants_more_than_he_has() {
 }
 
 #[test]
-fn limits_and_unknown_fields_are_refused_by_name_rather_than_ignored() {
+fn what_is_no_limit_and_unknown_fields_are_refused_by_name_rather_than_ignored() {
     let refused = |body| {
         let failure = grant(Role::Admin, body).expect_err("refused");
         (failure.status, failure.param)
     };
 
     assert_eq!(
-        refused(r#"{"name":"ci","limits":{"qps":1}}"#),
+        refused(r#"{"name":"ci","limits":{"qqs":1}}"#),
+        (400, Some("limits.qqs".into()))
+    );
+    assert_eq!(
+        refused(r#"{"name":"ci","limits":{"per_model":{"m":{"daily_usd":0.5}}}}"#),
+        (400, Some("limits.per_model.m.daily_usd".into()))
+    );
+    assert_eq!(
+        refused(r#"{"name":"ci","limits":5}"#),
         (400, Some("limits".into()))
+    );
+    assert_eq!(
+        refused(r#"{"name":"ci","output_default_max":10000001}"#),
+        (400, Some("output_default_max".into()))
     );
     assert_eq!(
         refused(r#"{"name":"ci","budget":1}"#),
@@ -206,4 +221,23 @@ fn limits_and_unknown_fields_are_refused_by_name_rather_than_ignored() {
     assert_eq!(refused(r#"{"role":"free"}"#), (400, Some("name".into())));
     assert_eq!(refused("{"), (400, Some("body".into())));
     assert!(grant(Role::Admin, r#"{"name":"ci","limits":{}}"#).is_ok());
+}
+
+#[test]
+fn a_key_is_minted_with_limits_of_its_own() {
+    let body = r#"{"name":"ci","limits":{"rpm":60,"daily_usd":"1.50"},"output_default_max":200}"#;
+
+    let granted = grant(Role::Admin, body).expect("granted");
+
+    assert_eq!(granted.limits.own.written(LimitKey::Rpm), Some(60));
+    assert_eq!(
+        granted.limits.own.written(LimitKey::DailyUsd),
+        Some(1_500_000_000)
+    );
+    assert_eq!(granted.output_default_max, Some(200));
+    let unbounded = grant(Role::Admin, r#"{"name":"ci","output_default_max":0}"#).expect("granted");
+    assert_eq!(
+        (unbounded.limits.is_empty(), unbounded.output_default_max),
+        (true, None)
+    );
 }

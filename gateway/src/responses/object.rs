@@ -17,7 +17,7 @@ impl<'a> Object<'a> {
     }
 
     /// The value of a member; of several of one name the last counts.
-    pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
         let found = self.0.iter().rfind(|(own, _)| own == name);
         found.map(|(_, value)| *value)
     }

@@ -15,6 +15,7 @@ use bus::{Expected, Kv};
 use bytes::Bytes;
 use schemas::catalog::{self, Origin, Role};
 use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::limit::limits::Limits;
 use schemas::node::NodeRole;
 use schemas::subject;
 use tracing::{info, warn};
@@ -42,6 +43,8 @@ fn complete(config: &Config) -> Vec<&'static str> {
         (subject::catalog::ENDPOINT, config.models_path.is_some()),
         (subject::catalog::KEY, !config.keys.is_empty()),
         (subject::catalog::TENANT, !config.tenants.is_empty()),
+        (subject::catalog::USER, !config.users.is_empty()),
+        (subject::catalog::ROLE, !config.role_limits.is_empty()),
     ];
     let mine = kinds.iter().filter(|(_, says)| alone || *says);
     mine.map(|(prefix, _)| *prefix).collect()
@@ -147,6 +150,8 @@ pub(super) async fn first_key(
         user: None,
         role: Role::Operator,
         models: None,
+        limits: Limits::default(),
+        output_default_max: None,
         expires_at: None,
     };
     let now = adapters.clock.now();

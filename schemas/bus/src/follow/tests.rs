@@ -78,6 +78,7 @@ async fn add_tenant(kv: &dyn Kv, name: &str) {
     let id = TenantId::from(name);
     let record = Tenant {
         id: id.clone(),
+        limits: schemas::limit::limits::Limits::default(),
         origin: Origin::Runtime,
     };
     let value = Bytes::from(serde_json::to_vec(&record).expect("a record"));
@@ -235,6 +236,8 @@ async fn add_key(kv: &dyn Kv, digest: &KeyDigest) {
         user: None,
         role: Role::Free,
         models: None,
+        limits: schemas::limit::limits::Limits::default(),
+        output_default_max: None,
         expires_at: None,
         revoked: false,
         created_at: Timestamp::from_micros(1),

@@ -1,0 +1,184 @@
+//! What a call needs of its limits, pure: all that bounds it, and the most that it may use. What its caller leaves to
+//! the model is bounded by his key, where that says how much, else by the model.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dialects::dialect::Dialect;
+use dialects::passage::request::choices_asked;
+use dialects::profile;
+use dialects::skim::Skim;
+use memchr::memmem;
+use parking_lot::RwLock;
+use schemas::catalog::{Catalog, Key, Model};
+use schemas::event::request::Surface;
+use schemas::id::{KeyId, ModelName};
+use schemas::limit::layers::{Bound, Scope, Subjects};
+use schemas::limit::limits::{Kind, Unit};
+use schemas::money;
+
+use crate::responses::object::Object;
+
+/// Pairs of key and model whose bounds are kept.
+const KEPT_MAX: usize = 10_000;
+
+/// The most that a call may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Most {
+    /// Tokens of all its answers.
+    pub(crate) output_tokens: u64,
+    /// Tokens of prompt and answers.
+    pub(crate) tokens: u64,
+    /// Nano-dollars, at the dearest of its routes.
+    pub(crate) nano_usd: u64,
+}
+
+/// The most that a call may use.
+pub(crate) fn most(model: &Model, surface: Surface, skim: &Skim, body: &[u8]) -> Most {
+    let each = match surface {
+        Surface::Embeddings => 0,
+        _ => answer_tokens(model, skim),
+    };
+    let choices = match surface {
+        // One of each prompt: counted anew, because prompts mostly come alone.
+        Surface::Completions => u64::try_from(choices_asked(Dialect::Completions, body)).unwrap_or(u64::MAX),
+        _ => skim.n,
+    };
+    let output_tokens = each.saturating_mul(choices.max(1));
+    let prompt_tokens = skim.prompt_tokens_estimate;
+    let prices = model.routes.iter().filter_map(|route| route.price);
+    let costs = prices.map(|price| money::cost_most(&price, (prompt_tokens, output_tokens), skim.images));
+    Most {
+        output_tokens,
+        tokens: prompt_tokens.saturating_add(output_tokens),
+        nano_usd: costs.max().unwrap_or(0),
+    }
+}
+
+/// The most tokens of one answer: never more than the model has room for.
+fn answer_tokens(model: &Model, skim: &Skim) -> u64 {
+    let room = if model.context_length == 0 {
+        u64::MAX
+    } else {
+        model.context_length
+    };
+    let of_model = if model.max_output_length == 0 {
+        model.context_length
+    } else {
+        model.max_output_length
+    };
+    skim.max_tokens.unwrap_or(of_model).min(room)
+}
+
+/// The most tokens of its answers, after which a call is ended; `None` where no bound counts what is answered, and for
+/// answers that repeat their prompts.
+pub(crate) fn held_of_answers(bounds: &[Bound], surface: Surface, body: &[u8], most: u64) -> Option<u64> {
+    let counts = bounds.iter().any(|bound| match bound.key.kind() {
+        Kind::Rate(_, unit) | Kind::Quota(_, unit) => unit != Unit::Calls,
+        Kind::Concurrency => false,
+    });
+    let echoes = surface == Surface::Completions && memmem::find(body, b"\"echo\"").is_some();
+    (counts && !echoes).then_some(most)
+}
+
+/// The body of a call that names no maximum, with that of its key; `None` where it stays as it is.
+pub(crate) fn bounded(
+    key: &Key,
+    (catalog, model): (&Catalog, &Model),
+    (surface, skim): (Surface, &Skim),
+    body: &Bytes,
+) -> Option<Bytes> {
+    let most = key.output_default_max.filter(|_| skim.max_tokens.is_none())?;
+    if surface == Surface::Embeddings {
+        return None;
+    }
+    let object = Object::read(body)?;
+    let is_written = object.get("max_completion_tokens").is_some();
+    let member = match surface {
+        Surface::Responses => "max_output_tokens",
+        Surface::Chat if is_written || takes_newer_name(catalog, model) => "max_completion_tokens",
+        _ => "max_tokens",
+    };
+    let most = if model.max_output_length == 0 {
+        most
+    } else {
+        most.min(model.max_output_length)
+    };
+    Some(object.with(&[(member, &most.to_string())]).into())
+}
+
+/// Some server of the model refuses the older name of the maximum.
+fn takes_newer_name(catalog: &Catalog, model: &Model) -> bool {
+    model.routes.iter().any(|route| {
+        let endpoint = catalog.endpoint(&route.endpoint_id);
+        let profile = endpoint.and_then(|endpoint| profile::named(&endpoint.profile));
+        profile.is_some_and(|profile| profile.max_completion_tokens)
+    })
+}
+
+/// All budgets of a caller, over all models.
+pub(crate) fn budgets(subjects: &Subjects<'_>) -> Vec<Bound> {
+    let mut bounds = subjects.bounds(&nothing());
+    bounds.retain(|bound| bound.key.is_money());
+    bounds
+}
+
+/// The quotas of a key itself, over all models and for single ones.
+pub(crate) fn own_quotas(subjects: &Subjects<'_>) -> Vec<Bound> {
+    let named = subjects.key.1.per_model.keys();
+    let of_role = subjects.role.per_model.keys().filter(|_| subjects.user.is_none());
+    let models: BTreeSet<&ModelName> = named.chain(of_role).collect();
+    let mut bounds = subjects.bounds(&nothing());
+    for model in models {
+        let of_model = subjects.bounds(model).into_iter();
+        bounds.extend(of_model.filter(|bound| bound.model.is_some()));
+    }
+    bounds.retain(|bound| bound.scope == Scope::Key && matches!(bound.key.kind(), Kind::Quota(..)));
+    bounds
+}
+
+/// The name of no model.
+fn nothing() -> ModelName {
+    ModelName::from("")
+}
+
+/// The bounds of keys and models at the newest revision of the catalogue: made once for many calls.
+#[derive(Default)]
+pub(crate) struct Kept {
+    of: RwLock<(u64, HashMap<(KeyId, ModelName), Arc<[Bound]>>)>,
+}
+
+impl Kept {
+    /// All that bounds the calls of `key` for `model`, in order; empty for what nothing bounds.
+    pub(crate) fn bounds(&self, catalog: &Catalog, key: &Key, model: &ModelName) -> Arc<[Bound]> {
+        let subjects = catalog.subjects(key);
+        if is_unlimited(&subjects) {
+            return Arc::new([]);
+        }
+        let place = (key.id.clone(), model.clone());
+        {
+            let kept = self.of.read();
+            if let Some(bounds) = kept.1.get(&place).filter(|_| kept.0 == catalog.revision) {
+                return Arc::clone(bounds);
+            }
+        }
+        let bounds: Arc<[Bound]> = subjects.bounds(model).into();
+        let mut kept = self.of.write();
+        if kept.0 != catalog.revision {
+            *kept = (catalog.revision, HashMap::new());
+        }
+        if kept.1.len() < KEPT_MAX {
+            kept.1.insert(place, Arc::clone(&bounds));
+        }
+        bounds
+    }
+}
+
+fn is_unlimited(subjects: &Subjects<'_>) -> bool {
+    let user = subjects.user.is_none_or(|(_, limits)| limits.is_empty());
+    user && subjects.tenant.1.is_empty() && subjects.key.1.is_empty() && subjects.role.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

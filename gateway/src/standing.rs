@@ -1,0 +1,367 @@
+//! How limits stand, in the headers of answers: `X-RateLimit-*` of calls, tokens and money, and when a quota is whole
+//! again. Of several limits of one kind the one of which the least is left is told.
+
+use chrono::TimeZone as _;
+use chrono_tz::Tz;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use schemas::failure::{Amount, Exceeded, Failure, FailureCode};
+use schemas::limit::Standing;
+use schemas::limit::holdings::demand::Refusal;
+use schemas::limit::layers::{Bound, Scope};
+use schemas::limit::limits::{Kind, LimitKey, Slice, Span, Unit};
+use schemas::limit::window::Calendar;
+use schemas::time::Timestamp;
+
+/// Seconds after which a call may be tried again whose limit never becomes whole by itself.
+const NEVER_RETRY_SECONDS: u64 = 3_600;
+
+const QUOTA_RESET: HeaderName = HeaderName::from_static("x-quota-reset");
+
+/// What the headers of one kind are called: the limit, what is left, when it is whole again.
+type Names = [HeaderName; 3];
+
+static REQUESTS: Names = [
+    HeaderName::from_static("x-ratelimit-limit-requests"),
+    HeaderName::from_static("x-ratelimit-remaining-requests"),
+    HeaderName::from_static("x-ratelimit-reset-requests"),
+];
+static TOKENS: Names = [
+    HeaderName::from_static("x-ratelimit-limit-tokens"),
+    HeaderName::from_static("x-ratelimit-remaining-tokens"),
+    HeaderName::from_static("x-ratelimit-reset-tokens"),
+];
+static COST: Names = [
+    HeaderName::from_static("x-ratelimit-limit-cost"),
+    HeaderName::from_static("x-ratelimit-remaining-cost"),
+    HeaderName::from_static("x-ratelimit-reset-cost"),
+];
+
+fn names(unit: Unit) -> &'static Names {
+    match unit {
+        Unit::Calls => &REQUESTS,
+        Unit::Tokens => &TOKENS,
+        Unit::NanoUsd => &COST,
+    }
+}
+
+/// What a limit counts; calls, for calls at once.
+const fn unit(key: LimitKey) -> Unit {
+    match key.kind() {
+        Kind::Rate(_, unit) | Kind::Quota(_, unit) => unit,
+        Kind::Concurrency => Unit::Calls,
+    }
+}
+
+/// The headers of an answer to a call that was admitted under these limits.
+pub(crate) fn headers(
+    standings: &[(Bound, Standing)],
+    calendar: &Calendar,
+    now: Timestamp,
+    billing_tz: Tz,
+) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for kind in [Unit::Calls, Unit::Tokens, Unit::NanoUsd] {
+        let of_kind = standings.iter().filter(|(bound, _)| {
+            // That a call runs says nothing about whether another may follow.
+            unit(bound.key) == kind && bound.key != LimitKey::Concurrency
+        });
+        let Some((bound, standing)) = of_kind.min_by_key(|(_, standing)| standing.remaining) else {
+            continue;
+        };
+        let resets_at = resets_at(bound.key, calendar, now);
+        let seconds = resets_at.map(|at| seconds_until(at, now));
+        put(&mut headers, bound.key, standing, seconds);
+        if let (Kind::Quota(..), Some(at)) = (bound.key.kind(), resets_at) {
+            // Of several the last one told is money's: it is what callers ask for.
+            insert(&mut headers, &QUOTA_RESET, &shown(at, billing_tz));
+        }
+    }
+    headers
+}
+
+/// The headers of a refusal.
+pub(crate) fn refused(exceeded: &Exceeded, headers: &mut HeaderMap) {
+    put(headers, exceeded.key, &exceeded.standing, exceeded.reset_seconds);
+    if let (Kind::Quota(..), Some(at)) = (exceeded.key.kind(), &exceeded.reset_at) {
+        insert(headers, &QUOTA_RESET, at);
+    }
+}
+
+/// What a caller is told whose call some limit refuses.
+pub(crate) fn failure(refusal: Refusal, now: Timestamp, billing_tz: Tz) -> Failure {
+    let Refusal {
+        code,
+        key,
+        scope,
+        model,
+        standing,
+        reset_at,
+        retry_after_seconds,
+    } = refusal;
+    match code {
+        FailureCode::StoreUnavailable => {
+            let text = "the limits of the call cannot be checked at the moment";
+            return Failure::new(code, text).retry_after(retry_after_seconds);
+        }
+        FailureCode::Overloaded => {
+            let text = "too many calls wait for their limits";
+            return Failure::new(code, text).retry_after(retry_after_seconds);
+        }
+        _ => {}
+    }
+    let retry_seconds = match key.kind() {
+        Kind::Quota(Span::Total, _) => NEVER_RETRY_SECONDS,
+        _ => retry_after_seconds,
+    };
+    let text = match &model {
+        Some(model) => format!(
+            "{} {} limit for the model '{model}' exceeded",
+            whose(scope),
+            what(key)
+        ),
+        None => format!("{} {} limit exceeded", whose(scope), what(key)),
+    };
+    let mut failure = Failure::new(code, text).retry_after(retry_seconds);
+    failure.exceeded = Some(Box::new(Exceeded {
+        key,
+        scope,
+        model,
+        standing,
+        reset_at: reset_at.map(|at| shown(at, billing_tz)),
+        reset_seconds: reset_at.map(|at| seconds_until(at, now)),
+    }));
+    failure
+}
+
+/// When a limit is whole again; `None` for what never is, and for calls at once.
+pub(crate) fn resets_at(key: LimitKey, calendar: &Calendar, now: Timestamp) -> Option<Timestamp> {
+    match key.kind() {
+        Kind::Quota(span, _) => calendar.resets_at(span),
+        Kind::Rate(slice, _) => Some(slice_ends(slice, now)),
+        Kind::Concurrency => None,
+    }
+}
+
+fn slice_ends(slice: Slice, now: Timestamp) -> Timestamp {
+    let micros = slice.micros();
+    now.plus_micros(micros - now.micros().rem_euclid(micros))
+}
+
+/// A time as it is shown: RFC 3339 in whole seconds, with the offset of the billing time zone.
+pub(crate) fn shown(at: Timestamp, billing_tz: Tz) -> String {
+    let local = billing_tz.from_utc_datetime(&at.to_utc().naive_utc());
+    local.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}
+
+const fn whose(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Tenant => "Tenant",
+        Scope::User => "User",
+        Scope::Key => "API key",
+    }
+}
+
+const fn what(key: LimitKey) -> &'static str {
+    match key {
+        LimitKey::Qps => "calls-per-second",
+        LimitKey::Rpm => "calls-per-minute",
+        LimitKey::Tpm => "tokens-per-minute",
+        LimitKey::Concurrency => "concurrency",
+        LimitKey::DailyCalls => "daily call",
+        LimitKey::MonthlyCalls => "monthly call",
+        LimitKey::DailyTokens => "daily token",
+        LimitKey::MonthlyTokens => "monthly token",
+        LimitKey::DailyUsd => "daily spend",
+        LimitKey::MonthlyUsd => "monthly spend",
+        LimitKey::TotalUsd => "total spend",
+    }
+}
+
+fn put(headers: &mut HeaderMap, key: LimitKey, standing: &Standing, reset_seconds: Option<u64>) {
+    let [limit, remaining, reset] = names(unit(key));
+    let amount = |amount: u64| Amount::of(key, amount).to_string();
+    insert(headers, limit, &amount(standing.limit));
+    insert(headers, remaining, &amount(standing.remaining));
+    if let Some(seconds) = reset_seconds {
+        insert(headers, reset, &duration(seconds));
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: &HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(text) {
+        headers.insert(name.clone(), value);
+    }
+}
+
+/// Whole seconds until a time, rounded up: at it, it is whole again.
+fn seconds_until(at: Timestamp, now: Timestamp) -> u64 {
+    let micros = at.micros().saturating_sub(now.micros());
+    u64::try_from(micros).unwrap_or(0).div_ceil(1_000_000)
+}
+
+/// A duration as OpenAI writes it: `1s`, `6m0s`, `23h59m59s`.
+fn duration(seconds: u64) -> String {
+    let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, _) => format!("{minutes}m{rest}s"),
+        _ => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: Timestamp = Timestamp::from_micros(1_796_040_000_500_000);
+
+    fn bound(key: LimitKey, limit: u64) -> Bound {
+        Bound {
+            key,
+            scope: Scope::Key,
+            model: None,
+            limit,
+            name: "acme.t".into(),
+        }
+    }
+
+    fn standing(limit: u64, remaining: u64) -> Standing {
+        Standing {
+            limit,
+            current: limit - remaining,
+            remaining,
+        }
+    }
+
+    fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
+        let text = |value: &HeaderValue| value.to_str().expect("text").to_owned();
+        let mut pairs: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str().to_owned(), text(value)))
+            .collect();
+        pairs.sort();
+        pairs
+    }
+
+    #[test]
+    fn durations_are_written_as_openai_writes_them() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (1, "1s"),
+            (59, "59s"),
+            (360, "6m0s"),
+            (86_399, "23h59m59s"),
+            (3_600, "1h0m0s"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+
+    #[test]
+    fn of_each_kind_the_limit_of_which_the_least_is_left_is_told() {
+        let standings = [
+            (bound(LimitKey::Rpm, 60), standing(60, 50)),
+            (bound(LimitKey::Concurrency, 2), standing(2, 0)),
+            (bound(LimitKey::DailyCalls, 1_000), standing(1_000, 7)),
+            (
+                bound(LimitKey::DailyUsd, 1_000_000_000),
+                standing(1_000_000_000, 250_000_000),
+            ),
+        ];
+        let calendar = Calendar::at(&Tz::Asia__Shanghai, NOON);
+
+        let headers = headers(&standings, &calendar, NOON, Tz::Asia__Shanghai);
+
+        let told = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        assert_eq!(
+            pairs(&headers),
+            [
+                told("x-quota-reset", "2026-12-01T00:00:00+08:00"),
+                told("x-ratelimit-limit-cost", "1.000000000"),
+                told("x-ratelimit-limit-requests", "1000"),
+                told("x-ratelimit-remaining-cost", "0.250000000"),
+                told("x-ratelimit-remaining-requests", "7"),
+                told("x-ratelimit-reset-cost", "4h0m0s"),
+                told("x-ratelimit-reset-requests", "4h0m0s"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_refusal_tells_whose_limit_and_when_it_is_whole_again() {
+        let refusal = Refusal {
+            code: FailureCode::DailyLimitExceeded,
+            key: LimitKey::DailyCalls,
+            scope: Scope::Key,
+            model: None,
+            standing: standing(1_000, 0),
+            reset_at: Some(NOON.plus_micros(14_399_500_000)),
+            retry_after_seconds: 14_400,
+        };
+
+        let failure = failure(refusal, NOON, Tz::Asia__Shanghai);
+
+        assert_eq!(failure.status, 429);
+        assert_eq!(failure.message, "API key daily call limit exceeded");
+        assert_eq!(failure.retry_after_seconds, Some(14_400));
+        let exceeded = failure.exceeded.expect("a limit");
+        assert_eq!(
+            serde_json::to_value(&*exceeded).expect("json"),
+            serde_json::json!({
+                "limit": 1_000, "current": 1_000, "remaining": 0, "scope": "per_api_key",
+                "reset_at": "2026-12-01T00:00:00+08:00",
+            })
+        );
+        let mut headers = HeaderMap::new();
+        refused(&exceeded, &mut headers);
+        assert_eq!(headers["x-ratelimit-reset-requests"], "4h0m0s");
+        assert_eq!(headers["x-ratelimit-remaining-requests"], "0");
+        assert_eq!(headers["x-quota-reset"], "2026-12-01T00:00:00+08:00");
+    }
+
+    #[test]
+    fn money_is_told_in_dollars_and_what_never_ends_has_no_end() {
+        let refusal = Refusal {
+            code: FailureCode::TotalSpendExceeded,
+            key: LimitKey::TotalUsd,
+            scope: Scope::Tenant,
+            model: Some("m".into()),
+            standing: standing(1_500_000_000, 3),
+            reset_at: None,
+            retry_after_seconds: 1,
+        };
+
+        let failure = failure(refusal, NOON, Tz::UTC);
+
+        assert_eq!(
+            failure.message,
+            "Tenant total spend limit for the model 'm' exceeded"
+        );
+        assert_eq!(failure.retry_after_seconds, Some(3_600));
+        let exceeded = serde_json::to_value(failure.exceeded).expect("json");
+        assert_eq!(
+            exceeded,
+            serde_json::json!({
+                "limit": "1.500000000", "current": "1.499999997", "remaining": "0.000000003",
+                "scope": "per_tenant", "reset_at": null,
+            })
+        );
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_no_limit() {
+        let refusal = Refusal {
+            code: FailureCode::StoreUnavailable,
+            key: LimitKey::DailyUsd,
+            scope: Scope::Key,
+            model: None,
+            standing: standing(1, 0),
+            reset_at: None,
+            retry_after_seconds: 1,
+        };
+
+        let failure = failure(refusal, NOON, Tz::UTC);
+
+        assert_eq!((failure.status, failure.exceeded), (503, None));
+    }
+}

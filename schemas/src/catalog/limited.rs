@@ -1,0 +1,179 @@
+//! Whose limits hold for a caller: records of members and of roles, and all subjects of a key at once.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Catalog, Key, Origin, Role, from_hex, hex};
+use crate::id::{TenantId, UserId};
+use crate::limit::layers::Subjects;
+use crate::limit::limits::Limits;
+use crate::subject;
+
+/// A member of a tenant, as far as limits are concerned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Whose member.
+    pub tenant: TenantId,
+    /// The member.
+    pub id: UserId,
+    /// What he may use, over all his keys.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// What a role allows: fills what a member leaves out, or a key that belongs to nobody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleLimits {
+    /// The role.
+    pub role: Role,
+    /// What it allows.
+    pub limits: Limits,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl Catalog {
+    /// A member.
+    pub fn user(&self, tenant: &TenantId, id: &UserId) -> Option<&User> {
+        let place = (tenant.clone(), id.clone());
+        self.users.get(&place).map(|user| &**user)
+    }
+
+    /// What a role allows.
+    pub fn role_limits(&self, role: Role) -> &Limits {
+        self.roles.get(&role).map_or(Limits::NONE, |role| &role.limits)
+    }
+
+    /// All that may bound the calls of a key.
+    pub fn subjects<'c>(&'c self, key: &'c Key) -> Subjects<'c> {
+        let tenant = self.tenant(&key.tenant);
+        let limits_of = |id: &UserId| {
+            self.user(&key.tenant, id)
+                .map_or(Limits::NONE, |user| &user.limits)
+        };
+        Subjects {
+            tenant: (&key.tenant, tenant.map_or(Limits::NONE, |tenant| &tenant.limits)),
+            user: key.user.as_ref().map(|id| (id, limits_of(id))),
+            key: (&key.id, &key.limits),
+            role: self.role_limits(key.role),
+        }
+    }
+}
+
+/// The record key of a member.
+pub fn user_key(tenant: &TenantId, id: &UserId) -> String {
+    format!(
+        "{}{}.{}",
+        subject::catalog::USER,
+        tenant.as_str(),
+        hex(id.as_str().as_bytes())
+    )
+}
+
+/// The record key of what a role allows.
+pub fn role_key(role: Role) -> String {
+    format!("{}{}", subject::catalog::ROLE, word(role))
+}
+
+/// The member of a record key; `None` for a key that is none.
+pub(super) fn user_of_key(key: &str) -> Option<(TenantId, UserId)> {
+    let (tenant, id) = key.strip_prefix(subject::catalog::USER)?.rsplit_once('.')?;
+    let id = String::from_utf8(from_hex(id)?).ok()?;
+    Some((TenantId::parse(tenant)?, UserId::new(id)))
+}
+
+/// The role of a record key; `None` for a key that is none.
+pub(super) fn role_of_key(key: &str) -> Option<Role> {
+    const ROLES: [Role; 5] = [Role::Free, Role::Pro, Role::Internal, Role::Admin, Role::Operator];
+    let name = key.strip_prefix(subject::catalog::ROLE)?;
+    ROLES.into_iter().find(|role| word(*role) == name)
+}
+
+const fn word(role: Role) -> &'static str {
+    match role {
+        Role::Free => "free",
+        Role::Pro => "pro",
+        Role::Internal => "internal",
+        Role::Admin => "admin",
+        Role::Operator => "operator",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Tenant, tenant_key};
+    use crate::id::ModelName;
+
+    fn limits(text: &str) -> Limits {
+        serde_json::from_str(text).expect("limits")
+    }
+
+    fn apply<T: Serialize>(catalog: &mut Catalog, key: &str, value: &T) {
+        let value = serde_json::to_vec(value).expect("serialize");
+        catalog.apply(1, key, Some(&value)).expect("apply");
+    }
+
+    #[test]
+    fn the_limits_of_tenant_member_key_and_role_all_reach_a_call() {
+        let (tenant, user) = (TenantId::from("acme"), UserId::from("Ann B."));
+        let mut catalog = Catalog::default();
+        let mut key = crate::catalog::tests::key("k");
+        key.user = Some(user.clone());
+        key.limits = limits(r#"{"qps":3}"#);
+        apply(
+            &mut catalog,
+            &tenant_key(&tenant),
+            &Tenant {
+                id: tenant.clone(),
+                limits: limits(r#"{"qps":1}"#),
+                origin: Origin::File,
+            },
+        );
+        apply(
+            &mut catalog,
+            &user_key(&tenant, &user),
+            &User {
+                tenant: tenant.clone(),
+                id: user,
+                limits: limits(r#"{"qps":2}"#),
+                origin: Origin::File,
+            },
+        );
+        apply(
+            &mut catalog,
+            &role_key(Role::Free),
+            &RoleLimits {
+                role: Role::Free,
+                limits: limits(r#"{"qps":9,"rpm":4}"#),
+                origin: Origin::File,
+            },
+        );
+
+        let bounds = catalog.subjects(&key).bounds(&ModelName::from("m"));
+
+        let limits: Vec<u64> = bounds.iter().map(|bound| bound.limit).collect();
+        assert_eq!(limits, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn who_has_no_record_has_no_limit() {
+        let catalog = Catalog::default();
+        let mut key = crate::catalog::tests::key("k");
+        key.user = Some(UserId::from("ann"));
+
+        assert_eq!(catalog.subjects(&key).bounds(&ModelName::from("m")), []);
+    }
+
+    #[test]
+    fn records_of_members_and_roles_are_told_by_their_keys() {
+        let (tenant, user) = (TenantId::from("acme"), UserId::from("a.b/c"));
+        assert_eq!(user_of_key(&user_key(&tenant, &user)), Some((tenant, user)));
+        assert_eq!(role_of_key(&role_key(Role::Internal)), Some(Role::Internal));
+        let mut catalog = Catalog::default();
+        for key in ["user.acme", "user.acme.zz", "role.king"] {
+            assert!(catalog.apply(1, key, None).is_err(), "{key}");
+        }
+    }
+}
