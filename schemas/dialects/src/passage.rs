@@ -18,6 +18,7 @@ pub(crate) mod hidden;
 pub mod history;
 pub mod private;
 pub mod request;
+pub mod stop;
 
 /// Name of the event by which some upstreams of chat tell that they failed.
 const ERROR_EVENT: &[u8] = b"error";

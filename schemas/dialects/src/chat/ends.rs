@@ -30,7 +30,7 @@ impl Called {
         new.count_ones() as usize
     }
 
-    fn contains(self, index: u64) -> bool {
+    pub(crate) fn contains(self, index: u64) -> bool {
         self.0 & bit(index) != 0
     }
 }

@@ -47,6 +47,19 @@ impl Skimmer {
         self
     }
 
+    /// The blocks that are open, by the number that the caller knows them by, in rising order.
+    pub(crate) fn open_blocks(&self) -> Vec<u64> {
+        let mut open: Vec<u64> = match &self.hidden {
+            None => self.open.clone(),
+            Some(hidden) => {
+                let shown = self.open.iter().filter(|index| !hidden.hides(**index));
+                shown.map(|index| hidden.renumbered(*index)).collect()
+            }
+        };
+        open.sort_unstable();
+        open
+    }
+
     /// Looks at the next event that is no comment.
     pub fn skim(&mut self, event: &sse::Event) -> Result<Seen, Foreign> {
         let data: &[u8] = &event.data;

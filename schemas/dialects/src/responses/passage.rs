@@ -17,6 +17,7 @@ use crate::passage::{Foreign, Seen};
 use crate::splice::Edit;
 use crate::sse;
 
+pub mod follow;
 pub(crate) mod history;
 
 /// What some servers send at the end although it is no event of the dialect.

@@ -9,7 +9,7 @@ use super::{Decoder, Encoder, Way};
 use crate::chat::usage::UsageFacts;
 use crate::processor::Processor;
 use crate::sse;
-use crate::superset::answer::Broken;
+use crate::superset::answer::{Broken, Finish};
 use crate::superset::event::{Event, Sink};
 
 /// Most bytes of an answer that are kept to be repeated at its end: as many as a whole answer may have.
@@ -117,6 +117,29 @@ impl Translation {
         };
         self.over = Some(over.clone());
         over
+    }
+
+    /// Ends the answer where it is, as one that ran into its maximum of tokens, with this usage. [`Self::finish`] then
+    /// gives `Ok`.
+    pub fn stop(&mut self, usage: UsageFacts, out: &mut BytesMut) {
+        let mut line = Line {
+            processor: self.processor.as_mut(),
+            watch: &mut self.watch,
+            renamer: &mut self.renamer,
+            writer: Writer {
+                encoder: &mut self.encoder,
+                heard: &mut self.heard,
+                out,
+            },
+        };
+        line.event(Event::Usage(usage));
+        if !line.writer.heard.finished {
+            line.event(Event::Finish {
+                finish: Finish::Length,
+                stop_sequence: None,
+            });
+        }
+        self.over = Some(Ok(()));
     }
 
     /// True once the upstream's end mark was read.
