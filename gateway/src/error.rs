@@ -7,11 +7,13 @@ use bytes::Bytes;
 use dialects::messages;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
-use schemas::failure::{Failure, FailureCode};
+use schemas::failure::{Exceeded, Failure, FailureCode};
+use schemas::frame::Head;
 use schemas::id::RequestId;
 use serde::Serialize;
 
 use crate::shape::Shape;
+use crate::standing;
 
 /// Seconds after which a refused caller may try again, when nothing better is known.
 pub(crate) const RETRY_SECONDS: u64 = 1;
@@ -55,6 +57,17 @@ struct Shown<'a> {
     code: &'static str,
     param: Option<&'a str>,
     request_id: RequestId,
+    #[serde(flatten)]
+    exceeded: Option<&'a Exceeded>,
+}
+
+/// A failure as what is kept under an idempotency key: head and body.
+pub(crate) fn parts(failure: &Failure, request_id: RequestId, shape: Shape) -> (Head, Vec<u8>) {
+    let head = Head {
+        status: failure.status,
+        headers: Vec::new(),
+    };
+    (head, body(failure, request_id, shape))
 }
 
 /// The body of a failure, in its caller's shape.
@@ -74,6 +87,7 @@ fn openai_body(failure: &Failure, request_id: RequestId) -> Vec<u8> {
             code: failure.code.as_str(),
             param: failure.param.as_deref(),
             request_id,
+            exceeded: failure.exceeded.as_deref(),
         },
     };
     // Text and an id always serialize.
@@ -98,6 +112,9 @@ pub(crate) fn response(failure: &Failure, request_id: RequestId, shape: Shape) -
     let told = failure.retry_after_seconds;
     if let Some(seconds) = told.or_else(|| matches!(failure.status, 429 | 503).then_some(RETRY_SECONDS)) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if let Some(exceeded) = &failure.exceeded {
+        standing::refused(exceeded, headers);
     }
     if failure.exhausted {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));

@@ -8,7 +8,7 @@ use schemas::query::{GroupBy, LogFilter, UsageQuery};
 use schemas::subject::QUERY_USAGE;
 use serde_json::value::RawValue;
 
-use super::{Parameters, READ_WITHIN, ask, filtered, invalid, json, narrow, parameters, word};
+use super::{Parameters, READ_WITHIN, ask, booked, filtered, invalid, json, narrow, parameters, word};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -25,6 +25,7 @@ pub(crate) async fn sums(
 ) -> Response {
     let answered = async {
         let query = query(&parameters(given)?, &caller, state.config.billing_tz)?;
+        booked(&state).await;
         ask::<_, Box<RawValue>>(&state, QUERY_USAGE, &query, READ_WITHIN).await
     };
     match answered.await {

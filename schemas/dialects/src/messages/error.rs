@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use memchr::memmem;
-use schemas::failure::{Failure, FailureCode};
+use schemas::failure::{Exceeded, Failure, FailureCode};
 use serde::{Deserialize, Serialize};
 
 use crate::object::MISSING;
@@ -26,6 +26,11 @@ struct Body<'a> {
 struct Inner<'a> {
     r#type: &'static str,
     message: &'a str,
+    /// Of limits alone: what callers of Anthropic do not know, they pass over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    #[serde(flatten)]
+    exceeded: Option<&'a Exceeded>,
 }
 
 /// A failure as a JSON body: `{"type":"error","error":{"type","message"},"request_id"}`.
@@ -95,6 +100,8 @@ fn write(failure: &Failure, request_id: &str, out: &mut Vec<u8>) {
         error: Inner {
             r#type: kind(failure.status),
             message,
+            code: failure.exceeded.as_ref().map(|_| failure.code.as_str()),
+            exceeded: failure.exceeded.as_deref(),
         },
         request_id,
     };
