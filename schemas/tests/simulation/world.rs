@@ -12,6 +12,7 @@ use schemas::limit::holdings::Holdings;
 use schemas::limit::holdings::demand::{Admission, Demand, Exit, Used};
 use schemas::limit::holdings::steps::{Answer, Ask};
 use schemas::limit::layers::{Bound, Name};
+use schemas::limit::limits::Slice;
 use schemas::limit::planted::Planted;
 use schemas::limit::shared::{Outcome, Step};
 use schemas::limit::window::Calendar;
