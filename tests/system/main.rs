@@ -1,6 +1,7 @@
 //! Black-box tests: the real binary between a strict client and scripted upstreams, one module a topic.
 #![expect(clippy::expect_used, reason = "a test suite")]
 
+mod affinity;
 mod books;
 mod breaker;
 mod caller;
@@ -21,6 +22,7 @@ mod failover;
 mod first_run;
 mod framing;
 mod health;
+mod idempotency;
 mod keys;
 mod limits;
 mod models;

@@ -100,6 +100,13 @@ impl Model {
         self
     }
 
+    /// Sets a field of the leg with this place; `Null` takes it out.
+    pub fn set_leg_of(mut self, place: usize, key: &str, value: impl Into<Value>) -> Self {
+        let leg = self.legs().get_mut(place).expect("so many legs were added");
+        put(leg, key, value.into());
+        self
+    }
+
     fn legs(&mut self) -> &mut Vec<Value> {
         self.entry["route"].as_array_mut().expect("a list of legs")
     }
