@@ -234,11 +234,12 @@ async fn nobody_makes_or_revokes_more_than_he_has() {
 }
 
 #[tokio::test]
-async fn a_key_with_a_limit_that_would_not_hold_or_a_field_nobody_knows_is_refused_by_name() {
+async fn a_key_with_a_limit_that_is_none_or_a_field_nobody_knows_is_refused_by_name() {
     let scene = Scene::start().await;
 
     for (body, param) in [
-        (json!({"name": "x", "limits": {"daily_usd": "1.00"}}), "limits"),
+        (json!({"name": "x", "limits": {"daily_usd": "a dollar"}}), "limits.daily_usd"),
+        (json!({"name": "x", "limits": {"qqs": 1}}), "limits.qqs"),
         (json!({"name": "x", "budget": 3}), "budget"),
         (json!({"name": ""}), "name"),
         (json!({"role": "free"}), "name"),

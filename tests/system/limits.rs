@@ -1,10 +1,19 @@
-//! Sizes: what fits passes unchanged, what does not is refused early, in the caller's dialect, and counted.
+//! Sizes: what fits passes unchanged, what does not is refused early, in the caller's dialect, and counted. In the room
+//! of this file: what tenants, members and keys may use.
 
 use std::time::Duration;
 
 use harness::{CALLER_KEY, PROMPT_CANARY, RawAnswer, RawSocket, Scene, chat, raw};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+mod admission;
+mod fleet;
+mod layers;
+mod money;
+mod shown;
+mod stops;
+mod under;
 
 const MB: usize = 1_000_000;
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -1,0 +1,110 @@
+//! Scenes under limits: keys that have some, and what a call may use at most.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use harness::{Answer, Behaviour, CALLER_KEY, NodeBuilder, Scene, chat, settings};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// What an answer of the upstream costs a caller: 3 tokens of prompt at 2 dollars a million, two of answer at 8.
+pub(super) const ANSWER_NANO_USD: i64 = 3 * 2_000 + 2 * 8_000;
+/// Tokens of the same.
+pub(super) const ANSWER_TOKENS: u64 = 5;
+/// The most tokens of an answer that [`ask`] asks for.
+pub(super) const ANSWER_TOKENS_MAX: u64 = 40;
+
+/// The keys of the harness, that of the caller with limits.
+pub(super) fn keys(limits: &Value) -> Value {
+    let mut keys = settings()["keys"].clone();
+    keys[2]["limits"] = limits.clone();
+    keys
+}
+
+/// A node whose caller's key has limits.
+pub(super) fn limited(node: NodeBuilder, limits: &Value) -> NodeBuilder {
+    node.setting("keys", keys(limits))
+}
+
+/// A scene whose caller's key has limits, and whose upstream says two words.
+pub(super) async fn scene(limits: Value) -> Scene {
+    let scene = Scene::start_with(|node| limited(node, &limits)).await;
+    scene.o1.default(Behaviour::chat("hello there"));
+    scene
+}
+
+/// A call that names its maximum.
+pub(super) fn ask() -> Value {
+    let mut body = chat("m");
+    body["max_tokens"] = ANSWER_TOKENS_MAX.into();
+    body
+}
+
+/// The tokens that the gateway takes the prompt of [`ask`] for, learned from an answer without usage.
+pub(super) async fn prompt_tokens(scene: &Scene) -> u64 {
+    assert_eq!(scene.o1.calls(), 0, "asked first");
+    scene.o1.script([Behaviour::chat("x").no_usage()]);
+    let answer = scene.client.post_chat(&ask()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let row = scene.row(answer.request_id()).await;
+    assert_eq!(row["usage_source"], "estimated");
+    row["input_tokens"].as_u64().expect("a count")
+}
+
+/// What a call like [`ask`] reserves, in nano-dollars: its prompt in the dearest class, its whole answer.
+pub(super) fn reserved_nano_usd(prompt_tokens: u64) -> i64 {
+    let wide = |tokens: u64| i64::try_from(tokens).expect("a small number");
+    wide(prompt_tokens) * 2_500 + wide(ANSWER_TOKENS_MAX) * 8_000
+}
+
+/// Nano-dollars as text.
+pub(super) fn usd(nano: i64) -> String {
+    format!("{}.{:09}", nano / 1_000_000_000, nano % 1_000_000_000)
+}
+
+/// Waits until so much of the running minute is left.
+pub(super) async fn early_in_the_minute(seconds_left: u64) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let into = Duration::from_millis(u64::try_from(now.as_millis() % 60_000).expect("small"));
+    let left = Duration::from_mins(1) - into;
+    if left < Duration::from_secs(seconds_left) {
+        sleep(left + Duration::from_millis(50)).await;
+    }
+}
+
+/// Panics unless the call was refused for this limit; gives the error.
+pub(super) fn refused(answer: &Answer, code: &str) -> Value {
+    let told = (answer.status, answer.error_code());
+    assert_eq!(told, (429, code.to_owned()), "{}", answer.text());
+    let retry: u64 = answer.header("retry-after").parse().expect("seconds");
+    assert!(retry >= 1, "{retry}");
+    let error = answer.json()["error"].clone();
+    assert_eq!(error["type"], "rate_limit_error");
+    assert_eq!(error["request_id"], answer.request_id());
+    error
+}
+
+/// What `/anthropic/user/balance` says to the caller.
+pub(super) async fn balance(scene: &Scene) -> Value {
+    let caller = scene.client.with_key(CALLER_KEY);
+    let told = caller.get("/anthropic/user/balance").await;
+    assert_eq!(told.status, 200, "{}", told.text());
+    told.json()
+}
+
+/// How a limit stands, in the members of a 429.
+pub(super) fn standing(
+    limit: impl Into<Value>,
+    current: impl Into<Value>,
+    remaining: impl Into<Value>,
+) -> Value {
+    json!({"limit": limit.into(), "current": current.into(), "remaining": remaining.into()})
+}
+
+/// The same of an error.
+pub(super) fn standing_of(error: &Value) -> Value {
+    standing(
+        error["limit"].clone(),
+        error["current"].clone(),
+        error["remaining"].clone(),
+    )
+}
