@@ -201,9 +201,11 @@ fn sweep_once(state: &State) {
 /// Writes the waybills that the disk did not take.
 pub(crate) fn write_again(state: &State) {
     let spool = &state.ports.spool;
-    state
-        .unwritten
-        .write(|settled| spool.settle(settled.ended_at, settled).map(|_| ()));
+    state.unwritten.write(|settled| {
+        spool
+            .settle(settled.ended_at, settled)
+            .map(|appended| appended.sequence)
+    });
 }
 
 /// A duration in whole milliseconds.

@@ -9,35 +9,39 @@ use parking_lot::Mutex;
 use schemas::event::request::RequestSettled;
 use tracing::{info, warn};
 
+use crate::limits::Held;
+
 /// Most waybills that wait; what comes beyond is settled at the next start.
 const WAYBILLS_MAX: usize = 10_000;
 
 /// The waybills that wait, oldest first.
 #[derive(Default)]
 pub(crate) struct Unwritten {
-    waiting: Mutex<VecDeque<RequestSettled>>,
+    waiting: Mutex<VecDeque<(RequestSettled, Held)>>,
 }
 
 impl Unwritten {
-    /// Keeps one.
-    pub(crate) fn keep(&self, settled: RequestSettled) {
+    /// Keeps one, with what its request holds of its limits.
+    pub(crate) fn keep(&self, settled: RequestSettled, held: Held) {
         let mut waiting = self.waiting.lock();
         if waiting.len() < WAYBILLS_MAX {
-            waiting.push_back(settled);
+            waiting.push_back((settled, held));
         } else {
             warn!(request.id = %settled.request_id, "a waybill is left to the next start");
         }
     }
 
-    /// Writes them in order, until one is refused again.
-    pub(crate) fn write(&self, write: impl Fn(&RequestSettled) -> Result<(), spool::Error>) {
+    /// Writes them in order, until one is refused again. `write` tells their places in the spool.
+    pub(crate) fn write(&self, write: impl Fn(&RequestSettled) -> Result<u64, spool::Error>) {
         let mut waiting = self.waiting.lock();
-        while let Some(settled) = waiting.front() {
-            if write(settled).is_err() {
+        while let Some((settled, _)) = waiting.front() {
+            let Ok(sequence) = write(settled) else {
                 return;
-            }
+            };
             info!(request.id = %settled.request_id, "a waybill is written late");
-            waiting.pop_front();
+            if let Some((settled, held)) = waiting.pop_front() {
+                held.settle(settled.outcome, sequence);
+            }
         }
     }
 }
@@ -53,10 +57,11 @@ mod tests {
     fn waybills_are_written_once_and_in_order_when_the_disk_takes_them() {
         let unwritten = Unwritten::default();
         for latency_ms in [1, 2, 3] {
-            unwritten.keep(RequestSettled {
+            let settled = RequestSettled {
                 latency_ms,
                 ..settled()
-            });
+            };
+            unwritten.keep(settled, Held::nothing());
         }
         let written = RefCell::new(Vec::new());
         let disk_takes = |most: usize| {
@@ -65,7 +70,7 @@ mod tests {
                     return Err(spool::Error::Disk(std::io::Error::other("full")));
                 }
                 written.borrow_mut().push(settled.latency_ms);
-                Ok(())
+                Ok(settled.latency_ms)
             });
         };
 
