@@ -51,12 +51,10 @@ pub(super) fn problems(settings: &Settings, document: &Document, shared: bool) -
             "nothing, or remove it",
         )
     };
-    let of_node = set.iter().filter(|(_, set)| *set).map(|(path, _)| tell(path));
-    let of_keys = settings.keys.iter().enumerate().filter_map(|(n, key)| {
-        key.output_default_max
-            .map(|_| tell(&format!("keys[{n}].output_default_max")))
-    });
-    of_node.chain(of_keys).collect()
+    set.iter()
+        .filter(|(_, set)| *set)
+        .map(|(path, _)| tell(path))
+        .collect()
 }
 
 #[cfg(test)]
@@ -76,15 +74,14 @@ mod tests {
 
     #[test]
     fn what_is_set_without_effect_is_named_with_its_line() {
-        let text = "trusted_proxies: [10.0.0.0/8]\nauth: { stale_seconds_max: 5 }\nkeys:\n  - name: a\n    \
-                    key: k\n    output_default_max: 9\n";
+        let text =
+            "trusted_proxies: [10.0.0.0/8]\nauth: { stale_seconds_max: 5 }\nkeys:\n  - name: a\n    key: k\n";
 
         assert_eq!(
             places(text),
             [
                 ("auth.stale_seconds_max".to_owned(), 2),
                 ("trusted_proxies".to_owned(), 1),
-                ("keys[0].output_default_max".to_owned(), 6),
             ]
         );
     }
