@@ -1,6 +1,7 @@
 //! What a node tells its gateway: addresses, names, and a bound for everything a caller can make large.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use chrono_tz::Tz;
 use schemas::id::NodeId;
@@ -17,6 +18,8 @@ pub struct Config {
     pub admin_listen: Option<SocketAddr>,
     /// This node's name, for rows.
     pub node: NodeId,
+    /// This run of the node.
+    pub boot: Arc<str>,
     /// The cluster's name, shown by `/`.
     pub cluster: String,
     /// The version of the program, shown by `/` and `/health`.
@@ -57,6 +60,10 @@ pub struct Config {
     pub database_configured: bool,
     /// What becomes of calls that leave no room to think; `None` leaves them where they were sent.
     pub small_calls: Option<SmallCalls>,
+    /// How long a request waits for what cannot be decided without the bus.
+    pub admit_wait_seconds: u64,
+    /// For how long idempotency keys are kept, and their locks count.
+    pub idempotency: schemas::idempotency::Terms,
     /// False credentials from one address in a day before it is refused unread; `None` never. Loopback is exempt.
     pub auth_failures_max: Option<u32>,
 }
@@ -68,6 +75,7 @@ impl Config {
             listen,
             admin_listen: None,
             node,
+            boot: "".into(),
             cluster: "local".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             body_bytes_max: 32 * 1024 * 1024,
@@ -88,6 +96,8 @@ impl Config {
             billing_tz: Tz::UTC,
             database_configured: true,
             small_calls: None,
+            admit_wait_seconds: 8,
+            idempotency: schemas::idempotency::Terms::default(),
             auth_failures_max: None,
         }
     }

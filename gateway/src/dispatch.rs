@@ -1,6 +1,6 @@
 //! The path of a request, on one page: admit → dispatch → relay → settle.
 //!
-//! Admission is a row of doors, each of which may refuse: draining, places, headers, body, skim, gate, spool. After the
+//! Admission is a row of doors, each of which may refuse: draining, places, headers, body, skim, gate, idempotency key, limits, spool. After the
 //! intent is written the request belongs to [`Running`], which settles it once, whatever happens.
 
 use std::sync::Arc;
@@ -10,29 +10,36 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bus::dispatch::Dispatch;
-use bus::spool;
 use bytes::Bytes;
 use dialects::skim::{self, Skim};
 use http::HeaderMap;
+use http::request::Parts;
 use schemas::catalog::{Catalog, Model, Role};
 use schemas::command::{Offer, Requirements, Told};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::{ModelName, RequestId};
+use schemas::idempotency::hold::Standing;
+use schemas::idempotency::{Key, Refusal};
 use schemas::money::PriceVersion;
 use tracing::error;
 
 use crate::arrival::{self, Arrival};
 use crate::body::{self, Permit};
 use crate::caller::Caller;
+use crate::demand::{self, Most};
 use crate::gate::{self, Wishes};
+use crate::idempotency::{self, Claimed, Repeated};
 use crate::inference::call::Call;
+use crate::limits::{Held, Wanted};
 use crate::open::Place;
+use crate::path;
 use crate::refusal::{self, Refused};
-use crate::relay::{self, Live, Progress, Running};
+use crate::relay::{self, Keyed, Live, Progress, Running};
 use crate::responses::{self, Echo, Keeping};
 use crate::settle::{Days, Terms};
 use crate::small;
+use crate::standing;
 use crate::state::{Phase, Shared};
 
 /// How long a caller may pause while he sends his body.
@@ -48,12 +55,21 @@ pub(crate) async fn run(
     request: Request,
 ) -> Response {
     match admit(&state, (&arrival, call), &caller, request).await {
-        Ok(running) => relay::answer(running).await,
+        Ok(Admitted::Runs(running)) => relay::answer(running).await,
+        Ok(Admitted::Answered(response)) => *response,
         Err(refused) => {
             refusal::record(&state, &arrival, &caller, &refused);
             refuse(&arrival, &refused)
         }
     }
+}
+
+/// What becomes of a request that is not refused.
+enum Admitted {
+    /// It runs.
+    Runs(Running),
+    /// It is answered from what the first one with its idempotency key left.
+    Answered(Box<Response>),
 }
 
 /// A request that passed the gate, with its place and its bytes.
@@ -69,6 +85,12 @@ struct Asked {
     echo: Option<Box<Echo>>,
     /// Another model than the one that was asked for answers.
     routed: Option<ModelName>,
+    /// What it holds of its limits.
+    held: Held,
+    /// The most tokens of its answers, where its limits count them.
+    output_tokens_held: Option<u64>,
+    /// Its idempotency key.
+    key: Option<idempotency::Held>,
 }
 
 /// Lets a request in, or says why not.
@@ -77,9 +99,10 @@ async fn admit(
     (arrival, call): (&Arrival, Call),
     caller: &Caller,
     request: Request,
-) -> Result<Running, Box<Refused>> {
+) -> Result<Admitted, Box<Refused>> {
     let place = enter(state).map_err(closing)?;
     let (parts, body) = request.into_parts();
+    let key = idempotency::key(&parts.headers).map_err(closing)?;
     let mut wishes = gate::wishes(&parts.headers, caller).map_err(closing)?;
     let told = gate::told(&parts.headers).map_err(closing)?;
     let (body, permit) = read(state, &parts.headers, body).await.map_err(closing)?;
@@ -105,9 +128,75 @@ async fn admit(
         keeping: None,
         echo: None,
         routed: None,
+        held: Held::nothing(),
+        output_tokens_held: None,
+        key: None,
     };
     let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
     gate::of_account(surface, &asked.body).map_err(|failure| refused_by(failure, &asked))?;
+    if let Some(key) = &key {
+        let claiming = claim(state, (arrival, caller), (key, &parts), &mut asked);
+        let answered = Box::pin(claiming).await;
+        if let Some(response) = answered.map_err(|failure| refused_by(failure, &asked))? {
+            return Ok(Admitted::Answered(Box::new(response)));
+        }
+    }
+    let freed = asked.key.as_ref().map(idempotency::Held::ended);
+    let running = start(state, arrival, caller, asked).await;
+    if running.is_err()
+        && let Some(freed) = freed
+    {
+        // Whoever is refused may try again at once.
+        freed.within(idempotency::HELD_BACK).await;
+    }
+    running.map(Admitted::Runs)
+}
+
+/// Claims the idempotency key that a request brings. Gives the answer, where the first one with the key left one.
+async fn claim(
+    state: &Shared,
+    (arrival, caller): (&Arrival, &Caller),
+    (key, parts): (&Key, &Parts),
+    asked: &mut Asked,
+) -> Result<Option<Response>, Failure> {
+    // No key is spent on a model that is not there.
+    let catalog = state.ports.catalog.load();
+    let model = gate::admit(&catalog, caller, &asked.skim, asked.surface)?
+        .id
+        .clone();
+    drop(catalog);
+    let sent = idempotency::Asked {
+        method: parts.method.as_str(),
+        path: &path::plain(parts.uri.path()),
+        body: &asked.body,
+    };
+    match idempotency::claim(state, (caller, arrival.request_id), key, sent).await? {
+        Claimed::Held(held) => {
+            asked.key = Some(held);
+            Ok(None)
+        }
+        Claimed::Replay(done) => {
+            let repeated = Repeated {
+                surface: asked.surface,
+                model,
+                wishes: asked.wishes.clone(),
+            };
+            let replayed = idempotency::replay(state, (arrival, caller), repeated, *done).await;
+            replayed.map(Some)
+        }
+    }
+}
+
+/// Lets a request run that is nobody's replay.
+async fn start(
+    state: &Shared,
+    arrival: &Arrival,
+    caller: &Caller,
+    mut asked: Asked,
+) -> Result<Running, Box<Refused>> {
+    let surface = asked.surface;
+    let refused_by =
+        |failure: Failure, asked: &Asked| refused(failure, surface, &asked.skim.model, &asked.wishes);
     if surface == Surface::Responses {
         // Nobody goes on with a model that is not there for him.
         let admitted = gate::admit(&state.ports.catalog.load(), caller, &asked.skim, surface).map(drop);
@@ -121,6 +210,8 @@ async fn admit(
         .clone();
     let other = small(state, &catalog, (caller, &model), &mut asked);
     let model = other.unwrap_or(model);
+    let demanded = demand(state, arrival, (caller, &catalog, &model), &mut asked).await;
+    demanded.map_err(|failure| refused_by(failure, &asked))?;
     dispatch(state, arrival, caller, (&catalog, model), asked)
 }
 
@@ -143,6 +234,46 @@ fn small(
     asked.body = body;
     asked.routed = Some(other.id.clone());
     Some(Arc::clone(other))
+}
+
+/// Takes what the request needs of all its limits, or nothing of any.
+async fn demand(
+    state: &Shared,
+    arrival: &Arrival,
+    (caller, catalog, model): (&Caller, &Catalog, &Model),
+    asked: &mut Asked,
+) -> Result<(), Failure> {
+    let served = (catalog, model);
+    if let Some(body) = demand::bounded(&caller.key, served, (asked.surface, &asked.skim), &asked.body) {
+        rewrite(state, asked, body)?;
+    }
+    let bounds = state.bounds.bounds(catalog, &caller.key, &model.id);
+    if bounds.is_empty() {
+        return Ok(());
+    }
+    let most = demand::most(model, asked.surface, &asked.skim, &asked.body);
+    asked.output_tokens_held =
+        demand::held_of_answers(&bounds, asked.surface, &asked.body, most.output_tokens);
+    let Most { tokens, nano_usd, .. } = most;
+    let wanted = Wanted {
+        bounds,
+        tokens,
+        nano_usd,
+        at: arrival.at,
+    };
+    let told = |refusal| standing::failure(refusal, state.ports.clock.now(), state.config.billing_tz);
+    asked.held = state.ports.limits.admit(wanted).await.map_err(told)?;
+    Ok(())
+}
+
+/// Puts another body in the place of the caller's.
+fn rewrite(state: &Shared, asked: &mut Asked, body: Bytes) -> Result<(), Failure> {
+    let size = u64::try_from(body.len()).unwrap_or(u64::MAX);
+    asked.permit.grow_to(size).map_err(body::Refusal::failure)?;
+    let limits = skim_limits(state);
+    asked.skim = skim::skim(asked.surface, &body, &limits).map_err(|problem| gate::malformed(&problem))?;
+    asked.body = body;
+    Ok(())
 }
 
 /// Puts what a request of Responses goes on from into its body, and says what is to be kept of it.
@@ -206,7 +337,18 @@ fn dispatch(
 ) -> Result<Running, Box<Refused>> {
     let full = || busy(FailureCode::SpoolFull, "the node cannot record further requests");
     let spool = &state.ports.spool;
-    let reservation = spool.reserve().map_err(|spool::Full| full())?;
+    let may_send = asked
+        .key
+        .as_ref()
+        .is_none_or(|key| key.sending(state) == Standing::Held);
+    if !may_send {
+        asked.held.release();
+        return Err(Refusal::StoreUnavailable.failure().into());
+    }
+    let Ok(reservation) = spool.reserve() else {
+        asked.held.release();
+        return Err(full().into());
+    };
     let accepted = RequestAccepted {
         request_id: arrival.request_id,
         payer: caller.payer(),
@@ -223,6 +365,7 @@ fn dispatch(
             "an intent cannot be written"
         );
         spool.give_back(reservation);
+        asked.held.release();
         return Err(full().into());
     }
     let offer = Offer {
@@ -234,6 +377,7 @@ fn dispatch(
         stream: asked.skim.stream,
         prompt_tokens: asked.skim.prompt_tokens_estimate,
         images: asked.skim.images,
+        output_tokens_held: asked.output_tokens_held,
         days: Days::new(arrival.request_id, arrival.at, state.config.billing_tz),
         wishes: asked.wishes,
     };
@@ -251,6 +395,9 @@ fn dispatch(
         keeping: asked.keeping,
         echo: asked.echo,
         routed: asked.routed,
+        held: asked.held,
+        over: None,
+        key: asked.key.map(|held| Box::new(Keyed::new(held))),
         progress: Progress::default(),
     })))
 }
@@ -282,11 +429,14 @@ fn offer(
             modalities: skim.modalities,
             prompt_tokens: skim.prompt_tokens_estimate,
             output_tokens_max: skim.max_tokens,
+            output_tokens_held: asked.output_tokens_held,
             parameters: skim.parameters,
         },
         pin: asked.wishes.pin.clone(),
         splice: skim::splice_facts(skim),
         told: asked.told.clone(),
+        spoken: asked.wishes.spoken.clone(),
+        caller: accepted.payer.key_id.clone(),
         role: Role::default(),
         started_at: accepted.started_at,
         attempts_max: state.config.attempts_max,

@@ -25,7 +25,6 @@ const TOLD_BYTES_MAX: usize = 2_048;
 /// The one text for a model that is not there for the caller.
 const NO_MODEL: &str = "The model does not exist or you do not have access to it.";
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 static X_ROUTE_PIN: HeaderName = HeaderName::from_static("x-route-pin");
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static X_END_USER: HeaderName = HeaderName::from_static("x-end-user");
@@ -50,9 +49,6 @@ pub(crate) struct Wishes {
 
 /// Reads the headers that decide something.
 pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Result<Wishes, Failure> {
-    if headers.contains_key(IDEMPOTENCY_KEY) {
-        return Err(unsupported("Idempotency-Key is not supported", "idempotency-key"));
-    }
     let pin = arrival::label(headers, &X_ROUTE_PIN);
     let spoken = Spoken::read(|name| headers.get(name).map(HeaderValue::as_bytes));
     let session_id = arrival::label(headers, &X_SESSION_ID);

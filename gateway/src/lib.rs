@@ -23,6 +23,7 @@ mod demand;
 mod dispatch;
 mod error;
 mod gate;
+mod idempotency;
 mod inference;
 pub mod key;
 mod layers;

@@ -3,42 +3,52 @@
 //! depend on a connection.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::response::Response;
-use bus::dispatch::{Frame, Session};
+use bus::dispatch::{End, Frame, Session};
 use bus::spool::Spool;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
-use schemas::frame::{Delivered, Report};
+use schemas::frame::{Delivered, Head, Report};
 use schemas::id::{ModelName, RequestId};
+use schemas::idempotency;
 use schemas::outcome::Outcome;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::body::Permit;
+use crate::error;
+use crate::idempotency::{Ended, HELD_BACK};
+use crate::limits::Held;
 use crate::open::{Place, Slot};
 use crate::responses::{Echo, Keeping};
-use crate::settle::{self, Ending, Terms};
+use crate::settle::{self, Ending, Recorded, Terms};
+use crate::shape::Shape;
+use crate::standing;
 use crate::state::Shared;
 
 mod head;
+mod keyed;
 mod stall;
 mod stream;
 mod voice;
 mod whole;
 
+use keyed::Closing;
+pub(crate) use keyed::Keyed;
 use stall::Silence;
 use voice::Voice;
 
 /// Tells which model answered, where that is another one than was asked for.
-const ROUTED_MODEL: HeaderName = HeaderName::from_static("x-routed-model");
+static ROUTED_MODEL: HeaderName = HeaderName::from_static("x-routed-model");
 
 /// How long a canceled session may take to report.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -65,6 +75,12 @@ pub(crate) struct Live {
     pub(crate) echo: Option<Box<Echo>>,
     /// The model that answers, where that is another one than was asked for.
     pub(crate) routed: Option<ModelName>,
+    /// What it holds of its limits.
+    pub(crate) held: Held,
+    /// The session's last word, while what it used beyond its reservation is asked for.
+    pub(crate) over: Option<Box<End>>,
+    /// Its idempotency key.
+    pub(crate) key: Option<Box<Keyed>>,
 }
 
 /// How far the answer is.
@@ -76,6 +92,8 @@ pub(crate) struct Progress {
     sent: Option<u16>,
     /// A piece of the answer was handed to the caller's connection.
     handed: bool,
+    /// The caller left, and the answer is heard out for when he comes again.
+    alone: bool,
 }
 
 /// A request that has settled.
@@ -86,12 +104,14 @@ struct Settled {
     failure: Option<Failure>,
     /// Keeps the answer, where its caller wants that; goes on to its end also without him.
     kept: Option<JoinHandle<()>>,
+    /// Its idempotency key, under which the answer is still to be left.
+    key: Option<Closing>,
 }
 
 impl Settled {
-    /// Waits until the record survives what it must survive, at once where that is the process, and until the answer
-    /// is kept.
-    async fn durable(record: Option<(Spool, u64)>, kept: Option<JoinHandle<()>>) {
+    /// Waits until the record survives what it must survive, at once where that is the process, until the answer is
+    /// kept, and for a moment until it is left under its idempotency key.
+    async fn durable(record: Option<(Spool, u64)>, kept: Option<JoinHandle<()>>, left: Option<Ended>) {
         if let Some((spool, sequence)) = record {
             spool.durable(sequence).await;
         }
@@ -99,15 +119,20 @@ impl Settled {
             // That it could not be kept is told where it is tried, and costs nobody his answer.
             let _ = kept.await;
         }
+        if let Some(left) = left {
+            left.within(HELD_BACK).await;
+        }
     }
 }
 
 /// Answers a request: runs it to its first content, then relays.
 pub(crate) async fn answer(running: Running) -> Response {
     let routed = running.live().and_then(|live| live.routed.clone());
+    let limits = running.live().map(Live::limits).unwrap_or_default();
     let mut response = begin(running).await;
+    response.headers_mut().extend(limits);
     if let Some(name) = routed.and_then(|routed| HeaderValue::from_str(routed.as_str()).ok()) {
-        response.headers_mut().insert(ROUTED_MODEL, name);
+        response.headers_mut().insert(&ROUTED_MODEL, name);
     }
     response
 }
@@ -119,7 +144,7 @@ async fn begin(mut running: Running) -> Response {
     match first {
         Some(Frame::Head(head)) => stream::response(&head, running, silence, None),
         Some(Frame::Chunk(chunk)) => stream::response(&head::early(), running, silence, Some(chunk)),
-        Some(Frame::End(end)) => whole::response(running, *end).await,
+        Some(Frame::End(end)) => whole::response(running, end).await,
         None => stream::response(&head::early(), running, silence, Some(voice::COMMENT)),
     }
 }
@@ -202,21 +227,35 @@ impl Running {
         }
     }
 
-    /// Notes the status that leaves.
-    fn send(&mut self, status: u16) {
+    /// Notes the head that leaves.
+    fn send(&mut self, head: &Head) {
+        let voice = self.voice();
         if let Some(live) = self.0.as_deref_mut() {
-            live.progress.sent = Some(status);
+            live.progress.sent = Some(head.status);
+            if let Some(key) = &mut live.key {
+                key.begin(head, live.terms.stream, (live.routed.as_ref(), voice));
+            }
         }
     }
 
     /// Notes a piece of the answer that leaves.
     fn hand(&mut self, piece: &Bytes, now: Instant) {
+        self.hear(piece);
+        if let Some(live) = self.live() {
+            live.slot.handed(now);
+        }
+    }
+
+    /// Notes a piece of the answer.
+    fn hear(&mut self, piece: &Bytes) {
         if let Some(live) = self.0.as_deref_mut() {
             if let Some(keeping) = &mut live.keeping {
                 keeping.heard(piece);
             }
+            if let Some(key) = &mut live.key {
+                key.piece(piece);
+            }
             live.progress.handed = true;
-            live.slot.handed(now);
         }
     }
 
@@ -225,6 +264,21 @@ impl Running {
         if let Some(live) = self.live() {
             live.slot.handed(now);
         }
+    }
+
+    /// Keeps the session's last word. Ready once what the request used beyond its reservation is in hand or cannot be
+    /// had; `None` where nothing has to be asked.
+    fn cover(&mut self, end: Box<End>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let live = self.0.as_deref_mut()?;
+        let used = settle::foreseen(&live.terms, &end.report);
+        let covering = (!live.held.is_nothing()).then(|| live.held.cover(used));
+        live.over = Some(end);
+        covering.map(|covering| -> Pin<Box<dyn Future<Output = ()> + Send>> { Box::pin(covering) })
+    }
+
+    /// The session's last word, once it was kept.
+    fn covered(&mut self) -> Option<Box<End>> {
+        self.0.as_deref_mut()?.over.take()
     }
 
     /// Settles: the record is in the spool when this returns. `tail` is what of the answer has not left.
@@ -245,8 +299,67 @@ impl Running {
                 record: None,
                 failure: Some(broken()),
                 kept: None,
+                key: None,
             },
         }
+    }
+
+    /// Hears a request out whose caller left: he may come again with its idempotency key.
+    async fn carry_on(mut self) {
+        if self.live().is_some_and(|live| live.over.is_none()) {
+            let end = self.hear_all().await;
+            if let Some(covering) = self.cover(end) {
+                covering.await;
+            }
+        }
+        let (streams, begun) = (self.streams(), self.has_begun());
+        let routed = self.live().and_then(|live| live.routed.clone());
+        let (request_id, shape) = (self.request_id(), Shape::of_surface(self.surface()));
+        let Some(end) = self.covered() else {
+            return;
+        };
+        let Settled {
+            record,
+            failure,
+            kept,
+            key,
+        } = self.end(end.report, &end.tail);
+        let left = key.and_then(|key| match &failure {
+            _ if begun => key.told(failure.as_ref(), &end.tail),
+            Some(failure) => {
+                let (head, body) = error::parts(failure, request_id, shape);
+                key.whole(&head, false, routed.as_ref(), &body)
+            }
+            None => {
+                let head = end.head.clone().unwrap_or_else(head::early);
+                key.whole(&head, streams, routed.as_ref(), &end.tail)
+            }
+        });
+        Settled::durable(record, kept, left).await;
+    }
+
+    /// Hears the session to its last word.
+    async fn hear_all(&mut self) -> Box<End> {
+        loop {
+            match std::future::poll_fn(|context| self.poll_frame(context)).await {
+                Frame::Head(head) if !self.has_begun() => self.send(&head),
+                Frame::Head(_) => {}
+                Frame::Chunk(chunk) if chunk.is_empty() => {}
+                Frame::Chunk(chunk) => {
+                    if !self.has_begun() {
+                        self.send(&head::early());
+                    }
+                    self.hear(&chunk);
+                }
+                Frame::End(end) => return end,
+            }
+        }
+    }
+
+    /// True once the head of the answer has left.
+    fn has_begun(&self) -> bool {
+        let key = self.live().and_then(|live| live.key.as_ref());
+        key.is_some_and(|key| key.has_begun())
     }
 }
 
@@ -269,7 +382,26 @@ impl Live {
         }
     }
 
-    fn settle(&self, report: Report, gone: bool) -> Settled {
+    /// How its limits stand, as headers.
+    fn limits(&self) -> HeaderMap {
+        if self.held.is_nothing() {
+            return HeaderMap::new();
+        }
+        let now = self.state.ports.clock.now();
+        let calendar = self.state.ports.limits.calendar(now);
+        standing::headers(
+            &self.held.standings(),
+            &calendar,
+            now,
+            self.state.config.billing_tz,
+        )
+    }
+
+    fn settle(&mut self, mut report: Report, gone: bool) -> Settled {
+        let key = self.key.take();
+        if key.as_ref().is_some_and(|key| !key.may_charge(&self.state)) {
+            forfeit(&mut report);
+        }
         let told = (report.outcome != Outcome::Ok).then(|| report.failure.clone().unwrap_or_else(broken));
         let ending = Ending {
             report,
@@ -277,22 +409,26 @@ impl Live {
             gone,
         };
         let accepted: &RequestAccepted = &self.slot.accepted;
-        let settled = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
-        let is_whole = settled.outcome == Outcome::Ok;
-        let written = settle::close(&self.state, accepted, settled, self.progress.sent);
+        let mut waybill = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
+        waybill.settled.idempotency = key.as_ref().map(|_| "first".into());
+        let is_whole = waybill.settled.outcome == Outcome::Ok;
+        let held = std::mem::replace(&mut self.held, Held::nothing());
+        let written = settle::close(&self.state, accepted, (waybill, held), self.progress.sent);
         // An error event ends a stream as cleanly as its end mark does.
         let ends_cleanly = is_whole && written.is_ok() || self.terms.stream && !gone;
         if !ends_cleanly
+            && !self.progress.alone
             && self.progress.sent.is_some()
             && let Some(connection) = &self.slot.connection
         {
             connection.close_after_answer();
         }
         match written {
-            Ok(sequence) => Settled {
-                record: Some((self.state.ports.spool.clone(), sequence)),
+            Ok(recorded) => Settled {
+                record: Some((self.state.ports.spool.clone(), recorded.appended.sequence)),
                 failure: told,
                 kept: None,
+                key: key.map(|key| key.close(Some((&recorded.settled, self.envelope(&recorded))))),
             },
             // What is not in the books must not look like an answer.
             Err(_) => Settled {
@@ -302,12 +438,40 @@ impl Live {
                     "the record of the request cannot be written",
                 )),
                 kept: None,
+                key: key.map(|key| key.close(None)),
             },
         }
     }
 
+    /// The event of a waybill, as it is published; empty where it does not serialize, which a spool would not have
+    /// taken.
+    fn envelope(&self, recorded: &Recorded) -> Vec<u8> {
+        let settled = &recorded.settled;
+        let at = (&settled.tenant, settled.ended_at);
+        let envelope = self.state.ports.spool.envelope(recorded.appended, at, settled);
+        envelope.unwrap_or_default()
+    }
+
     /// Ends a request whose caller left: the upstream is closed, the session heard out, the waybill written.
     async fn leave(mut self: Box<Self>) {
+        let mut report = match self.over.take() {
+            Some(end) => end.report,
+            None => self.hear_out().await,
+        };
+        report.delivered.content &= self.progress.handed;
+        let delivered = report.delivered.content;
+        if !self.held.is_nothing() {
+            let used = settle::foreseen(&self.terms, &report);
+            self.held.cover(used).await;
+        }
+        self.settle(report, true);
+        if let Some(keeping) = self.keeping.take().filter(|_| delivered) {
+            keeping.interrupted(&self.state).await;
+        }
+    }
+
+    /// Cancels the session and hears its last word, if it comes soon.
+    async fn hear_out(&mut self) -> Report {
         let farewell = AssertUnwindSafe(async {
             self.session.cancel();
             loop {
@@ -317,28 +481,21 @@ impl Live {
                 }
             }
         });
-        let heard = timeout(FAREWELL, farewell.catch_unwind()).await;
-        let mut report = match heard {
+        match timeout(FAREWELL, farewell.catch_unwind()).await {
             Ok(Ok(end)) => end.report,
             Ok(Err(_)) | Err(_) => unheard(Outcome::ClientGone),
-        };
-        report.delivered.content &= self.progress.handed;
-        let delivered = report.delivered.content;
-        self.settle(report, true);
-        if let Some(keeping) = self.keeping.take().filter(|_| delivered) {
-            keeping.interrupted(&self.state).await;
         }
     }
 
     /// Ends a request that panicked: its session is not touched again.
-    fn give_up(&self) {
+    fn give_up(&mut self) {
         self.settle(unheard(Outcome::UpstreamError), false);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(live) = self.0.take() else {
+        let Some(mut live) = self.0.take() else {
             return;
         };
         let leaving = live.state.leaving.clone();
@@ -349,6 +506,14 @@ impl Drop for Running {
                 },
                 &runtime,
             )),
+            Ok(_) if live.progress.alone => {
+                warn!(request.id = %live.slot.accepted.request_id, "a request is left to the next start");
+            }
+            Ok(runtime) if live.key.is_some() => {
+                live.progress.alone = true;
+                let running = Self(Some(live));
+                drop(leaving.spawn_on(running.carry_on(), &runtime));
+            }
             Ok(runtime) => drop(leaving.spawn_on(live.leave(), &runtime)),
             // No runtime, no session: the process ends, and the next start finds the intent.
             Err(_) => {
@@ -369,7 +534,30 @@ fn unheard(outcome: Outcome) -> Report {
         usage: None,
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        session: None,
+        affinity: None,
         delivered: Delivered::default(),
+    }
+}
+
+/// Makes nothing of what came back under a key that is another request's by now: one of them is charged, not both.
+fn forfeit(report: &mut Report) {
+    if matches!(report.outcome, Outcome::Ok | Outcome::ClientGone) {
+        report.outcome = if report.delivered.content {
+            Outcome::UpstreamCut
+        } else {
+            Outcome::UpstreamError
+        };
+        report.failure = Some(idempotency::Refusal::StoreUnavailable.failure());
+    }
+}
+
+/// An answer that was kept, as it leaves again.
+pub(crate) fn kept(head: &Head, events: bool, body: Bytes) -> Response {
+    if events {
+        head::stream(head, body.into())
+    } else {
+        head::whole(head, body.into())
     }
 }
 

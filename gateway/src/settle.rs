@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 
-use bus::spool::{self, Orphan, Spool};
+use bus::spool::{self, Appended, Orphan, Spool};
 use chrono::{Datelike as _, NaiveDate, TimeZone as _};
 use chrono_tz::Tz;
 use dialects::estimate;
 use schemas::catalog::Model;
-use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
+use schemas::event::request::{QuotaCharge, RequestAccepted, RequestLost, RequestSettled};
 use schemas::failure::FailureCode;
 use schemas::frame::{Delivered, Report};
 use schemas::id::{EndpointId, RequestId};
+use schemas::limit::holdings;
+use schemas::limit::holdings::demand::Used;
 use schemas::money::{self, NanoUsd, Price};
 use schemas::outcome::{Charge, Outcome};
 use schemas::time::Timestamp;
@@ -19,6 +21,7 @@ use schemas::usage::{TOKENS_MAX, Usage, UsageFlag, UsageSource};
 use tracing::error;
 
 use crate::gate::Wishes;
+use crate::limits::Held;
 use crate::state::State;
 
 /// The status of a caller who left before one was sent.
@@ -37,6 +40,8 @@ pub(crate) struct Terms {
     pub(crate) prompt_tokens: u64,
     /// Images of the prompt.
     pub(crate) images: u64,
+    /// The most tokens of its answers, where its limits count them.
+    pub(crate) output_tokens_held: Option<u64>,
     /// Where the books put it.
     pub(crate) days: Days,
 }
@@ -84,6 +89,11 @@ impl Ending {
         }
     }
 
+    /// Who pays for what.
+    fn charge(&self) -> Charge {
+        self.outcome().charge(self.report.delivered.content)
+    }
+
     fn error_code(&self, outcome: Outcome) -> Option<FailureCode> {
         match outcome {
             Outcome::Ok => None,
@@ -119,13 +129,18 @@ struct Bill {
     upstream_cost: Option<NanoUsd>,
 }
 
+/// A waybill, and what its request used as far as limits count it: nothing of what nobody pays for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// The waybill.
+    pub(crate) settled: RequestSettled,
+    /// What was used.
+    pub(crate) used: Used,
+}
+
 /// The waybill of a request that was admitted and dispatched.
-pub(crate) fn waybill(
-    accepted: &RequestAccepted,
-    terms: &Terms,
-    ending: Ending,
-    now: Timestamp,
-) -> RequestSettled {
+pub(crate) fn waybill(accepted: &RequestAccepted, terms: &Terms, ending: Ending, now: Timestamp) -> Written {
+    let pays = ending.charge() == Charge::Usage;
     let outcome = ending.outcome();
     let (status, error_code) = (ending.status(outcome), ending.error_code(outcome));
     let bill = bill(terms, &ending.report, outcome);
@@ -133,6 +148,8 @@ pub(crate) fn waybill(
         attempts,
         served,
         delivered,
+        session,
+        affinity,
         ..
     } = ending.report;
     let mut settled = blank(accepted, terms.days, now);
@@ -140,7 +157,8 @@ pub(crate) fn waybill(
         .client_request_id
         .clone_from(&terms.wishes.client_request_id);
     settled.end_user.clone_from(&terms.wishes.end_user);
-    settled.session_id.clone_from(&terms.wishes.session_id);
+    settled.session_id = terms.wishes.session_id.clone().or(session);
+    settled.affinity = affinity;
     if let Some(served) = served {
         settled.served_model = Some(served.model);
         settled.provider = Some(served.provider);
@@ -154,8 +172,43 @@ pub(crate) fn waybill(
     settled.stream = terms.stream;
     settled.images = terms.images;
     settled.ttft_ms = delivered.ttft_ms;
+    let used = if pays { bill.used() } else { Used::default() };
     enter(&mut settled, bill);
-    settled
+    Written { settled, used }
+}
+
+/// What a request that ended so uses of its limits.
+pub(crate) fn foreseen(terms: &Terms, report: &Report) -> Used {
+    match report.outcome.charge(report.delivered.content) {
+        Charge::Usage => bill(terms, report, report.outcome).used(),
+        Charge::Nothing => Used::default(),
+    }
+}
+
+impl Bill {
+    fn used(&self) -> Used {
+        let usage = &self.usage;
+        let input = [usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens];
+        Used {
+            calls: 1,
+            tokens: input
+                .iter()
+                .fold(usage.output_tokens, |sum, part| sum.saturating_add(*part)),
+            nano_usd: u64::try_from(self.cost.0).unwrap_or(0),
+        }
+    }
+}
+
+/// Enters what the limits of a request allow to charge.
+fn charge(settled: &mut RequestSettled, charge: holdings::demand::Charge) {
+    let money = |nano_usd: u64| NanoUsd(i64::try_from(nano_usd).unwrap_or(i64::MAX));
+    settled.cost_nano_usd = money(charge.nano_usd);
+    settled.cost_usd = settled.cost_nano_usd.usd();
+    settled.absorbed_nano_usd = money(charge.absorbed_nano_usd);
+    let counted = charge.quotas.into_iter();
+    settled.quotas = counted
+        .map(|(name, amount)| QuotaCharge { name, amount })
+        .collect();
 }
 
 fn enter(settled: &mut RequestSettled, bill: Bill) {
@@ -213,10 +266,12 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
 }
 
 /// Tokens as we count them ourselves, no more than an upstream would be believed.
+/// Nor more than the request may have: its upstream was told so.
 fn estimated(terms: &Terms, delivered: Delivered) -> Usage {
+    let most = terms.output_tokens_held.unwrap_or(TOKENS_MAX).min(TOKENS_MAX);
     Usage {
         input_tokens: terms.prompt_tokens.min(TOKENS_MAX),
-        output_tokens: estimate::bytes_tokens(delivered.output_bytes).min(TOKENS_MAX),
+        output_tokens: estimate::bytes_tokens(delivered.output_bytes).min(most),
         ..Usage::default()
     }
 }
@@ -250,11 +305,38 @@ pub(crate) fn rejected(
     billing_tz: Tz,
     now: Timestamp,
 ) -> RequestSettled {
-    let days = Days::new(accepted.request_id, accepted.started_at, billing_tz);
-    RequestSettled {
+    let told = Told {
         outcome: Outcome::Rejected,
         error_code: Some(failure.0),
         status: failure.1,
+    };
+    ended(accepted, wishes, told, billing_tz, now)
+}
+
+/// What the caller of a request was told that nothing ran for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    /// How it ended.
+    pub(crate) outcome: Outcome,
+    /// Why it failed.
+    pub(crate) error_code: Option<FailureCode>,
+    /// The status that was sent.
+    pub(crate) status: u16,
+}
+
+/// The waybill of a request that nothing ran for: amount 0, no tokens.
+pub(crate) fn ended(
+    accepted: &RequestAccepted,
+    wishes: Wishes,
+    told: Told,
+    billing_tz: Tz,
+    now: Timestamp,
+) -> RequestSettled {
+    let days = Days::new(accepted.request_id, accepted.started_at, billing_tz);
+    RequestSettled {
+        outcome: told.outcome,
+        error_code: told.error_code,
+        status: told.status,
         client_request_id: wishes.client_request_id,
         end_user: wishes.end_user,
         session_id: wishes.session_id,
@@ -262,30 +344,50 @@ pub(crate) fn rejected(
     }
 }
 
-/// Writes a waybill: in the spool, the reservation given back, counted. The sequence to wait for, where the answer
-/// must survive the machine. One that the disk refuses is kept as [`unrecorded`] and written when it can be; the
+/// A waybill that is in the spool.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    /// Its event. The sequence is what to wait for, where the answer must survive the machine.
+    pub(crate) appended: Appended,
+    /// As it is there.
+    pub(crate) settled: RequestSettled,
+}
+
+/// Writes a waybill: in the spool, the reservation given back, counted. One that the disk refuses is kept as [`unrecorded`] and written when it can be; the
 /// intent stays open until then.
 pub(crate) fn close(
     state: &State,
     accepted: &RequestAccepted,
-    settled: RequestSettled,
+    (written, mut held): (Written, Held),
     sent: Option<u16>,
-) -> Result<u64, spool::Error> {
+) -> Result<Recorded, spool::Error> {
     let spool = &state.ports.spool;
+    let Written { mut settled, used } = written;
+    charge(&mut settled, held.charge(used));
     let written = spool.settle(settled.ended_at, &settled);
     spool.give_back(accepted.reservation);
     state.open.close(accepted.request_id);
     match written {
         Ok(appended) => {
+            held.settle(settled.outcome, appended.sequence);
             state.metrics.settled(&settled);
-            Ok(appended.sequence)
+            Ok(Recorded { appended, settled })
         }
         Err(problem) => {
             error!(request.id = %accepted.request_id, error = &problem as &dyn std::error::Error, "a waybill cannot be written");
-            let settled = unrecorded(settled, sent);
+            held.uncharge();
+            let mut settled = unrecorded(settled, sent);
             state.metrics.settled(&settled);
             if matches!(problem, spool::Error::Disk(_)) {
-                state.unwritten.keep(settled);
+                let used = if settled.outcome == Outcome::Lost {
+                    Used::default()
+                } else {
+                    used
+                };
+                charge(&mut settled, held.charge(used));
+                state.unwritten.keep(settled, held);
+            } else {
+                held.release();
             }
             Err(problem)
         }

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::connection::Connections;
 use crate::demand;
 use crate::error::Error;
+use crate::idempotency::Keys;
 use crate::limits::Limiter;
 use crate::metrics::Metrics;
 use crate::open::Open;
@@ -71,6 +72,8 @@ pub(crate) struct State {
     pub(crate) unwritten: Unwritten,
     pub(crate) pulse: Pulse,
     pub(crate) cors_origins: Vec<HeaderValue>,
+    /// What is known of idempotency keys.
+    pub(crate) keys: Keys,
     /// Requests whose callers left, on their way to settlement.
     pub(crate) leaving: TaskTracker,
     phase: AtomicU8,
@@ -111,6 +114,7 @@ impl State {
             unwritten: Unwritten::default(),
             pulse: Pulse::default(),
             cors_origins: config.cors_origins.iter().map(origin).collect::<Result<_, _>>()?,
+            keys: Keys::new(&ports),
             leaving: TaskTracker::new(),
             phase: AtomicU8::new(Phase::Serving as u8),
             config,

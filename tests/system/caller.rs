@@ -186,24 +186,6 @@ async fn scene_of_hidden_models(settings: String) -> Scene {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_is_refused_and_not_ignored() {
-    let scene = Scene::start().await;
-
-    let refused = scene
-        .client
-        .with_header("idempotency-key", "k-1")
-        .post_chat(&chat("m"))
-        .await;
-
-    assert_eq!(
-        (refused.status, refused.error_code().as_str()),
-        (400, "unsupported_parameter")
-    );
-    assert_eq!(scene.o1.calls(), 0);
-    scene.finish().await;
-}
-
-#[tokio::test]
 async fn a_callers_own_request_id_is_an_attribute_and_ours_is_the_id() {
     let scene = Scene::start().await;
     let client = scene

@@ -302,24 +302,6 @@ async fn an_image_for_a_model_of_text_is_refused_before_any_call() {
     scene.finish().await;
 }
 
-#[tokio::test]
-async fn an_idempotency_key_is_refused_rather_than_ignored() {
-    let scene = Scene::start().await;
-
-    let answer = scene
-        .client
-        .with_header("idempotency-key", "k-1")
-        .post_chat(&chat("m"))
-        .await;
-
-    assert_eq!(
-        (answer.status, answer.error_code().as_str()),
-        (400, "unsupported_parameter")
-    );
-    assert_eq!(scene.o1.calls(), 0);
-    scene.finish().await;
-}
-
 /// A scene whose model has another name upstream.
 async fn renamed_scene() -> Scene {
     with_models(|o1, _| {

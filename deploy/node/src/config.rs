@@ -6,21 +6,27 @@ use std::path::{Path, PathBuf};
 
 use bus::spool::Durability;
 use chrono_tz::Tz;
+use schemas::catalog::Role;
 use schemas::circuit;
-use schemas::id::{ModelName, NodeId, PoolName, TenantId};
+use schemas::id::{ModelName, NodeId, PoolName};
+use schemas::limit::limits::Limits;
 use schemas::secret::Secret;
 
 use crate::command_line::Flags;
 use crate::environment::Environment;
 use crate::keys::{self, FileKey};
-use crate::settings::{LimitProblem, Limits, Settings};
+use crate::settings::Settings;
 use crate::yaml::{Document, Problem};
 
 use cluster::{Bus, Roles, Store};
+use limits::{FileTenant, FileUser};
 
 pub mod cluster;
+mod affinity;
 mod concurrency;
+mod idempotency;
 mod idle;
+pub mod limits;
 
 /// Levels of log lines, and the words that other programs have for them.
 const LOG_LEVELS: [(&str, &str); 9] = [
@@ -87,7 +93,11 @@ pub struct Config {
     /// Time zone of billing days.
     pub billing_tz: Tz,
     /// Tenants of the file.
-    pub tenants: Vec<TenantId>,
+    pub tenants: Vec<FileTenant>,
+    /// Members of the file.
+    pub users: Vec<FileUser>,
+    /// What roles allow.
+    pub role_limits: Vec<(Role, Limits)>,
     /// Keys of the file.
     pub keys: Vec<FileKey>,
     /// models.yaml, when one is given.
@@ -110,12 +120,16 @@ pub struct Config {
     pub circuit: circuit::Parameters,
     /// How many calls run at once with one credential; `None` for any number.
     pub concurrency: Option<router_worker::Concurrency>,
+    /// What makes sessions stay on a backend.
+    pub affinity: router_worker::AffinitySettings,
     /// Keys the digests of virtual keys; generated when absent.
     pub api_key_secret: Option<Secret<String>>,
     /// The platform operator's token.
     pub admin_token: Option<Secret<String>>,
     /// Authentication failures from one address before it is blocked.
     pub auth_failures_max: u64,
+    /// For how long idempotency keys are kept, and their locks count.
+    pub idempotency: schemas::idempotency::Terms,
     /// What becomes of calls that leave no room to think.
     pub small_calls: Option<gateway::SmallCalls>,
     /// How log lines look.
@@ -222,7 +236,6 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn resolve(&self) -> Result<Config, Error> {
         let settings = self.settings;
-        self.check_limits()?;
         let parts = self.parts()?;
         let data_dir = self.data_dir();
         let models_path = self.path(
@@ -259,7 +272,9 @@ impl Resolver<'_> {
             cors_origins: settings.cors.origins.clone(),
             public_routing: settings.public_routing.unwrap_or(false),
             billing_tz: self.billing_tz()?,
-            tenants: self.tenants()?,
+            tenants: limits::tenants(settings, self.document)?,
+            users: limits::users(settings, self.document)?,
+            role_limits: limits::roles(settings, self.document)?,
             keys,
             models_path,
             routing_path: self.path(
@@ -280,8 +295,10 @@ impl Resolver<'_> {
             clocks: self.clocks()?,
             circuit: self.circuit()?,
             concurrency: self.concurrency()?,
+            affinity: self.affinity()?,
             api_key_secret: self.secret("API_KEY_SECRET"),
             admin_token: self.secret("ADMIN_TOKEN"),
+            idempotency: self.idempotency()?,
             small_calls: self.small_calls()?,
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),
             log_format: self.log_format()?,
@@ -430,51 +447,6 @@ impl Resolver<'_> {
         })
     }
 
-    fn check_limits(&self) -> Result<(), Error> {
-        let settings = self.settings;
-        let roles = settings
-            .role_limits
-            .iter()
-            .map(|(role, limits)| (format!("role_limits.{role}"), limits));
-        let tenants = settings
-            .tenants
-            .iter()
-            .enumerate()
-            .map(|(n, tenant)| (format!("tenants[{n}].limits"), &tenant.limits));
-        let keys = settings
-            .keys
-            .iter()
-            .enumerate()
-            .map(|(n, key)| (format!("keys[{n}].limits"), &key.limits));
-        for (path, limits) in roles.chain(tenants).chain(keys) {
-            self.check_limit(&path, limits)?;
-        }
-        Ok(())
-    }
-
-    fn check_limit(&self, path: &str, limits: &Limits) -> Result<(), Error> {
-        match limits.problem() {
-            None => Ok(()),
-            Some(LimitProblem::Malformed(key)) => {
-                let message = "a limit is a number that is not negative";
-                Err(self
-                    .document
-                    .problem(&format!("{path}.{key}"), message, "correct the value")
-                    .into())
-            }
-            Some(LimitProblem::Unenforced(key)) => {
-                let message =
-                    "this version does not enforce limits, and an unenforced limit must not look enforced";
-                let remedy = "remove it or set it to 0";
-                Err(Error::Refused(self.document.problem(
-                    &format!("{path}.{key}"),
-                    message,
-                    remedy,
-                )))
-            }
-        }
-    }
-
     fn durability(&self) -> Result<Durability, Error> {
         match self.settings.spool.durability.as_deref().unwrap_or("process") {
             "process" => Ok(Durability::Process),
@@ -497,17 +469,6 @@ impl Resolver<'_> {
                 .problem("billing_tz", message, "use an IANA name such as Europe/Berlin")
                 .into()
         })
-    }
-
-    fn tenants(&self) -> Result<Vec<TenantId>, Error> {
-        let parse = |(n, tenant): (usize, &crate::settings::TenantSettings)| {
-            TenantId::parse(&tenant.id).ok_or_else(|| {
-                let message = format!("\"{}\" is not a tenant id", tenant.id);
-                let remedy = "use lower-case letters, digits and hyphens, at most 63, beginning with a letter or digit";
-                Error::Wrong(self.document.problem(&format!("tenants[{n}].id"), message, remedy))
-            })
-        };
-        self.settings.tenants.iter().enumerate().map(parse).collect()
     }
 
     fn log_format(&self) -> Result<LogFormat, Error> {

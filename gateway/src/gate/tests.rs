@@ -223,19 +223,6 @@ fn a_pin_is_heard_only_from_those_who_run_the_platform() {
 }
 
 #[test]
-fn an_idempotency_key_is_refused_and_named() {
-    let mut headers = HeaderMap::new();
-    headers.insert("idempotency-key", http::HeaderValue::from_static("1"));
-
-    let failure = wishes(&headers, &caller(|_| {})).expect_err("refused");
-
-    assert_eq!(
-        (failure.status, failure.code),
-        (400, FailureCode::UnsupportedParameter)
-    );
-}
-
-#[test]
 fn faults_of_a_body_are_told_without_repeating_it() {
     let malformed = |body: &str| {
         let problem = skim::skim_chat(body.as_bytes(), &skim::Limits::default()).expect_err("a bad body");

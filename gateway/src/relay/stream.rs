@@ -39,6 +39,8 @@ struct Stream {
 enum Phase {
     /// The session is polled.
     Relaying,
+    /// What was used beyond its reservation is asked for.
+    Covering(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// The waybill is written; the rest leaves once it is durable.
     Closing {
         durable: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -55,7 +57,7 @@ pub(super) fn response(
     silence: Option<Silence>,
     first: Option<Bytes>,
 ) -> Response {
-    running.send(head.status);
+    running.send(head);
     let events = running.streams();
     let mut stream = Stream {
         voice: running.voice(),
@@ -94,23 +96,37 @@ impl Stream {
                 // The head has left already: with the first comment.
                 Poll::Ready(Frame::Head(_)) => {}
                 Poll::Ready(Frame::End(end)) => {
-                    let Settled {
-                        record,
-                        failure,
-                        kept,
-                    } = self.running.end(end.report, &end.tail);
-                    let rest = match failure {
-                        None => Ok(end.tail),
-                        Some(failure) if self.events => Ok(self.voice.failure(&failure)),
-                        Some(_) => Err(Broken),
-                    };
-                    let durable = Box::pin(Settled::durable(record, kept));
-                    self.phase = Phase::Closing { durable, rest };
+                    match self.running.cover(end) {
+                        Some(covering) => self.phase = Phase::Covering(covering),
+                        None => self.close(),
+                    }
                     return Poll::Ready(None);
                 }
                 Poll::Pending => return self.poll_silence(context),
             }
         }
+    }
+
+    /// Settles: what is left of the answer leaves once that is durable.
+    fn close(&mut self) {
+        let Some(end) = self.running.covered() else {
+            self.phase = Phase::Done;
+            return;
+        };
+        let Settled {
+            record,
+            failure,
+            kept,
+            key,
+        } = self.running.end(end.report, &end.tail);
+        let rest = match failure {
+            None => Ok(end.tail),
+            Some(failure) if self.events => Ok(self.voice.failure(&failure)),
+            Some(_) => Err(Broken),
+        };
+        let left = key.and_then(|key| key.last(rest.as_ref().ok().map(|rest| &rest[..])));
+        let durable = Box::pin(Settled::durable(record, kept, left));
+        self.phase = Phase::Closing { durable, rest };
     }
 
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -151,6 +167,10 @@ impl http_body::Body for Stream {
                     if let Some(piece) = ready!(stream.poll_relay(context)) {
                         return Poll::Ready(Some(Ok(Piece::data(piece))));
                     }
+                }
+                Phase::Covering(covering) => {
+                    ready!(covering.as_mut().poll(context));
+                    stream.close();
                 }
                 Phase::Closing { durable, rest } => {
                     ready!(durable.as_mut().poll(context));

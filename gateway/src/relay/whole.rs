@@ -9,18 +9,38 @@ use crate::error;
 use crate::shape::Shape;
 
 /// The answer of a request that ended before anything was sent.
-pub(super) async fn response(mut running: Running, end: End) -> Response {
+pub(super) async fn response(mut running: Running, end: Box<End>) -> Response {
     let (request_id, shape) = (running.request_id(), Shape::of_surface(running.surface()));
     let streams = running.streams();
+    let routed = running.live().and_then(|live| live.routed.clone());
+    if let Some(covering) = running.cover(end) {
+        covering.await;
+    }
+    let Some(end) = running.covered() else {
+        return head::whole(&head::early(), Body::empty());
+    };
     let first = end.head.unwrap_or_else(head::early);
+    let session = head::session(&end.report);
     let Settled {
         record,
         failure,
         kept,
+        key,
     } = running.end(end.report, &end.tail);
-    Settled::durable(record, kept).await;
+    let left = key.and_then(|key| match &failure {
+        Some(failure) => {
+            let (head, body) = error::parts(failure, request_id, shape);
+            key.whole(&head, false, routed.as_ref(), &body)
+        }
+        None => key.whole(&first, streams, routed.as_ref(), &end.tail),
+    });
+    Settled::durable(record, kept, left).await;
     match failure {
-        Some(failure) => error::response(&failure, request_id, shape),
+        Some(failure) => {
+            let mut response = error::response(&failure, request_id, shape);
+            response.headers_mut().extend(session);
+            response
+        }
         None if streams => head::stream(&first, Body::from(end.tail)),
         None => head::whole(&first, Body::from(end.tail)),
     }

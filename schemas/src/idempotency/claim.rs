@@ -151,7 +151,9 @@ impl Claim {
                 let sent_ms = self.doubted_ms.map_or(now_ms, |(first_ms, _)| first_ms);
                 self.hold(revision, sent_ms, now_ms)
             }
-            Record::Running(held) if now_ms.saturating_sub(seen_ms) < held.lease_ms => {
+            Record::Running(held)
+                if now_ms.saturating_sub(seen_ms) < held.lease_ms && !self.succeeds(&held) =>
+            {
                 self.refuse(self.unless_mismatch(&held, Refusal::InProgress))
             }
             Record::Running(held) => {
@@ -247,6 +249,11 @@ impl Claim {
         self.phase = Phase::Over;
         let hold = Hold::new(self.mine.clone(), self.terms, revision, sent_ms);
         Step::Run(Box::new(hold))
+    }
+
+    /// True for a lock of an earlier run on the same spool: one process at a time has a spool, so that the run is over.
+    fn succeeds(&self, held: &Running) -> bool {
+        held.spool == self.mine.spool && held.boot != self.mine.boot
     }
 
     /// Why a request is refused that finds this lock: another body is the better reason.

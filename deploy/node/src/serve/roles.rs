@@ -285,6 +285,9 @@ impl<'a> Running<'a> {
         settings.cors_origins.clone_from(&config.cors_origins);
         settings.billing_tz = config.billing_tz;
         settings.small_calls.clone_from(&config.small_calls);
+        settings.boot = adapters.boot.clone();
+        settings.admit_wait_seconds = config.admit_wait_seconds;
+        settings.idempotency = config.idempotency;
         settings.auth_failures_max = u32::try_from(config.auth_failures_max)
             .ok()
             .filter(|most| *most > 0);

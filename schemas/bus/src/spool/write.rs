@@ -17,7 +17,7 @@ use schemas::subject;
 use schemas::time::Timestamp;
 use uuid::Uuid;
 
-use super::{Appended, Error, Intent, Shared, State};
+use super::{Appended, Error, Intent, Shared, Spool, State};
 use crate::{json, segment};
 
 /// Kind of an intent's record.
@@ -122,27 +122,60 @@ impl Shared {
         before.extend_from_slice(id.0.as_bytes());
         before.extend_from_slice(&length.to_le_bytes());
         before.extend_from_slice(subject.as_bytes());
-        before.extend_from_slice(br#"{"specversion":"1.0","id":"#);
-        json::write(&mut before, &id)?;
-        before.extend_from_slice(br#","source":"#);
-        before.extend_from_slice(self.source_json.as_bytes());
-        before.extend_from_slice(br#","type":"#);
-        json::write(&mut before, F::KIND)?;
-        before.extend_from_slice(br#","subject":"#);
-        json::write(&mut before, tenant)?;
-        before.extend_from_slice(br#","time":"#);
-        json::write(&mut before, &now)?;
-        before.extend_from_slice(br#","datacontenttype":"application/json","sourcesequence":"#);
+        self.write_before::<F>(&mut before, id, (tenant, now))?;
 
         let mut after = Vec::with_capacity(1_536);
-        after.extend_from_slice(br#","data":"#);
-        json::write(&mut after, fact)?;
-        after.push(b'}');
+        write_after(&mut after, fact)?;
         Ok(Draft { id, before, after })
+    }
+
+    /// An envelope up to its sequence.
+    fn write_before<F: Fact>(
+        &self,
+        out: &mut Vec<u8>,
+        id: EventId,
+        (tenant, now): (&TenantId, Timestamp),
+    ) -> Result<(), Error> {
+        out.extend_from_slice(br#"{"specversion":"1.0","id":"#);
+        json::write(out, &id)?;
+        out.extend_from_slice(br#","source":"#);
+        out.extend_from_slice(self.source_json.as_bytes());
+        out.extend_from_slice(br#","type":"#);
+        json::write(out, F::KIND)?;
+        out.extend_from_slice(br#","subject":"#);
+        json::write(out, tenant)?;
+        out.extend_from_slice(br#","time":"#);
+        json::write(out, &now)?;
+        out.extend_from_slice(br#","datacontenttype":"application/json","sourcesequence":"#);
+        Ok(())
     }
 
     pub(super) fn note_bytes(&self, state: &State) {
         self.bytes.store(state.files.bytes(), Ordering::Release);
+    }
+}
+
+/// An envelope from its `data` on.
+fn write_after<F: Fact>(out: &mut Vec<u8>, fact: &F) -> Result<(), Error> {
+    out.extend_from_slice(br#","data":"#);
+    json::write(out, fact)?;
+    out.push(b'}');
+    Ok(())
+}
+
+impl Spool {
+    /// The envelope of an event that was appended at `now`, as it is published.
+    pub fn envelope<F: Fact>(
+        &self,
+        appended: Appended,
+        at: (&TenantId, Timestamp),
+        fact: &F,
+    ) -> Result<Vec<u8>, Error> {
+        let mut envelope = Vec::with_capacity(2_048);
+        self.shared.write_before::<F>(&mut envelope, appended.id, at)?;
+        json::number(&mut envelope, appended.sequence);
+        write_after(&mut envelope, fact)?;
+        Ok(envelope)
     }
 }
 
