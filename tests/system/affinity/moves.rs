@@ -61,17 +61,13 @@ async fn a_session_is_moved_when_both_margins_are_reached_and_says_so() {
     scene.o1.default(slow());
     scene.o2.default(slow());
 
-    // 3 and 0: less than four more. 4 and 0: both.
-    let mut held = occupy(&one, 3).await;
-    sleep(HEARD).await;
-    held.extend(occupy(&one, 1).await);
-    // 13 and 9: four more, but less than half as many again.
-    held.extend(occupy(&other, 9).await);
-    sleep(HEARD).await;
-    held.extend(occupy(&one, 9).await);
-    sleep(HEARD).await;
-    held.extend(occupy(&one, 1).await);
-    sleep(HEARD).await;
+    let mut held = Vec::new();
+    // What each call finds at its own upstream and at the other one: at most 3 and 0, 7 and 4, 11 and 8 are too few;
+    // 13 and 9 are four more, but not half as many again.
+    for (client, calls) in [(&one, 4), (&other, 8), (&one, 8), (&other, 1), (&one, 2)] {
+        held.extend(occupy(client, calls).await);
+        sleep(HEARD).await;
+    }
 
     // 14 and 9: both.
     scene.o1.default(Behaviour::chat("from the first"));
@@ -229,6 +225,8 @@ async fn a_bus_that_is_away_costs_cache_misses_and_no_call() {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let model = staying(&o1, &o2);
     let mut scene = Scene::start_cluster_on(plan, (o1, o2), |node| node.models(&[model])).await;
+    scene.wait_ready().await;
+    sleep(Duration::from_secs(2)).await;
     let (a, b) = (scene.node.addr(), scene.cluster().node("b").addr());
     let known = named(&scene, "known");
     assert_eq!(verdict(&known.post_chat(&hi()).await), "miss");
