@@ -28,6 +28,8 @@ const FRESH_MS: u64 = 1_000;
 const TELL_MS: u64 = 5_000;
 /// Parts are taken ahead or given back this often at most.
 const TRIM_MS: u64 = 1_000;
+/// What is idle here is given back this often at most when less than that is left for all.
+const SCARCE_MS: u64 = 100;
 /// A node holds this part of its part of what remains, at most.
 const PARTS: u64 = 4;
 
@@ -304,7 +306,14 @@ impl Quota {
         let (needed, idle) = (self.needed(), own.taken.saturating_sub(self.needed()));
         let wished = taken.saturating_sub(needed);
         let trim = idle < wished / 2 || idle > wished.saturating_mul(2);
-        (age_ms >= TRIM_MS && trim) || (age_ms >= TELL_MS && !self.is_told())
+        // Near the end others are refused what is idle here.
+        let left = self.room().saturating_sub(own.taken);
+        let rest_ms = if idle - wished.min(idle) > left {
+            SCARCE_MS
+        } else {
+            TRIM_MS
+        };
+        (age_ms >= rest_ms && trim) || (age_ms >= TELL_MS && !self.is_told())
     }
 
     fn write(&mut self, taken: u64, now: Now) -> Step<Record> {
