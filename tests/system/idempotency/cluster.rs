@@ -9,11 +9,15 @@ use tokio::time::{Instant, sleep};
 use super::{IN_PROGRESS, after_progress, billed, is_replay, keyed};
 
 async fn scene(plan: Plan) -> Scene {
-    Scene::start_cluster(plan, |node| {
+    let mut scene = Scene::start_cluster(plan, |node| {
         node.setting("idempotency", json!({"lease_seconds": 3}))
             .setting("admit_wait_seconds", 2)
     })
-    .await
+    .await;
+    // A node whose bus goes away in its first moments does not start.
+    scene.wait_ready().await;
+    sleep(Duration::from_secs(1)).await;
+    scene
 }
 
 #[tokio::test]
