@@ -143,10 +143,13 @@ fn nothing() -> ModelName {
     ModelName::from("")
 }
 
+/// Bounds by key and model.
+type ByPair = HashMap<(KeyId, ModelName), Arc<[Bound]>>;
+
 /// The bounds of keys and models at the newest revision of the catalogue: made once for many calls.
 #[derive(Default)]
 pub(crate) struct Kept {
-    of: RwLock<(u64, HashMap<(KeyId, ModelName), Arc<[Bound]>>)>,
+    of: RwLock<(u64, ByPair)>,
 }
 
 impl Kept {

@@ -85,7 +85,7 @@ struct Shown<'a> {
     limits: &'a Limits,
     /// How its own quotas stand; only in the list.
     #[serde(skip_serializing_if = "Option::is_none")]
-    quotas: Option<Vec<Quota>>,
+    quotas: Option<Vec<Counted>>,
     output_default_max: Option<u64>,
     expires_at: Option<Timestamp>,
     created_at: Timestamp,
@@ -94,7 +94,7 @@ struct Shown<'a> {
 
 /// How one quota of a key stands.
 #[derive(Serialize)]
-struct Quota {
+struct Counted {
     /// Which.
     quota: &'static str,
     /// For calls of this model only.
@@ -157,7 +157,7 @@ pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: 
 }
 
 /// How the quotas of a key stand.
-async fn quotas(state: &Shared, catalog: &Catalog, key: &Key) -> Vec<Quota> {
+async fn quotas(state: &Shared, catalog: &Catalog, key: &Key) -> Vec<Counted> {
     let own = demand::own_quotas(&catalog.subjects(key));
     let usages = state.ports.limits.usage_of(&own).await;
     let shown = |usage: Usage| {
@@ -165,7 +165,7 @@ async fn quotas(state: &Shared, catalog: &Catalog, key: &Key) -> Vec<Quota> {
             key, limit, model, ..
         } = usage.bound;
         let amount = |amount| Amount::of(key, amount);
-        Quota {
+        Counted {
             quota: key.as_str(),
             model,
             limit: amount(limit),

@@ -82,6 +82,8 @@ struct Head<'a> {
 }
 
 fn chat(stop: &Stop<'_>, ended: Called) -> Option<Ending> {
+    use std::fmt::Write as _;
+
     let head: Head<'_> = serde_json::from_slice(stop.last).ok()?;
     let mut open = String::from("{");
     for (name, value) in [
@@ -102,20 +104,23 @@ fn chat(stop: &Stop<'_>, ended: Called) -> Option<Ending> {
         Dialect::Completions => "\"text\":\"\"",
         _ => "\"delta\":{}",
     };
+    // Writing to a String cannot fail.
     let mut events = String::new();
     let choices = u64::try_from(stop.choices).unwrap_or(u64::MAX);
     for index in (0..choices).filter(|index| !ended.contains(*index)) {
-        events.push_str(&format!(
+        let _ = write!(
+            events,
             "data: {open}\"choices\":[{{\"index\":{index},{said},\"logprobs\":null,\"finish_reason\":\"length\"}}]}}\n\n"
-        ));
+        );
     }
     if stop.include_usage {
         let (prompt, said) = stop.tokens;
-        events.push_str(&format!(
+        let _ = write!(
+            events,
             "data: {open}\"choices\":[],\"usage\":{{\"prompt_tokens\":{prompt},\"completion_tokens\":{said},\
              \"total_tokens\":{}}}}}\n\n",
             prompt.saturating_add(said)
-        ));
+        );
     }
     let mark = Bytes::from_static(super::end_mark(Dialect::Chat).unwrap_or_default());
     Some(Ending {

@@ -17,10 +17,10 @@ fn stopped(dialect: Dialect, hides: bool, events: &[Value], include_usage: bool)
             .as_str()
             .map_or(String::new(), |name| format!("event: {name}\n"));
         framer.push(Bytes::from(format!("{name}data: {event}\n\n")));
-        let framed = framer.next().expect("framed").expect("an event");
-        skimmer.skim(&framed).expect("of the dialect");
-        follower.event(&framed.raw);
-        last = framed.data.clone();
+        let read = framer.next().expect("framed").expect("an event");
+        skimmer.skim(&read).expect("of the dialect");
+        follower.event(&read.raw);
+        last = read.data.clone();
     }
     let stop = Stop {
         dialect,

@@ -23,7 +23,7 @@ pub struct Follower {
 
 #[derive(Debug)]
 struct Item {
-    item: Map<String, Value>,
+    members: Map<String, Value>,
     is_done: bool,
     parts: BTreeMap<u64, Part>,
     arguments: String,
@@ -31,7 +31,7 @@ struct Item {
 
 #[derive(Debug)]
 struct Part {
-    part: Map<String, Value>,
+    members: Map<String, Value>,
     text: String,
     is_done: bool,
 }
@@ -39,8 +39,8 @@ struct Part {
 impl Follower {
     /// Notes an event as it leaves for the caller.
     pub fn event(&mut self, raw: &[u8]) {
-        let lines = raw.split(|byte| *byte == b'\n');
-        let data = lines.filter_map(|line| line.strip_prefix(b"data:")).next();
+        let mut lines = raw.split(|byte| *byte == b'\n');
+        let data = lines.find_map(|line| line.strip_prefix(b"data:"));
         let told = data.and_then(|data| serde_json::from_slice::<Map<String, Value>>(data).ok());
         if let Some(told) = told.filter(|_| self.held_bytes <= HELD_BYTES_MAX) {
             self.held_bytes += raw.len();
@@ -67,13 +67,13 @@ impl Follower {
         if let Some(Value::Object(item)) = told.remove("item") {
             let is_done = kind == "response.output_item.done";
             let begun = || Item {
-                item: Map::new(),
+                members: Map::new(),
                 is_done,
                 parts: BTreeMap::new(),
                 arguments: String::new(),
             };
             let known = self.items.entry(place).or_insert_with(begun);
-            (known.item, known.is_done) = (item, is_done);
+            (known.members, known.is_done) = (item, is_done);
             return;
         }
         let Some(item) = self.items.get_mut(&place) else {
@@ -85,18 +85,18 @@ impl Follower {
                 if let Some(Value::Object(part)) = told.get("part") {
                     let part = Part {
                         text: String::new(),
-                        part: part.clone(),
-                        is_done: kind.ends_with(".done"),
+                        members: part.clone(),
+                        is_done: kind.strip_suffix(".done").is_some(),
                     };
                     item.parts.insert(index, part);
                 }
             }
-            (kind, Some(index)) if kind.ends_with(".delta") => {
+            (kind, Some(index)) if kind.strip_suffix(".delta").is_some() => {
                 if let Some(part) = item.parts.get_mut(&index) {
                     part.text.push_str(text("delta"));
                 }
             }
-            (kind, None) if kind.contains("call") && kind.ends_with(".delta") => {
+            (kind, None) if kind.contains("call") && kind.strip_suffix(".delta").is_some() => {
                 item.arguments.push_str(text("delta"));
             }
             _ => {}
@@ -161,10 +161,10 @@ impl Item {
     /// Closes what is open of it, and tells it as it is at the end.
     fn close(&self, place: u64, events: &mut Events) -> Value {
         if self.is_done {
-            return Value::Object(self.item.clone());
+            return Value::Object(self.members.clone());
         }
-        let id = self.item.get("id").cloned().unwrap_or_default();
-        let mut item = self.item.clone();
+        let id = self.members.get("id").cloned().unwrap_or_default();
+        let mut item = self.members.clone();
         let kind = item
             .get("type")
             .and_then(Value::as_str)
@@ -202,7 +202,7 @@ impl Item {
 
 impl Part {
     fn close(&self, (place, index): (u64, u64), id: &Value, events: &mut Events) -> Value {
-        let mut part = self.part.clone();
+        let mut part = self.members.clone();
         if self.is_done {
             return Value::Object(part);
         }
