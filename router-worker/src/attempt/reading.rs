@@ -7,14 +7,13 @@
 //! together are one buffer; no more is held than one event, [`HELD_BYTES_MAX`] and [`ECHOES`] of the
 //! request; what ends the stream for the caller is never among what is taken, but in [`Reading::tail`].
 
+mod stopping;
+
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
-use dialects::estimate;
-use dialects::passage::request::choices_asked;
-use dialects::passage::stop::Stop;
 use dialects::passage::{Seen, Skimmer, end_mark, may_call, private};
 use dialects::responses::passage::follow::Follower;
 use dialects::sse::{Error as FramingError, Event, Framer};
@@ -29,13 +28,6 @@ use crate::fault::{Fault, Refusal, Unusable};
 const HELD_BYTES_MAX: usize = 1024 * 1024;
 /// How much of the request events before the first content may repeat: two repeat it, and escapes may double it.
 const ECHOES: usize = 4;
-
-/// Bytes that hardly any token has.
-const TOKEN_BYTES_MAX: u64 = 16;
-/// Bytes beyond that an answer of few tokens may have.
-const BYTES_SPARE: u64 = 1_024;
-/// Pieces beyond its tokens that an answer may come in.
-const PIECES_SPARE: u64 = 4;
 
 /// How a stream is read.
 pub(super) struct Manner<'a> {
@@ -72,8 +64,8 @@ pub(super) struct Reading<'a> {
     stage: Stage,
     /// A data event came with the last piece.
     progressed: bool,
-    /// The end mark was read.
-    done: bool,
+    /// Whether more of it is read.
+    over: Over,
     /// A tool was called.
     called: bool,
     finished_choices: usize,
@@ -86,8 +78,6 @@ pub(super) struct Reading<'a> {
     generated_bytes: u64,
     /// Events in which something was generated.
     pieces: u64,
-    /// It was ended here, not by its upstream.
-    stopped: bool,
     dropped: u64,
 }
 
@@ -120,6 +110,17 @@ enum Stage {
     Ended,
     /// Something was generated.
     Content,
+}
+
+/// Whether a stream is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// It is not.
+    Runs,
+    /// Its end mark was read.
+    Ended,
+    /// It was ended here.
+    Stopped,
 }
 
 /// What is to be sent, gathered without a copy where one event is all.
@@ -180,7 +181,7 @@ impl<'a> Reading<'a> {
             output: Output::default(),
             stage: Stage::Held,
             progressed: false,
-            done: false,
+            over: Over::Runs,
             called: false,
             finished_choices: 0,
             usage: None,
@@ -188,7 +189,6 @@ impl<'a> Reading<'a> {
             heard_bytes: 0,
             generated_bytes: 0,
             pieces: 0,
-            stopped: false,
             dropped: 0,
         }
     }
@@ -228,7 +228,7 @@ impl<'a> Reading<'a> {
                 self.hear();
                 over.map_err(Fault::from)
             }
-            Course::Passing { .. } if self.done => Ok(()),
+            Course::Passing { .. } if self.over != Over::Runs => Ok(()),
             Course::Passing { .. } => {
                 let ended = self.finished_choices > 0
                     && end_mark(self.manner.caller).is_some()
@@ -236,70 +236,6 @@ impl<'a> Reading<'a> {
                 if ended { Ok(()) } else { Err(Fault::Cut) }
             }
         }
-    }
-
-    /// More was generated than the request holds of its limits, whatever its upstream counts as tokens: pieces are
-    /// mostly one token each, and hardly any token has so many bytes.
-    fn exceeds(&self) -> bool {
-        let Some(held) = self.manner.output_tokens_held.filter(|_| !self.done) else {
-            return false;
-        };
-        let pieces_max = held.saturating_add(held / 8).saturating_add(PIECES_SPARE);
-        let bytes_max = held.saturating_mul(TOKEN_BYTES_MAX).saturating_add(BYTES_SPARE);
-        self.pieces > pieces_max || self.generated_bytes > bytes_max
-    }
-
-    /// Ends the answer where it is, as one that ran into its maximum of tokens. False where that cannot be said.
-    fn stop(&mut self) -> bool {
-        let held = self.manner.output_tokens_held.unwrap_or(u64::MAX);
-        let said = estimate::bytes_tokens(self.generated_bytes).min(held);
-        let told = self.usage.unwrap_or_default();
-        let usage = UsageFacts {
-            prompt_tokens: told.prompt_tokens.or(Some(self.manner.prompt_tokens)),
-            completion_tokens: Some(told.completion_tokens.unwrap_or(0).max(said).min(held)),
-            total_tokens: None,
-            partial: true,
-            ..told
-        };
-        match &mut self.course {
-            Course::Translated(translation) => {
-                translation.stop(usage, self.output.buffer());
-                self.finished_choices = 1;
-            }
-            Course::Passing {
-                skimmer,
-                end,
-                last,
-                follower,
-            } => {
-                let stop = Stop {
-                    dialect: self.manner.caller,
-                    model_json: self.manner.model_json,
-                    choices: choices_asked(self.manner.caller, self.manner.asked),
-                    tokens: (
-                        usage.prompt_tokens.unwrap_or(0),
-                        usage.completion_tokens.unwrap_or(0),
-                    ),
-                    include_usage: self.manner.include_usage,
-                    last,
-                    followed: follower.as_deref(),
-                };
-                let Some(ending) = skimmer.stop(&stop) else {
-                    return false;
-                };
-                self.output.buffer().extend_from_slice(&ending.events);
-                *end = Some(ending.mark);
-            }
-        }
-        // Of an upstream that told nothing all is estimated where the waybill is written.
-        self.usage = self.usage.map(|_| usage);
-        (self.done, self.stopped) = (true, true);
-        true
-    }
-
-    /// It was ended here: nothing that its upstream still says is wanted.
-    pub(super) const fn stopped(&self) -> bool {
-        self.stopped
     }
 
     /// What ends the stream for the caller. Asked for once, of an answer that may end.
@@ -327,7 +263,7 @@ impl<'a> Reading<'a> {
 
     /// The end mark was read.
     pub(super) const fn done(&self) -> bool {
-        self.done
+        !matches!(self.over, Over::Runs)
     }
 
     /// Something generated, or the end of a choice, was read.
@@ -361,7 +297,7 @@ impl<'a> Reading<'a> {
     }
 
     fn event(&mut self, event: &Event) -> Result<(), Fault> {
-        if event.is_comment() || self.done {
+        if event.is_comment() || self.done() {
             return Ok(());
         }
         match &mut self.course {
@@ -373,7 +309,9 @@ impl<'a> Reading<'a> {
             }
             Course::Translated(translation) => {
                 let read = translation.event(event, self.output.buffer());
-                self.done = translation.ended();
+                if translation.ended() {
+                    self.over = Over::Ended;
+                }
                 self.hear();
                 if matches!(read, Err(Broken::Malformed)) && !is_json(&event.data) {
                     // As where events pass. What is missing for it is found out by what follows.
@@ -447,7 +385,7 @@ impl<'a> Reading<'a> {
             seen.edits.sort_by_key(|edit| edit.range.start);
         }
         if seen.end {
-            self.done = true;
+            self.over = Over::Ended;
             self.end(event, &seen);
         } else if !seen.hidden && (self.manner.include_usage || !seen.usage_alone) {
             self.pass(event, &seen);
