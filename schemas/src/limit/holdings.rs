@@ -9,10 +9,12 @@ pub mod demand;
 mod ending;
 pub mod steps;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::layers::{Bound, Name};
+use chrono::NaiveDate;
+
+use super::layers::{Bound, Name, NameMap, NameSet};
 use super::limits::{Kind, Slice, Unit};
 use super::planted::Planted;
 use super::quota::{Quota, Replayed, Spent};
@@ -29,25 +31,29 @@ use demand::{Admission, Demand, Refusal};
 /// Seconds after which a refused call may try again where nothing says more.
 const RETRY_SECONDS: u64 = 1;
 
+/// Sets of bounds whose names are remembered.
+const COUNTED_MAX: usize = 4_096;
+
 /// What one node holds.
 #[derive(Debug)]
 pub struct Holdings {
     source: SpoolId,
     boot: Arc<str>,
-    rates: BTreeMap<Name, Rate>,
-    slots: BTreeMap<Name, Slots>,
-    quotas: BTreeMap<Name, Quota>,
+    rates: NameMap<Rate>,
+    slots: NameMap<Slots>,
+    quotas: NameMap<Quota>,
+    counted: Counted,
     waiting: BTreeMap<u64, Ticket>,
     /// For which limit each of them waits.
     waits: BTreeSet<(Name, u64)>,
     /// Limits of which there may be more now than those that wait know.
-    stirred: BTreeSet<Name>,
+    stirred: NameSet,
     grants: BTreeMap<u64, Grant>,
     last: u64,
     /// Views of quotas that there ever were.
     views: u64,
     /// Names about which there may be something to ask.
-    touched: BTreeSet<Name>,
+    touched: NameSet,
     replay: BTreeMap<Name, Vec<Replayed>>,
     /// Since when the bus is away.
     cut: Option<Now>,
@@ -60,6 +66,8 @@ pub struct Holdings {
 #[derive(Debug)]
 struct Ticket {
     demand: Demand,
+    /// Under which name each bound is counted.
+    names: Arc<[Name]>,
     held: Vec<Held>,
 }
 
@@ -70,7 +78,7 @@ impl Ticket {
     }
 
     fn name(&self) -> Option<Name> {
-        self.next().map(|bound| counted(bound, &self.demand.calendar))
+        self.names.get(self.held.len()).cloned()
     }
 }
 
@@ -102,16 +110,17 @@ impl Holdings {
         let mut holdings = Self {
             source,
             boot,
-            rates: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            quotas: BTreeMap::new(),
+            rates: NameMap::default(),
+            slots: NameMap::default(),
+            quotas: NameMap::default(),
+            counted: Counted::default(),
             waiting: BTreeMap::new(),
             waits: BTreeSet::new(),
-            stirred: BTreeSet::new(),
+            stirred: NameSet::default(),
             grants: BTreeMap::new(),
             last: 0,
             views: 0,
-            touched: BTreeSet::new(),
+            touched: NameSet::default(),
             replay,
             cut: None,
             counters_anew: BTreeMap::new(),
@@ -129,8 +138,9 @@ impl Holdings {
     pub fn admit(&mut self, demand: Demand, now: Now) -> Admission {
         self.last += 1;
         let ticket = Ticket {
+            names: self.counted.names(&demand),
+            held: Vec::with_capacity(demand.bounds.len()),
             demand,
-            held: Vec::new(),
         };
         self.ask(self.last, ticket, now)
     }
@@ -179,8 +189,9 @@ impl Holdings {
 
     fn ask(&mut self, id: u64, mut ticket: Ticket, now: Now) -> Admission {
         let bounds = Arc::clone(&ticket.demand.bounds);
-        for bound in bounds.iter().skip(ticket.held.len()) {
-            let (take, held) = self.take(id, bound, &ticket.demand, now);
+        let names = Arc::clone(&ticket.names);
+        for (bound, name) in bounds.iter().zip(&*names).skip(ticket.held.len()) {
+            let (take, held) = self.take(id, (bound, name.clone()), &ticket.demand, now);
             match take {
                 Take::Granted => ticket.held.push(held),
                 Take::Waiting => {
@@ -212,8 +223,7 @@ impl Holdings {
         slots.is_none_or(|slots| slots.usable(now) < slots.in_use())
     }
 
-    fn take(&mut self, id: u64, bound: &Bound, demand: &Demand, now: Now) -> (Take, Held) {
-        let name = counted(bound, &demand.calendar);
+    fn take(&mut self, id: u64, (bound, name): (&Bound, Name), demand: &Demand, now: Now) -> (Take, Held) {
         self.touched.insert(name.clone());
         match bound.key.kind() {
             Kind::Rate(slice, unit) => {
@@ -407,6 +417,41 @@ impl Holdings {
     /// Up to which place the spool may be trimmed as far as quotas are concerned; `None` for all of it.
     pub fn told_up_to(&self) -> Option<u64> {
         self.quotas.values().filter_map(Quota::told_up_to).min()
+    }
+}
+
+/// The names of many requests that have the same bounds.
+#[derive(Debug, Default)]
+struct Counted(HashMap<usize, Names>);
+
+/// Under which names the bounds of a request are counted on one day.
+#[derive(Debug)]
+struct Names {
+    /// Held, so that no others can be where they are.
+    bounds: Arc<[Bound]>,
+    day: NaiveDate,
+    names: Arc<[Name]>,
+}
+
+impl Counted {
+    fn names(&mut self, demand: &Demand) -> Arc<[Name]> {
+        let (place, day) = (demand.bounds.as_ptr().addr(), demand.calendar.day());
+        let known = self.0.get(&place).filter(|known| known.day == day);
+        if let Some(known) = known.filter(|known| known.bounds.len() == demand.bounds.len()) {
+            return Arc::clone(&known.names);
+        }
+        let names = demand.bounds.iter().map(|bound| counted(bound, &demand.calendar));
+        let names: Arc<[Name]> = names.collect();
+        if self.0.len() >= COUNTED_MAX {
+            self.0.clear();
+        }
+        let known = Names {
+            bounds: Arc::clone(&demand.bounds),
+            day,
+            names: Arc::clone(&names),
+        };
+        self.0.insert(place, known);
+        names
     }
 }
 

@@ -2,7 +2,10 @@
 //! for. All of them hold; none replaces another. The limits of the caller's role fill what the user leaves out, or a
 //! key that belongs to nobody. Who writes 0 is unlimited in his own layer, and is filled by nothing.
 
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -41,39 +44,119 @@ impl Scope {
 
 /// The name under which one limit of one subject is counted: of our own ids and digests, so that it can stand in
 /// subjects and keys of the bus. The tenant is its first part, so that names of two tenants never meet.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Name(Arc<str>);
+///
+/// Names are compared and looked up with every request, so their hash is made once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "Arc<str>", into = "Arc<str>")]
+pub struct Name {
+    text: Arc<str>,
+    hash: u64,
+}
 
 impl Name {
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The name of a period's record.
     #[must_use]
     pub fn of(&self, period: Period) -> Self {
-        Self(format!("{}.{period}", self.0).into())
+        Self::from(Arc::from(format!("{}.{period}", self.text)))
     }
 
     /// The name of a slice's counter.
     pub fn slice(&self, index: i64) -> String {
-        format!("{}.{index}", self.0)
+        format!("{}.{index}", self.text)
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
+    }
+}
+
+impl From<Arc<str>> for Name {
+    fn from(text: Arc<str>) -> Self {
+        let hash = hash(text.as_bytes());
+        Self { text, hash }
     }
 }
 
 impl From<&str> for Name {
     fn from(text: &str) -> Self {
-        Self(text.into())
+        Self::from(Arc::from(text))
     }
 }
+
+impl From<Name> for Arc<str> {
+    fn from(name: Name) -> Self {
+        name.text
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// A hash of a name. Names are made of our own ids and of digests: nobody chooses them to meet.
+fn hash(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = 0_u64;
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = (hash.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(FACTOR);
+    }
+    // The high bits depend on all of it; the low ones are to as well.
+    (hash ^ (hash >> 32)).wrapping_mul(FACTOR) ^ (hash >> 29)
+}
+
+/// Passes on the hash that a name has.
+#[derive(Debug, Default)]
+pub(super) struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = hash(bytes);
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Values by name. Its order is the same for the same history.
+pub(super) type NameMap<V> = HashMap<Name, V, BuildHasherDefault<NameHasher>>;
+/// Names, each once.
+pub(super) type NameSet = HashSet<Name, BuildHasherDefault<NameHasher>>;
 
 /// One limit that holds for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +238,7 @@ fn add(
                 scope,
                 model: model.cloned(),
                 limit,
-                name: Name(format!("{subject}.{key}").into()),
+                name: Name::from(Arc::from(format!("{subject}.{key}"))),
             });
         }
     }
