@@ -93,13 +93,15 @@ impl Request {
         let settings = &shared.config.affinity;
         self.stay = Stay::of(settings, &shared.catalog.peek(), &self.offer, &self.body);
         self.stay.find(&shared.affinity, shared.kv.as_ref()).await;
-        match self.plan(&shared) {
+        let end = match self.plan(&shared) {
             Ok(plan) => {
                 self.stay.decide(plan.verdict);
                 self.walk(&shared, &plan).await
             }
             Err(failure) => self.failed(failure),
-        }
+        };
+        self.stay.spread(&shared.affinity).await;
+        end
     }
 
     /// Whom to ask, in which order.
@@ -123,7 +125,7 @@ impl Request {
     }
 
     /// Tries the candidates in their order.
-    async fn walk(mut self, shared: &Shared, plan: &Plan) -> Box<End> {
+    async fn walk(&mut self, shared: &Shared, plan: &Plan) -> Box<End> {
         let mut candidates = plan.candidates.iter();
         let mut refused_claim = plan.is_barred();
         while let Some(candidate) = candidates.next() {

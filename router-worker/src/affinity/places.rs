@@ -1,16 +1,17 @@
-//! Where sessions are, as one router knows it: pure. What it decided itself counts until it is written; from then on
-//! the newest revision does, whoever wrote it. When there are too many, those that were touched longest ago go.
+//! Where sessions are, as one router knows it, without I/O. What it decided itself counts until it is written; from then
+//! on the newest revision does, whoever wrote it. When there are too many, those that were touched longest ago go.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use schemas::affinity::record::Record;
+use tokio::sync::oneshot;
 
 /// Sessions that are remembered.
 const PLACES_MAX: usize = 100_000;
 
 /// What is known of a session.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Place {
     /// `None` once it was forgotten, until that is written.
     record: Option<Record>,
@@ -21,6 +22,8 @@ struct Place {
     state: State,
     /// When it was touched, as the order counts it.
     stamp: u64,
+    /// Those who wait until it is written, or is not going to be: they are let go.
+    waiting: Vec<oneshot::Sender<()>>,
 }
 
 /// Whether the bucket has it.
@@ -80,10 +83,10 @@ impl Places {
 
     /// The session is there now, for so many milliseconds. True when its key is to be queued for writing.
     pub(super) fn put(&mut self, key: &str, record: Record, life_ms: u64) -> bool {
-        let known = self.entries.get_key_value(key);
-        let (key, revision, state) = match known {
-            Some((key, place)) => (Arc::clone(key), place.revision, place.state),
-            None => (Arc::from(key), 0, State::Shared),
+        let known = self.entries.remove_entry(key);
+        let (key, revision, state, waiting) = match known {
+            Some((key, place)) => (key, place.revision, place.state, place.waiting),
+            None => (Arc::from(key), 0, State::Shared, Vec::new()),
         };
         let (state, is_new) = changed(state);
         let place = Place {
@@ -92,6 +95,7 @@ impl Places {
             revision,
             state,
             stamp: 0,
+            waiting,
         };
         self.insert(key, place);
         is_new
@@ -124,7 +128,19 @@ impl Places {
     pub(super) fn leave_out(&mut self, key: &str) {
         if let Some(place) = self.entries.get_mut(key) {
             place.state = State::Unshared;
+            place.waiting.clear();
         }
+    }
+
+    /// Tells when a session is written, or is not going to be; `None` when there is nothing to wait for.
+    pub(super) fn wait(&mut self, key: &str) -> Option<oneshot::Receiver<()>> {
+        let place = self.entries.get_mut(key)?;
+        if matches!(place.state, State::Shared | State::Unshared) {
+            return None;
+        }
+        let (waiter, written) = oneshot::channel();
+        place.waiting.push(waiter);
+        Some(written)
     }
 
     /// Revisions begin anew, or may do so: what is told from now on is the newest, whatever its number.
@@ -161,6 +177,7 @@ impl Places {
             return true;
         }
         place.state = revision.map_or(State::Unshared, |_| State::Shared);
+        place.waiting.clear();
         if place.record.is_none() {
             // Whatever is in the bucket now is read again when somebody asks.
             self.entries.remove(key);
@@ -178,6 +195,7 @@ impl Places {
                     revision,
                     state: State::Shared,
                     stamp: 0,
+                    waiting: Vec::new(),
                 };
                 self.insert(Arc::from(key), place);
             }

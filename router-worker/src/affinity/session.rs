@@ -98,20 +98,21 @@ impl Stay {
         }
     }
 
-    /// Looks the session up: here, else in the bucket, for a moment.
+    /// Looks the session up: here, and for a moment in the bucket, under the names of which nothing is known here and
+    /// which would count before the one that is.
     pub(crate) async fn find(&mut self, affinity: &Affinity, kv: Option<&Arc<dyn Kv>>) {
         let Some(looked) = &mut self.looked else {
             return;
         };
         let now = affinity.clock.now();
-        let mut found = looked.known(affinity, now);
-        if found.is_none()
+        looked.found = looked.known(affinity, now);
+        let unknown = looked.unknown(affinity);
+        if !unknown.is_empty()
             && let Some(kv) = affinity.bus(kv)
         {
-            looked.read(affinity, kv).await;
-            found = looked.known(affinity, now);
+            read(affinity, kv, &unknown).await;
+            looked.found = looked.known(affinity, now);
         }
-        looked.found = found;
     }
 
     /// What was found of the session; `None` where nothing is looked for.
@@ -143,6 +144,23 @@ impl Stay {
     pub(crate) fn failed(&mut self, affinity: &Affinity, backend: &BackendId) {
         affinity.failed(backend);
         self.failed.push(backend.clone());
+    }
+
+    /// Waits for a moment until other routers can know where the session is: whoever hears the end of an answer may
+    /// call one of them at once.
+    pub(crate) async fn spread(&self, affinity: &Affinity) {
+        let Some(looked) = self.looked.as_ref().filter(|_| !affinity.settings.alone) else {
+            return;
+        };
+        let written: Vec<_> = {
+            let mut places = affinity.places.lock();
+            let names = looked.names.iter();
+            names.filter_map(|name| places.wait(&name.record_key)).collect()
+        };
+        if !written.is_empty() {
+            // Who waits in vain has an answer all the same.
+            let _ = timeout(affinity.settings.wait, join_all(written)).await;
+        }
     }
 
     /// Nobody answered the request: its session is no longer where it was failed.
@@ -213,33 +231,14 @@ impl Looked {
         })
     }
 
-    /// Reads what the bucket has under the names of which nothing is known here.
-    async fn read(&self, affinity: &Affinity, kv: &Arc<dyn Kv>) {
-        let unknown: Vec<&Name> = {
-            let places = affinity.places.lock();
-            let names = self.names.iter();
-            names
-                .filter(|name| places.known(&name.record_key) == Known::Nothing)
-                .collect()
-        };
-        let reads = unknown
-            .iter()
-            .map(|name| kv.get(AFFINITY_BUCKET, &name.record_key));
-        let Ok(read) = timeout(affinity.settings.wait, join_all(reads)).await else {
-            affinity.is_away();
-            return;
-        };
-        let mut places = affinity.places.lock();
-        for (name, read) in unknown.iter().zip(read) {
-            match read {
-                Ok(Some(entry)) => {
-                    let record = entry.value.as_deref().and_then(Record::decode);
-                    places.learn(&name.record_key, entry.revision, record);
-                }
-                Ok(None) => {}
-                Err(_) => affinity.is_away(),
-            }
-        }
+    /// The names of which nothing is known here, as far as they count before the one that was found.
+    fn unknown(&self, affinity: &Affinity) -> Vec<&Name> {
+        let before = self.found.as_ref().map_or(self.names.len(), |(place, _)| *place);
+        let places = affinity.places.lock();
+        let names = self.names.iter().take(before);
+        names
+            .filter(|name| places.known(&name.record_key) == Known::Nothing)
+            .collect()
     }
 
     fn found(&self) -> Option<(Level, &Record)> {
@@ -289,6 +288,26 @@ impl Looked {
                 affinity.queue(&mut places, &of.record_key);
             }
             self.found = Some((name, record));
+        }
+    }
+}
+
+/// Reads what the bucket has under some names.
+async fn read(affinity: &Affinity, kv: &Arc<dyn Kv>, names: &[&Name]) {
+    let reads = names.iter().map(|name| kv.get(AFFINITY_BUCKET, &name.record_key));
+    let Ok(read) = timeout(affinity.settings.wait, join_all(reads)).await else {
+        affinity.is_away();
+        return;
+    };
+    let mut places = affinity.places.lock();
+    for (name, read) in names.iter().zip(read) {
+        match read {
+            Ok(Some(entry)) => {
+                let record = entry.value.as_deref().and_then(Record::decode);
+                places.learn(&name.record_key, entry.revision, record);
+            }
+            Ok(None) => {}
+            Err(_) => affinity.is_away(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use schemas::id::{BackendId, EndpointId};
 use schemas::time::Timestamp;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 
@@ -114,6 +115,32 @@ fn what_could_not_be_written_is_known_here_and_written_when_its_session_is_touch
     places.leave_out("s");
     assert!(places.is_left_out("s"), "there was no room to write it");
     assert!(!places.is_left_out("unknown"));
+}
+
+#[test]
+fn whoever_waits_for_a_write_is_let_go_when_it_is_done_or_given_up() {
+    let mut places = Places::default();
+    assert!(places.wait("s").is_none(), "nothing is known of it");
+
+    for outcome in [Some(1), None] {
+        places.put("s", record("a"), LIFE_MS);
+        let mut queued = places.wait("s").expect("it is queued");
+        places.begin("s");
+        let mut writing = places.wait("s").expect("it is being written");
+        places.put("s", record("b"), LIFE_MS);
+        assert!(places.wrote("s", outcome), "there is something newer");
+        assert_eq!(writing.try_recv(), Err(TryRecvError::Empty));
+
+        places.begin("s");
+        places.wrote("s", outcome);
+        assert_eq!(queued.try_recv(), Err(TryRecvError::Closed));
+        assert_eq!(writing.try_recv(), Err(TryRecvError::Closed));
+        assert!(places.wait("s").is_none());
+    }
+    places.put("s", record("a"), LIFE_MS);
+    let mut left_out = places.wait("s").expect("it is queued");
+    places.leave_out("s");
+    assert_eq!(left_out.try_recv(), Err(TryRecvError::Closed));
 }
 
 #[test]

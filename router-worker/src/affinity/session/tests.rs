@@ -238,6 +238,8 @@ impl Pair {
         let bucket = Arc::new(Bucket::new(Duration::from_millis(1)));
         let mut tasks = JoinSet::new();
         let mut scenes = Vec::new();
+        let mut config = config;
+        config.affinity.alone = false;
         for _ in 0..2 {
             let model = model(vec![route(endpoint.id.as_str(), 0)]);
             let mut scene = Scene::new(config.clone(), std::slice::from_ref(endpoint), &model).await;
@@ -281,6 +283,44 @@ async fn routers_that_share_a_bucket_take_turns_with_a_session() {
         "{sessions:?}"
     );
     assert!(sessions.iter().all(|key| !key.contains("s-1")), "{sessions:?}");
+}
+
+#[tokio::test]
+async fn a_plainer_name_is_read_although_a_vaguer_one_is_known() {
+    let [one, two] = servers().await;
+    let endpoint = staying("e", &[&one, &two]);
+    let bucket = Arc::new(Bucket::new(Duration::from_millis(1)));
+    let mut scene = Scene::new(config(), &[endpoint], &model(vec![route("e", 0)])).await;
+    scene.share(Arc::clone(&bucket) as Arc<dyn Kv>);
+    // Nobody watches the bucket for this router.
+    let first = told(&scene.call(PLAIN).await);
+    assert_eq!(first.1, "miss");
+    let elsewhere = if first.0 == "e#0" { "e#1" } else { "e#0" };
+    let mut dispatch = named(&scene, "s-1");
+    let said = Looked::of(
+        &keeping(
+            &scene.router.shared.config.affinity,
+            &scene.router.shared.catalog.peek(),
+            &model(vec![route("e", 0)]),
+            &dispatch.offer,
+        ),
+        &dispatch.offer,
+        &Facts::default(),
+    );
+    let name = &said.expect("a name").names[0];
+    let record = Record::new(
+        EndpointId::from("e"),
+        BackendId::from(elsewhere),
+        scene.router.shared.clock.now(),
+    );
+    let bytes = record.encode().expect("plain data");
+    let put = bucket.put("", &name.record_key, bytes.into(), bus::Expected::Any);
+    put.await.expect("written");
+
+    dispatch.body = bytes::Bytes::from(PLAIN);
+    let played = scene.play(dispatch).await;
+
+    assert_eq!(told(&played), (elsewhere.to_owned(), "hit:header".to_owned()));
 }
 
 #[tokio::test]
