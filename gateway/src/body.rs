@@ -23,7 +23,7 @@ const TRUSTED_BYTES_MAX: u64 = 1024 * 1024;
 /// Seconds after which a caller refused for want of memory may try again.
 const RETRY_SECONDS: u64 = 2;
 
-/// The bytes of request bodies that are in memory.
+/// The bytes of bodies that are in memory.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     bytes: AtomicU64,
@@ -60,7 +60,8 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    fn new(bodies: &Arc<Bodies>) -> Self {
+    /// Room for nothing yet.
+    pub(crate) fn new(bodies: &Arc<Bodies>) -> Self {
         Self {
             bodies: bodies.clone(),
             bytes: 0,

@@ -397,7 +397,7 @@ fn dispatch(
         routed: asked.routed,
         held: asked.held,
         over: None,
-        key: asked.key.map(|held| Box::new(Keyed::new(held))),
+        key: asked.key.map(|held| Box::new(Keyed::new(held, state))),
         progress: Progress::default(),
     })))
 }

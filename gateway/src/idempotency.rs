@@ -17,6 +17,7 @@ mod holding;
 mod replay;
 mod store;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
@@ -30,6 +31,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use crate::body::Bodies;
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::state::{Ports, Shared};
@@ -39,6 +41,10 @@ pub(crate) use replay::{Repeated, answer as replay};
 
 /// Claims that may wait at once for a bus that does not answer.
 const WAITING_MAX: usize = 1_000;
+/// Claims that were given up and are not cleared yet, beyond which no key is claimed.
+const CLEARING_MAX: usize = 10_000;
+/// Bytes of answers that are held to be left under their keys; beyond, an answer is not kept.
+const ANSWERS_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// How long an answer's end waits until what it leaves under its key is written. It is written later otherwise.
 pub(crate) const HELD_BACK: Duration = Duration::from_secs(1);
 
@@ -52,6 +58,8 @@ pub(crate) struct Keys {
     waiting: Semaphore,
     /// Clears up after claims that were given up.
     clearing: TaskTracker,
+    /// Room for answers until they are left under their keys.
+    pub(crate) answers: Arc<Bodies>,
     /// What its spool held when this run began: once the books have that, they know every request of the runs before.
     begun_at: u64,
 }
@@ -63,6 +71,7 @@ impl Keys {
             sightings: Mutex::default(),
             waiting: Semaphore::new(WAITING_MAX),
             clearing: TaskTracker::new(),
+            answers: Arc::new(Bodies::new(ANSWERS_BYTES_MAX)),
             begun_at: ports.spool.appended(),
         }
     }
@@ -107,6 +116,9 @@ pub(crate) async fn claim(
     key: &Key,
     asked: Asked<'_>,
 ) -> Result<Claimed, Failure> {
+    if state.keys.clearing.len() >= CLEARING_MAX {
+        return Err(Refusal::StoreUnavailable.failure());
+    }
     let scope = Scope {
         tenant: caller.tenant().clone(),
         key_id: caller.key.id.clone(),

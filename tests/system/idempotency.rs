@@ -13,6 +13,7 @@ mod cluster;
 mod duplicates;
 mod keys;
 mod leaving;
+mod limited;
 mod sdk;
 mod streams;
 

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::store;
+use crate::body::Permit;
 use crate::state::{Shared, State};
 
 /// Longest rest: the machine is asked again after it, which changes nothing.
@@ -25,9 +26,12 @@ const REST_MAX: Duration = Duration::from_hours(1);
 /// A key that is a request's own. Dropped, it is freed.
 pub(crate) struct Held {
     hold: Arc<Mutex<Hold>>,
-    leave: Option<oneshot::Sender<Box<Done>>>,
+    leave: Option<oneshot::Sender<Left>>,
     over: CancellationToken,
 }
+
+/// What a request leaves, and the room it takes until it is written.
+type Left = (Box<Done>, Permit);
 
 /// What a request left is written, or is somebody else's to write.
 #[derive(Clone)]
@@ -65,10 +69,10 @@ impl Held {
     }
 
     /// Leaves an answer under the key.
-    pub(crate) fn finish(mut self, done: Done) -> Ended {
+    pub(crate) fn finish(mut self, done: Done, room: Permit) -> Ended {
         if let Some(leave) = self.leave.take() {
             // The task ends before only where the key was lost.
-            let _ = leave.send(Box::new(done));
+            let _ = leave.send((Box::new(done), room));
         }
         self.ended()
     }
@@ -118,9 +122,9 @@ struct Holder {
 }
 
 impl Holder {
-    async fn run(self, mut left: oneshot::Receiver<Box<Done>>) {
+    async fn run(self, mut left: oneshot::Receiver<Left>) {
         let mut flight: Option<Flight> = None;
-        let mut has_left = false;
+        let (mut has_left, mut room) = (false, None);
         let mut step = self.hold.lock().tick(self.now_ms());
         loop {
             let until_ms = match step {
@@ -129,7 +133,10 @@ impl Holder {
                     flight = self.flight(step);
                     u64::MAX
                 }
-                Step::Ended => return,
+                Step::Ended => {
+                    drop(room);
+                    return;
+                }
                 Step::Lost => {
                     warn!(request.id = %self.hold.lock().running().request_id, "an idempotency key is another request's now");
                     return;
@@ -141,9 +148,11 @@ impl Holder {
                     flight = None;
                     self.hear(news)
                 }
-                done = &mut left, if !has_left => {
+                answer = &mut left, if !has_left => {
                     has_left = true;
-                    self.leave(done.ok())
+                    let (done, taken) = answer.ok().unzip();
+                    room = taken;
+                    self.leave(done)
                 }
                 () = sleep(rest), if flight.is_none() => self.hold.lock().tick(self.now_ms()),
             };

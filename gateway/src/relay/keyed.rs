@@ -1,6 +1,8 @@
 //! A request with an idempotency key, as far as its answer goes: what leaves is heard, and what is over is left under
 //! the key before the end of the answer leaves.
 
+use std::sync::Arc;
+
 use schemas::event::request::RequestSettled;
 use schemas::failure::Failure;
 use schemas::frame::Head;
@@ -11,28 +13,67 @@ use schemas::idempotency::record::Done;
 
 use super::ROUTED_MODEL;
 use super::voice::Voice;
+use crate::body::{Bodies, Permit};
 use crate::idempotency::{Ended, Held};
 use crate::state::State;
 
 /// The key of a request that runs.
 pub(crate) struct Keyed {
     held: Held,
+    /// Where its answer gets room from.
+    answers: Arc<Bodies>,
     /// What has left so far, once anything has.
     left: Option<Left>,
 }
 
 /// An answer that has begun to leave.
 struct Left {
-    keeper: Keeper,
+    kept: Kept,
     /// What the gateway would say in it.
     voice: Voice,
     /// A stream of events, which an error event can end.
     events: bool,
 }
 
+/// What of an answer is kept, and the room it takes.
+struct Kept {
+    keeper: Keeper,
+    room: Permit,
+    bytes: u64,
+}
+
+impl Kept {
+    fn new(answers: &Arc<Bodies>, keeper: Keeper) -> Self {
+        Self {
+            keeper,
+            room: Permit::new(answers),
+            bytes: 0,
+        }
+    }
+
+    fn piece(&mut self, piece: &[u8], answers: &Arc<Bodies>) {
+        if self.keeper.keeps() {
+            self.bytes = self
+                .bytes
+                .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+            if self.room.grow_to(self.bytes).is_err() {
+                self.keeper.forget();
+            }
+        }
+        self.keeper.piece(piece);
+        if !self.keeper.keeps() {
+            self.room = Permit::new(answers);
+        }
+    }
+}
+
 impl Keyed {
-    pub(crate) fn new(held: Held) -> Self {
-        Self { held, left: None }
+    pub(crate) fn new(held: Held, state: &State) -> Self {
+        Self {
+            held,
+            answers: state.keys.answers.clone(),
+            left: None,
+        }
     }
 
     /// Whether what came back may be charged.
@@ -48,7 +89,7 @@ impl Keyed {
     /// The head of the answer leaves.
     pub(super) fn begin(&mut self, head: &Head, events: bool, (routed, voice): (Option<&ModelName>, Voice)) {
         self.left = Some(Left {
-            keeper: keeper(head, events, routed),
+            kept: Kept::new(&self.answers, keeper(head, events, routed)),
             voice,
             events,
         });
@@ -57,7 +98,7 @@ impl Keyed {
     /// A piece of it leaves.
     pub(super) fn piece(&mut self, piece: &[u8]) {
         if let Some(left) = &mut self.left {
-            left.keeper.piece(piece);
+            left.kept.piece(piece, &self.answers);
             left.voice.heard(piece);
         }
     }
@@ -66,6 +107,7 @@ impl Keyed {
     pub(super) fn close(self, settled: Option<(&RequestSettled, Vec<u8>)>) -> Closing {
         Closing {
             held: Some(self.held),
+            answers: self.answers,
             left: self.left,
             recorded: settled.map(|(settled, envelope)| Recorded {
                 disposition: [false, true].map(|heard_out| disposition(settled, heard_out)),
@@ -95,6 +137,7 @@ fn disposition(settled: &RequestSettled, heard_out: bool) -> Disposition {
 /// The key of a request that is over. Dropped before the end of its answer is known, it is closed.
 pub(super) struct Closing {
     held: Option<Held>,
+    answers: Arc<Bodies>,
     left: Option<Left>,
     recorded: Option<Recorded>,
 }
@@ -110,9 +153,9 @@ impl Closing {
     /// The answer had begun: `rest` leaves last, and nothing if it breaks off.
     pub(super) fn last(mut self, rest: Option<&[u8]>) -> Option<Ended> {
         let answer = rest.and_then(|rest| {
-            let mut keeper = self.left.take()?.keeper;
-            keeper.piece(rest);
-            Some(keeper.finish())
+            let mut kept = self.left.take()?.kept;
+            kept.piece(rest, &self.answers);
+            Some(kept)
         });
         self.leave(answer)
     }
@@ -135,32 +178,37 @@ impl Closing {
         routed: Option<&ModelName>,
         body: &[u8],
     ) -> Option<Ended> {
-        let mut keeper = keeper(head, events, routed);
-        keeper.piece(body);
-        self.leave(Some(keeper.finish()))
+        let mut kept = Kept::new(&self.answers, keeper(head, events, routed));
+        kept.piece(body, &self.answers);
+        self.leave(Some(kept))
     }
 
-    fn leave(&mut self, answer: Option<Answer>) -> Option<Ended> {
+    fn leave(&mut self, kept: Option<Kept>) -> Option<Ended> {
         let held = self.held.take()?;
         let Some(recorded) = self.recorded.take() else {
             // What is not in the books is charged to nobody.
             return Some(held.free());
         };
         let [not_heard, heard] = recorded.disposition;
-        let (disposition, answer) = match answer {
-            Some(answer) => (heard, answer),
-            None => (not_heard, Answer::gone(recorded.status)),
+        let (disposition, answer, room) = match kept {
+            Some(kept) => (heard, kept.keeper.finish(), kept.room),
+            None => (
+                not_heard,
+                Answer::gone(recorded.status),
+                Permit::new(&self.answers),
+            ),
         };
         if disposition == Disposition::Free {
             return Some(held.free());
         }
         let (request_id, digest) = held.of();
-        Some(held.finish(Done {
+        let done = Done {
             request_id,
             digest,
             answer,
             envelope: recorded.envelope,
-        }))
+        };
+        Some(held.finish(done, room))
     }
 }
 

@@ -7,6 +7,7 @@ mod answers;
 mod catalog;
 mod ends;
 mod http2;
+mod idempotency;
 mod leaving;
 mod manage;
 mod refusals;

@@ -10,7 +10,7 @@ use bus::follow::{self, CatalogView};
 use bus::mint::Mint;
 use bus::registry::Nodes;
 use bus::spool::{Durability, Options, Spool};
-use bus::{Expected, Kv as _};
+use bus::{Expected, Kv};
 use gateway::key::{Grant, record};
 use gateway::limits::{self, Limiter};
 use gateway::{Config, Ports, caller, metrics};
@@ -47,6 +47,7 @@ pub(crate) struct Scene {
     pub(crate) addr: SocketAddr,
     pub(crate) script: Arc<Script>,
     pub(crate) spool: Spool,
+    pub(crate) bus: Arc<Embedded>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: JoinSet<()>,
     _dir: TempDir,
@@ -58,6 +59,14 @@ impl Scene {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(|bus| bus, change).await
+    }
+
+    /// A gateway whose buckets are bent.
+    pub(crate) async fn on(
+        bend: impl FnOnce(Arc<Embedded>) -> Arc<dyn Kv>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let dir = TempDir::new().expect("a directory");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mint = Arc::new(Mint::new().expect("randomness"));
@@ -90,7 +99,7 @@ impl Scene {
         let ports = Ports {
             limits: limiter(&bus, &nodes, &spool, &clock).await,
             bus: bus.clone(),
-            kv: bus,
+            kv: bend(bus.clone()),
             dispatcher: script.clone(),
             catalog,
             nodes,
@@ -114,6 +123,7 @@ impl Scene {
             addr,
             script,
             spool,
+            bus,
             shutdown,
             tasks,
             _dir: dir,

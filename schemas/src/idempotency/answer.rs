@@ -38,7 +38,7 @@ pub struct Answer {
 pub enum Body {
     /// All of it.
     Kept(Vec<u8>),
-    /// It was larger than [`BODY_BYTES_MAX`].
+    /// It was larger than [`BODY_BYTES_MAX`], or than there was room for.
     TooLarge {
         /// How large, in bytes.
         bytes: u64,
@@ -72,6 +72,7 @@ pub struct Keeper {
     headers: Vec<(String, String)>,
     body: Vec<u8>,
     bytes: u64,
+    forgotten: bool,
 }
 
 impl Keeper {
@@ -83,7 +84,19 @@ impl Keeper {
             headers: headers.into_iter().filter_map(kept).collect(),
             body: Vec::new(),
             bytes: 0,
+            forgotten: false,
         }
+    }
+
+    /// True while the answer, as far as it was heard, can be given again.
+    pub fn keeps(&self) -> bool {
+        !self.forgotten && usize::try_from(self.bytes).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX)
+    }
+
+    /// Keeps nothing of the body: there is no room for it.
+    pub fn forget(&mut self) {
+        self.forgotten = true;
+        self.body = Vec::new();
     }
 
     /// A piece of the body leaves: whole events, where it is a stream.
@@ -94,19 +107,19 @@ impl Keeper {
         self.bytes = self
             .bytes
             .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
-        if self.is_too_large() {
-            self.body = Vec::new();
-        } else {
+        if self.keeps() {
             self.body.extend_from_slice(piece);
+        } else {
+            self.body = Vec::new();
         }
     }
 
     /// What was heard, its last piece being its end.
     pub fn finish(self) -> Answer {
-        let body = if self.is_too_large() {
-            Body::TooLarge { bytes: self.bytes }
-        } else {
+        let body = if self.keeps() {
             Body::Kept(self.body)
+        } else {
+            Body::TooLarge { bytes: self.bytes }
         };
         Answer {
             status: self.status,
@@ -114,10 +127,6 @@ impl Keeper {
             headers: self.headers,
             body,
         }
-    }
-
-    fn is_too_large(&self) -> bool {
-        usize::try_from(self.bytes).map_or(true, |bytes| bytes > BODY_BYTES_MAX)
     }
 }
 

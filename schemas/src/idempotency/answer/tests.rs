@@ -201,3 +201,16 @@ fn what_is_charged_never_frees_its_key() {
         }
     }
 }
+
+#[test]
+fn what_there_is_no_room_for_is_counted_and_not_kept() {
+    let mut keeper = Keeper::new(200, false, []);
+    keeper.piece(b"some");
+    assert!(keeper.keeps());
+
+    keeper.forget();
+    keeper.piece(b"more");
+
+    assert!(!keeper.keeps());
+    assert_eq!(keeper.finish().body, Body::TooLarge { bytes: 8 });
+}

@@ -1,0 +1,335 @@
+//! Idempotency keys on a bus that loses answers, is slow, is full, or goes away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bus::embedded::Embedded;
+use bus::{Bus as _, BusError, Change, Entry, Expected, Kv, Revision};
+use bytes::Bytes;
+use schemas::outcome::Outcome;
+use schemas::subject::IDEMPOTENCY_BUCKET;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::mpsc;
+
+use crate::scene::{Answer, CALLER, PLAIN, Scene, request};
+use crate::script::{Step, whole};
+
+/// The embedded buckets, of which that of keys can be bent.
+#[derive(Default)]
+struct Faults {
+    /// So many writes are done and not answered.
+    answers_lost: AtomicUsize,
+    /// So many writes are not answered, and done half a second later.
+    late: AtomicUsize,
+    /// Nothing is reached.
+    away: AtomicBool,
+    /// Larger values find no room.
+    bytes_max: AtomicUsize,
+    /// Milliseconds that a write takes.
+    slow_ms: AtomicU64,
+    writes: AtomicUsize,
+}
+
+struct Bent {
+    inner: Arc<Embedded>,
+    faults: Arc<Faults>,
+}
+
+fn one_of(count: &AtomicUsize) -> bool {
+    let less = |left: usize| left.checked_sub(1);
+    count
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+        .is_ok()
+}
+
+impl Bent {
+    fn reach(&self, bucket: &str) -> Result<(), BusError> {
+        if bucket == IDEMPOTENCY_BUCKET && self.faults.away.load(Ordering::Relaxed) {
+            return Err(BusError::Unavailable("bent".into()));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Kv for Bent {
+    async fn get(&self, bucket: &str, key: &str) -> Result<Option<Entry>, BusError> {
+        self.reach(bucket)?;
+        self.inner.get(bucket, key).await
+    }
+
+    async fn put(
+        &self,
+        bucket: &str,
+        key: &str,
+        value: Bytes,
+        expected: Expected,
+    ) -> Result<Revision, BusError> {
+        self.inner.put(bucket, key, value, expected).await
+    }
+
+    async fn put_for(
+        &self,
+        (bucket, key): (&str, &str),
+        value: Bytes,
+        expected: Expected,
+        life: Duration,
+    ) -> Result<Revision, BusError> {
+        self.reach(bucket)?;
+        let faults = &self.faults;
+        faults.writes.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(faults.slow_ms.load(Ordering::Relaxed))).await;
+        let bytes_max = faults.bytes_max.load(Ordering::Relaxed);
+        if bytes_max > 0 && value.len() > bytes_max {
+            return Err(BusError::Full);
+        }
+        if one_of(&faults.late) {
+            let (inner, bucket, key) = (self.inner.clone(), bucket.to_owned(), key.to_owned());
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let _ = inner.put_for((&bucket, &key), value, expected, life).await;
+            });
+            return Err(BusError::Timeout);
+        }
+        let done = self.inner.put_for((bucket, key), value, expected, life).await;
+        if done.is_ok() && one_of(&faults.answers_lost) {
+            return Err(BusError::Timeout);
+        }
+        done
+    }
+
+    async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
+        self.inner.delete(bucket, key, expected).await
+    }
+
+    async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
+        self.inner.watch(bucket).await
+    }
+}
+
+async fn scene() -> (Scene, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    let bent = faults.clone();
+    let wrap = move |inner| Arc::new(Bent { inner, faults: bent }) as Arc<dyn Kv>;
+    let scene = Scene::on(wrap, |config| config.admit_wait_seconds = 1).await;
+    (scene, faults)
+}
+
+async fn ask(scene: &Scene, key: &str) -> Answer {
+    let headers = format!("idempotency-key: {key}\r\nconnection: close\r\n");
+    let sent = request("POST /v1/chat/completions", CALLER, &headers, PLAIN);
+    scene.raw(&sent).await
+}
+
+fn calls(scene: &Scene) -> usize {
+    scene.script.told().dispatched.len()
+}
+
+fn is_replay(answer: &Answer) -> bool {
+    answer.header("x-idempotent-replay") == Some("true")
+}
+
+/// What a call is answered once the first one with its key is over.
+async fn after_progress(scene: &Scene, key: &str) -> Answer {
+    for _ in 0..100 {
+        let answer = ask(scene, key).await;
+        if answer.status != 409 {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the first call is never over");
+}
+
+#[tokio::test]
+async fn a_claim_or_an_end_whose_answer_is_lost_is_the_requests_all_the_same() {
+    for lost in [1, 2, 3] {
+        let (scene, faults) = scene().await;
+        scene.script.push(whole("{\"n\":1}"));
+        faults.answers_lost.store(lost, Ordering::Relaxed);
+
+        let first = ask(&scene, "k").await;
+        let again = ask(&scene, "k").await;
+
+        assert_eq!((first.status, &*first.body), (200, "{\"n\":1}"), "{lost}");
+        assert!(!is_replay(&first));
+        assert!(is_replay(&again), "{lost}: {again:?}");
+        assert_eq!(again.body, first.body);
+        assert_eq!(calls(&scene), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_bus_that_is_away_refuses_the_claim_and_what_comes_late_of_it_locks_nobody_out() {
+    let (scene, faults) = scene().await;
+    faults.late.store(1, Ordering::Relaxed);
+    let going = async {
+        // After the write was sent, before it is read back.
+        while faults.writes.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        faults.away.store(true, Ordering::Relaxed);
+    };
+    let began = Instant::now();
+    let (refused, ()) = tokio::join!(ask(&scene, "k"), going);
+
+    assert_eq!((refused.status, &*refused.code()), (503, "store_unavailable"));
+    assert!(refused.header("retry-after").is_some());
+    assert!(
+        began.elapsed() >= Duration::from_millis(900),
+        "it waits as long as admission may"
+    );
+    assert_eq!(calls(&scene), 0);
+    faults.away.store(false, Ordering::Relaxed);
+    scene.script.push(whole("{\"n\":1}"));
+    let first = after_progress(&scene, "k").await;
+    assert_eq!(first.status, 200, "{first:?}");
+    assert!(!is_replay(&first));
+    assert!(is_replay(&ask(&scene, "k").await));
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_be_written_holds_the_answer_for_a_second_and_is_written_later() {
+    let (scene, faults) = scene().await;
+    scene.script.push(
+        [vec![Step::Wait(Duration::from_millis(200))], whole("{\"n\":1}")]
+            .into_iter()
+            .flatten()
+            .collect(),
+    );
+    let going = async {
+        while calls(&scene) == 0 {
+            tokio::task::yield_now().await;
+        }
+        faults.away.store(true, Ordering::Relaxed);
+    };
+    let began = Instant::now();
+    let (first, ()) = tokio::join!(ask(&scene, "k"), going);
+
+    let took = began.elapsed();
+    assert_eq!((first.status, &*first.body), (200, "{\"n\":1}"));
+    assert!(
+        took >= Duration::from_millis(1_200) && took < Duration::from_secs(3),
+        "{took:?}"
+    );
+    assert_eq!(scene.rows(1).await[0].outcome, Outcome::Ok);
+    faults.away.store(false, Ordering::Relaxed);
+    let again = after_progress(&scene, "k").await;
+    assert!(is_replay(&again), "{again:?}");
+    assert_eq!((again.body, calls(&scene)), (first.body, 1));
+}
+
+#[tokio::test]
+async fn an_answer_that_finds_no_room_is_done_and_not_kept() {
+    let (scene, faults) = scene().await;
+    scene.script.push(whole("{\"n\":1}"));
+    // A lock has room, an answer with its waybill has not, and an end without an answer neither: it is tried again.
+    faults.bytes_max.store(600, Ordering::Relaxed);
+
+    let first = ask(&scene, "k").await;
+    assert_eq!((first.status, &*first.body), (200, "{\"n\":1}"));
+    assert_eq!(ask(&scene, "k").await.code(), "IDEMPOTENCY_REQUEST_IN_PROGRESS");
+    faults.bytes_max.store(0, Ordering::Relaxed);
+
+    for _ in 0..60 {
+        let again = ask(&scene, "k").await;
+        assert_eq!(again.status, 409, "{again:?}");
+        if again.code() == "IDEMPOTENCY_REPLAY_UNAVAILABLE" {
+            assert_eq!(again.header("x-should-retry"), Some("false"));
+            assert_eq!(calls(&scene), 1);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the end is never written");
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_while_his_key_is_claimed_leaves_it_free() {
+    let (scene, faults) = scene().await;
+    faults.slow_ms.store(300, Ordering::Relaxed);
+    let mut socket = scene.connect().await;
+    let sent = request(
+        "POST /v1/chat/completions",
+        CALLER,
+        "idempotency-key: k\r\n",
+        PLAIN,
+    );
+    socket.write_all(&sent).await.expect("write");
+    while faults.writes.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(socket);
+
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    faults.slow_ms.store(0, Ordering::Relaxed);
+    assert_eq!(calls(&scene), 0, "nobody waits for it");
+    scene.script.push(whole("{\"n\":1}"));
+    let first = ask(&scene, "k").await;
+    assert_eq!((first.status, is_replay(&first)), (200, false), "{first:?}");
+}
+
+#[tokio::test]
+async fn what_another_node_answered_is_published_again_by_whoever_replays_it() {
+    let (scene, _) = scene().await;
+    scene.script.push(whole("{\"n\":1}"));
+    let first = ask(&scene, "k").await;
+    assert_eq!(first.status, 200);
+    let keys: Vec<Entry> = {
+        let mut changes = scene.bus.watch(IDEMPOTENCY_BUCKET).await.expect("a watch");
+        let mut all = Vec::new();
+        while let Some(Change::Entry(entry)) = changes.recv().await {
+            all.push(entry);
+        }
+        all
+    };
+    let [entry] = &*keys else {
+        panic!("one key: {keys:?}");
+    };
+    assert!(entry.key.starts_with("acme."), "{}", entry.key);
+    assert_eq!(entry.key.len(), "acme.".len() + 43, "a digest: {}", entry.key);
+    let state = scene.bus.state().await.expect("a state");
+    assert!(is_replay(&ask(&scene, "k").await));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(
+        scene.bus.state().await.expect("a state").last,
+        state.last,
+        "its own spool does that"
+    );
+
+    // As another node would have left it.
+    let mut value = entry.value.clone().expect("a value").to_vec();
+    let own = scene.spool.id().as_str().as_bytes();
+    while let Some(at) = value.windows(own.len()).position(|bytes| bytes == own) {
+        value[at..at + own.len()].fill(b'f');
+    }
+    let expected = Expected::Revision(entry.revision);
+    scene
+        .bus
+        .put(IDEMPOTENCY_BUCKET, &entry.key, value.into(), expected)
+        .await
+        .expect("put");
+    assert!(is_replay(&ask(&scene, "k").await));
+
+    let published = scene
+        .bus
+        .read(state.last + 1, 10, Duration::from_secs(5))
+        .await
+        .expect("read");
+    let [stored] = &*published else {
+        panic!("one event: {published:?}");
+    };
+    assert_eq!(stored.message.subject, "wb.ev.request.acme");
+    let event: serde_json::Value = serde_json::from_slice(&stored.message.payload).expect("an event");
+    assert_eq!(event["type"], "waybill.request.settled.v1");
+    assert_eq!(event["id"], stored.message.id.as_str());
+    assert_eq!(event["sourcesequence"], 1);
+    assert_eq!(event["data"]["idempotency"], "first");
+    assert_eq!(
+        Some(event["data"]["request_id"].as_str().expect("an id")),
+        first.header("x-request-id")
+    );
+    assert_eq!(calls(&scene), 1);
+}
