@@ -13,6 +13,7 @@ mod book;
 pub mod coverage;
 pub mod fold;
 mod query;
+mod quotas;
 mod reaper;
 pub mod rebuild;
 pub mod record;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use apply::Applier;
 use bus::{Bus, Kv};
 use query::Desk;
+use quotas::Releaser;
 use reaper::Reaper;
 use serde::Deserialize;
 use state::State;
@@ -54,6 +56,9 @@ pub struct Config {
     pub patience_ms: u64,
     /// Seconds for which a node must have been gone before its open requests may be declared lost.
     pub gone_seconds: u64,
+    /// Seconds for which a node must have been gone before what it holds of quotas is free, unless an operator declared
+    /// its source gone.
+    pub holder_gone_seconds: u64,
     /// Seconds that a request may live at most, by the clocks of the gateways: an hour is the longest a stream may
     /// take. A request is declared lost only after that, unless an operator declared its source gone.
     pub request_seconds_max: u64,
@@ -70,6 +75,7 @@ impl Default for Config {
             drain_seconds: 5,
             patience_ms: 3_000,
             gone_seconds: 600,
+            holder_gone_seconds: 24 * 3_600,
             request_seconds_max: 3_600,
             reap_interval_ms: 5_000,
         }
@@ -156,7 +162,7 @@ pub enum Error {
 /// is away, events wait in the log and questions are answered with `unavailable`.
 pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> Result<(), Error> {
     let desk = Desk::open(&*ports.bus, Arc::clone(&ports.store), Arc::clone(&ports.state)).await?;
-    let reaper = Reaper::new(&config, &ports);
+    let (reaper, releaser) = (Reaper::new(&config, &ports), Releaser::new(&config, &ports));
     let applier = Applier::new(config, ports);
     // Questions are answered as long as events are applied, and no longer.
     let closing = CancellationToken::new();
@@ -166,8 +172,9 @@ pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> R
         result
     };
     let reaping = async {
-        if let Some(reaper) = reaper {
-            closing.run_until_cancelled(reaper.run()).await;
+        if let (Some(reaper), Some(releaser)) = (reaper, releaser) {
+            let looking = async { tokio::join!(reaper.run(), releaser.run()) };
+            closing.run_until_cancelled(looking).await;
         }
     };
     let (result, (), ()) = tokio::join!(applying, desk.run(closing.clone()), reaping);

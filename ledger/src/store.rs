@@ -65,6 +65,14 @@ pub trait Store: Send + Sync {
     /// The ids of the events that are kept under one place of a source: more than one is a place given twice.
     async fn event_ids(&self, source: &str, source_sequence: u64) -> Result<Vec<Arc<str>>, StoreError>;
 
+    /// The events of a source beyond a place, in the order of their places, at most `events_max`.
+    async fn events_after(
+        &self,
+        source: &str,
+        source_sequence: u64,
+        events_max: usize,
+    ) -> Result<Vec<Record>, StoreError>;
+
     /// True when the database answers.
     async fn healthy(&self) -> bool;
 }

@@ -3,6 +3,8 @@
 
 #![expect(clippy::expect_used, reason = "a test suite")]
 
+#[path = "cases/quotas.rs"]
+mod quotas;
 #[path = "cases/scene.rs"]
 mod scene;
 

@@ -22,10 +22,6 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// A question that fails is asked again no sooner.
 const REST: Duration = Duration::from_millis(100);
 
-/// How long the record of a day, and of a month, is kept after it was written last.
-const DAY_LIFE: Duration = Duration::from_hours(4 * 24);
-const MONTH_LIFE: Duration = Duration::from_hours(66 * 24);
-
 /// An answer, and whether the bus gave it.
 pub(super) struct Answered {
     pub(super) answer: Answer,
@@ -83,7 +79,7 @@ async fn answer(ports: &Ports, ask: &Ask) -> Result<Answer, BusError> {
         Ask::Quota(name, Step::Write(write)) => {
             let value = encoded(write.record.encode())?;
             let (place, expected) = ((QUOTA_BUCKET, name.as_str()), expected(write));
-            let put = match life(name) {
+            let put = match quota::record::life(name) {
                 Some(life) => ports.kv.put_for(place, value, expected, life),
                 None => ports.kv.put(place.0, place.1, value, expected),
             };
@@ -169,30 +165,9 @@ fn found<R>(
     Ok(Some((entry.revision, record)))
 }
 
-/// How long a quota's record is kept: by its period, which its name ends with.
-fn life(name: &Name) -> Option<Duration> {
-    let period = name.as_str().rsplit('.').next()?;
-    match period.matches('-').count() {
-        2 => Some(DAY_LIFE),
-        1 => Some(MONTH_LIFE),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn records_of_days_and_months_end_and_those_of_totals_stay() {
-        for (name, kept) in [
-            ("acme.k.a-b-c.daily_usd.2026-11-30", Some(DAY_LIFE)),
-            ("acme.k.a-b-c.monthly_usd.2026-11", Some(MONTH_LIFE)),
-            ("a-c-m-e.t.total_usd.total", None),
-        ] {
-            assert_eq!(life(&Name::from(name)), kept, "{name}");
-        }
-    }
 
     #[test]
     fn a_record_that_cannot_be_read_is_not_taken_for_none() {

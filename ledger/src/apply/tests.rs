@@ -388,6 +388,15 @@ impl Store for Flaky {
         self.store.event_ids(source, source_sequence).await
     }
 
+    async fn events_after(
+        &self,
+        source: &str,
+        source_sequence: u64,
+        events_max: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.store.events_after(source, source_sequence, events_max).await
+    }
+
     async fn healthy(&self) -> bool {
         self.store.healthy().await
     }

@@ -44,6 +44,7 @@ macro_rules! every_promise {
             a_rebuild_gives_the_same_books
             accepted_requests_are_open_until_they_have_a_row
             a_place_that_is_given_twice_has_two_ids
+            events_of_a_source_are_read_in_order
         }
     };
     ($open:ident: $($promise:ident)*) => {$(
@@ -570,6 +571,31 @@ pub(crate) async fn accepted_requests_are_open_until_they_have_a_row(store: &dyn
     assert_eq!(open().await, ids(&[4]));
     apply(store, &[record(8, settled(4))]).await.expect("apply");
     assert!(store.open_sources().await.expect("sources").is_empty());
+}
+
+/// The events of a source are read from a place on, in order, a few at a time; those of others are not among them.
+pub(crate) async fn events_of_a_source_are_read_in_order(store: &dyn Store) {
+    let mut other = record(2, settled(9));
+    other.source = "another".into();
+    let records = [
+        record(3, settled(3)),
+        record(1, settled(1)),
+        other,
+        record(2, settled(2)),
+    ];
+    apply(store, &records).await.expect("apply");
+
+    let read = async |place, most| {
+        let events = store.events_after(SOURCE, place, most).await.expect("events");
+        events
+            .into_iter()
+            .map(|event| event.source_sequence)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(read(0, 10).await, [1, 2, 3]);
+    assert_eq!(read(0, 2).await, [1, 2]);
+    assert_eq!(read(2, 10).await, [3]);
+    assert_eq!(read(3, 10).await, [0_u64; 0]);
 }
 
 /// Two events under one place of a source are both kept and told apart.

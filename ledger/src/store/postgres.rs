@@ -27,6 +27,7 @@ use tracing::warn;
 
 use super::{Applied, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
+use crate::record::Record;
 use session::{Purpose, bounded, sort};
 use write::Writes;
 
@@ -276,6 +277,18 @@ impl Store for PostgresStore {
     async fn event_ids(&self, source: &str, source_sequence: u64) -> Result<Vec<Arc<str>>, StoreError> {
         self.reading(async |connection| read::event_ids(connection, source, source_sequence).await)
             .await
+    }
+
+    async fn events_after(
+        &self,
+        source: &str,
+        source_sequence: u64,
+        events_max: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.reading(async |connection| {
+            read::events_after(connection, (source, source_sequence), events_max).await
+        })
+        .await
     }
 
     async fn healthy(&self) -> bool {

@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 
 use super::{Applied, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
+use crate::record::Record;
 use write::Writes;
 
 /// Name of the database's file.
@@ -221,6 +222,15 @@ impl Store for SqliteStore {
 
     async fn event_ids(&self, source: &str, source_sequence: u64) -> Result<Vec<Arc<str>>, StoreError> {
         read::event_ids(&mut *self.reader().await?, source, source_sequence).await
+    }
+
+    async fn events_after(
+        &self,
+        source: &str,
+        source_sequence: u64,
+        events_max: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        read::events_after(&mut *self.reader().await?, (source, source_sequence), events_max).await
     }
 
     async fn healthy(&self) -> bool {

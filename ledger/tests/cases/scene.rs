@@ -135,6 +135,7 @@ impl Scene {
             mark_interval_ms: 10,
             patience_ms: 500,
             gone_seconds: 0,
+            holder_gone_seconds: 24 * 3_600,
             request_seconds_max: 0,
             reap_interval_ms: 10,
             ..Config::default()

@@ -162,6 +162,17 @@ impl Nodes {
         self.roster.read().publishes(spool, self.clock.monotonic_ms())
     }
 
+    /// Every source that an operator declared gone and that has not come back, in order.
+    pub fn all_forgotten(&self) -> Vec<SpoolId> {
+        let now_ms = self.clock.monotonic_ms();
+        let roster = self.roster.read();
+        let forgotten = roster.forgotten.keys();
+        forgotten
+            .filter(|spool| !roster.publishes(spool, now_ms))
+            .cloned()
+            .collect()
+    }
+
     /// True when an operator declared the source gone and it has not come back.
     pub fn forgotten(&self, spool: &SpoolId) -> bool {
         self.roster.read().forgotten(spool, self.clock.monotonic_ms())

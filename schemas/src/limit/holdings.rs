@@ -422,11 +422,11 @@ impl Holdings {
 
 /// The names of many requests that have the same bounds.
 #[derive(Debug, Default)]
-struct Counted(HashMap<usize, Names>);
+struct Counted(HashMap<usize, OfDay>);
 
 /// Under which names the bounds of a request are counted on one day.
 #[derive(Debug)]
-struct Names {
+struct OfDay {
     /// Held, so that no others can be where they are.
     bounds: Arc<[Bound]>,
     day: NaiveDate,
@@ -445,7 +445,7 @@ impl Counted {
         if self.0.len() >= COUNTED_MAX {
             self.0.clear();
         }
-        let known = Names {
+        let known = OfDay {
             bounds: Arc::clone(&demand.bounds),
             day,
             names: Arc::clone(&names),

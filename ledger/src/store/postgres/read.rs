@@ -140,6 +140,22 @@ pub(super) async fn event_ids(
     found.iter().map(event_id).collect()
 }
 
+/// The events of a source beyond a place.
+pub(super) async fn events_after(
+    connection: &mut PgConnection,
+    (source, source_sequence): (&str, u64),
+    events_max: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let text = "SELECT event_id, envelope FROM event_log WHERE source = $1 AND source_sequence > $2 \
+         ORDER BY source_sequence LIMIT $3";
+    let query = sqlx::query(text)
+        .bind(text::kept(source).into_owned())
+        .bind(capped(source_sequence))
+        .bind(i64::try_from(events_max).unwrap_or(i64::MAX));
+    let found = query.fetch_all(connection).await.map_err(sort)?;
+    found.iter().map(read_record).collect()
+}
+
 /// A page of rows, newest first: by the day inside the id, then by the id.
 pub(super) async fn logs(connection: &mut PgConnection, query: &LogsQuery) -> Result<LogsAnswer, StoreError> {
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);

@@ -155,6 +155,22 @@ pub(super) async fn event_ids(
         .collect()
 }
 
+/// The events of a source beyond a place.
+pub(super) async fn events_after(
+    connection: &mut SqliteConnection,
+    (source, source_sequence): (&str, u64),
+    events_max: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let text = "SELECT event_id, envelope FROM event_log WHERE source = ? AND source_sequence > ? \
+         ORDER BY source_sequence LIMIT ?";
+    let query = sqlx::query(text)
+        .bind(source)
+        .bind(i64::try_from(source_sequence).unwrap_or(i64::MAX))
+        .bind(i64::try_from(events_max).unwrap_or(i64::MAX));
+    let rows = query.fetch_all(connection).await.map_err(sort)?;
+    rows.iter().map(record).collect()
+}
+
 /// A page of rows, newest first.
 pub(super) async fn logs(
     connection: &mut SqliteConnection,

@@ -6,15 +6,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::SpoolId;
+use crate::limit::layers::Name;
 
 /// Holders, and sources that are gone, that a record may have; a longer one is not believed.
 pub const HOLDERS_MAX: usize = 1_024;
 /// Sources that are gone whose places are remembered.
 const GONE_MAX: usize = 64;
+
+/// How long the record of a day, and of a month, is kept after it was written last: longer than a node may be away
+/// before it counts as gone.
+const DAY_LIFE: Duration = Duration::from_hours(4 * 24);
+const MONTH_LIFE: Duration = Duration::from_hours(66 * 24);
 
 /// A quota's record.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -125,6 +132,40 @@ impl Record {
         self.gone.insert(source.clone(), Gone { spent, seq });
         Ok(true)
     }
+
+    /// Declares a source gone as [`Self::forget`] does, by what the books have of it: `later` are the charges of this
+    /// quota by their places, in any order and also such that the record counts already, and the books have every
+    /// place up to `seq`. `None` where the record knows nothing of the source.
+    pub fn forget_by(
+        &mut self,
+        source: &SpoolId,
+        later: impl IntoIterator<Item = (u64, u64)>,
+        seq: u64,
+    ) -> Result<Option<bool>, ForgetError> {
+        let (known, holder) = (self.gone.get(source).copied(), self.holders.get(source));
+        if known.is_none() && holder.is_none() {
+            return Ok(None);
+        }
+        let known = known.unwrap_or_default();
+        let (told, place) = holder.map_or((0, 0), |holder| (holder.spent, holder.seq));
+        let place = place.max(known.seq);
+        let later = later.into_iter().filter(|(at, _)| place < *at && *at <= seq);
+        let spent = later.fold(known.spent.saturating_add(told), |sum, (_, amount)| {
+            sum.saturating_add(amount)
+        });
+        self.forget(source, spent, seq).map(Some)
+    }
+}
+
+/// How long the record of a quota is kept after it was written last: by its period, which its name ends with. `None`
+/// for what is kept for ever.
+pub fn life(name: &Name) -> Option<Duration> {
+    let period = name.as_str().rsplit('.').next()?;
+    match period.matches('-').count() {
+        2 => Some(DAY_LIFE),
+        1 => Some(MONTH_LIFE),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +209,42 @@ mod tests {
         assert_eq!(record.forget(&source, 47, 12), Ok(true), "a spool was rescued");
         assert_eq!(record.total(), 52);
         assert_eq!(record.forget(&source, 47, 11), Err(ForgetError::BooksBehind));
+    }
+
+    #[test]
+    fn a_source_is_gone_by_what_the_books_have_beyond_its_last_word() {
+        let source = SpoolId::from("s1");
+        let mut record = record();
+        record.holders.remove(&SpoolId::from("s2"));
+
+        let books = [(9, 7), (10, 5), (12, 1)];
+        assert_eq!(record.forget_by(&source, books, 8), Err(ForgetError::BooksBehind));
+        assert_eq!(record.forget_by(&source, books, 11), Ok(Some(true)));
+        assert_eq!((record.total(), record.spent()), (50, 50), "5, 40 told, 5 since");
+        assert_eq!(record.forget_by(&source, books, 11), Ok(Some(false)));
+        assert_eq!(
+            record.forget_by(&source, books, 12),
+            Ok(Some(true)),
+            "a spool was rescued"
+        );
+        assert_eq!((record.total(), record.spent()), (51, 51));
+
+        // It came back, and is declared gone again.
+        record.holders.insert(source.clone(), holder(30, 20, 20));
+        assert_eq!(record.forget_by(&source, [(21, 2)], 21), Ok(Some(true)));
+        assert_eq!((record.total(), record.spent()), (73, 73));
+        assert_eq!(record.forget_by(&SpoolId::from("s3"), books, 12), Ok(None));
+    }
+
+    #[test]
+    fn records_of_days_and_months_end_and_those_of_totals_stay() {
+        for (name, kept) in [
+            ("acme.k.a-b-c.daily_usd.2026-11-30", Some(DAY_LIFE)),
+            ("acme.k.a-b-c.monthly_usd.2026-11", Some(MONTH_LIFE)),
+            ("a-c-m-e.t.total_usd.total", None),
+        ] {
+            assert_eq!(life(&Name::from(name)), kept, "{name}");
+        }
     }
 
     #[test]
