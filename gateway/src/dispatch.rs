@@ -103,7 +103,7 @@ async fn admit(
     let place = enter(state).map_err(closing)?;
     let (parts, body) = request.into_parts();
     let key = idempotency::key(&parts.headers).map_err(closing)?;
-    let mut wishes = gate::wishes(&parts.headers, caller).map_err(closing)?;
+    let mut wishes = gate::wishes(&parts.headers, caller);
     let told = gate::told(&parts.headers).map_err(closing)?;
     let (body, permit) = read(state, &parts.headers, body).await.map_err(closing)?;
     let limits = skim_limits(state);

@@ -48,17 +48,17 @@ pub(crate) struct Wishes {
 }
 
 /// Reads the headers that decide something.
-pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Result<Wishes, Failure> {
+pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Wishes {
     let pin = arrival::label(headers, &X_ROUTE_PIN);
     let spoken = Spoken::read(|name| headers.get(name).map(HeaderValue::as_bytes));
     let session_id = arrival::label(headers, &X_SESSION_ID);
-    Ok(Wishes {
+    Wishes {
         pin: pin.filter(|_| caller.operates()),
         client_request_id: arrival::label(headers, &X_REQUEST_ID),
         end_user: arrival::label(headers, &X_END_USER),
         session_id: session_id.or_else(|| arrival::kept(spoken.name()?)),
         spoken,
-    })
+    }
 }
 
 /// Reads what his upstream, or what reads its answer, must know.

@@ -67,7 +67,7 @@ pub(crate) async fn answer(
     let first: Option<First> = serde_json::from_slice(&done.envelope).ok();
     record(state, (arrival, caller), repeated, (&done.answer, first.as_ref())).await?;
     if let Some(first) = first {
-        publish_again(state, first, done.envelope.into());
+        publish_again(state, &first, done.envelope.into());
     }
     Ok(response(done.answer))
 }
@@ -138,7 +138,7 @@ fn ending(answer: &Answer, first: Option<&First>) -> settle::Told {
 
 /// The books may not have the first request yet: its node may have died after the answer was kept, and its spool may
 /// come later or never. Read twice, an event changes nothing.
-fn publish_again(state: &Shared, first: First, envelope: Bytes) {
+fn publish_again(state: &Shared, first: &First, envelope: Bytes) {
     let own = state.ports.spool.id();
     let source = first
         .source

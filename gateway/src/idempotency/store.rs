@@ -57,12 +57,11 @@ pub(super) async fn read(state: &State, key: &str) -> Read {
     };
     let now_ms = state.ports.clock.monotonic_ms();
     let record = Record::decode(&value);
-    let seen_ms = match &record {
-        Some(Record::Running(_)) => sightings.see(key, revision, now_ms),
-        _ => {
-            sightings.drop_key(key);
-            now_ms
-        }
+    let seen_ms = if let Some(Record::Running(_)) = &record {
+        sightings.see(key, revision, now_ms)
+    } else {
+        sightings.drop_key(key);
+        now_ms
     };
     Read::Found {
         record: record.map(Box::new),
