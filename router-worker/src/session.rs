@@ -297,8 +297,14 @@ impl Request {
             let model = catalog.model(self.offer.model.as_str());
             model.map_or(0, |model| model.max_output_length)
         };
-        self.preparation
-            .prepare(candidate, &self.offer, &self.body, &answer_tokens)
+        let mut prepared = self
+            .preparation
+            .prepare(candidate, &self.offer, &self.body, &answer_tokens)?;
+        if candidate.endpoint.priority_scheduling {
+            let backend = candidate.backend_id();
+            prepared.prioritize(self.stay.priority(&shared.affinity, &backend));
+        }
+        Ok(prepared)
     }
 
     async fn attempt(

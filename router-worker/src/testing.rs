@@ -64,6 +64,7 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         processor: String::new(),
         drop_params: false,
         session_affinity: false,
+        priority_scheduling: false,
         query: String::new(),
         auth_header: "authorization".to_owned(),
         auth_format: "Bearer {api_key}".to_owned(),

@@ -254,6 +254,7 @@ fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> End
         processor: String::new(),
         drop_params: false,
         session_affinity: false,
+        priority_scheduling: false,
         query: String::new(),
         auth_header: proof.header.to_owned(),
         auth_format: proof.format.to_owned(),

@@ -9,7 +9,7 @@ use dialects::skim::session::session as skim;
 use futures_util::future::join_all;
 use schemas::affinity::choice::{Found, Verdict, Written, forgotten, placed};
 use schemas::affinity::hint::Facts;
-use schemas::affinity::prefill::Prompt;
+use schemas::affinity::prefill::{Prompt, Terms};
 use schemas::affinity::record::Record;
 use schemas::affinity::session::{Name, Names, Scope, names, told};
 use schemas::affinity::{Level, Policy};
@@ -37,7 +37,7 @@ const CONVERSATION_TOKENS_MIN: u64 = 1_024;
 pub(crate) struct Stay {
     /// How its session is looked for; `None` where nothing stays.
     looked: Option<Looked>,
-    /// What backends have to read of it; `None` where it has no choice.
+    /// What backends have to read of it; `None` where nothing depends on that.
     prompt: Option<Prompt>,
     /// Backends that failed it.
     failed: Vec<BackendId>,
@@ -63,6 +63,8 @@ struct Keeping {
     group: String,
     /// The most backends that a request can choose from.
     choices: usize,
+    /// One of them schedules by priorities.
+    prioritizes: bool,
 }
 
 impl Stay {
@@ -76,7 +78,7 @@ impl Stay {
         else {
             return Self::default();
         };
-        let reads = keeping.choices > 1 && settings.prefill.is_some();
+        let reads = (keeping.choices > 1 || keeping.prioritizes) && settings.prefill.is_some();
         let tokens = offer.requirements.prompt_tokens;
         let is_read = keeping.policy.sessions || (reads && tokens >= CONVERSATION_TOKENS_MIN);
         // The gateway has bounded its nesting.
@@ -124,6 +126,14 @@ impl Stay {
     /// What backends have to read.
     pub(crate) const fn prompt(&self) -> Option<&Prompt> {
         self.prompt.as_ref()
+    }
+
+    /// The priority of the request at a backend that schedules by it.
+    pub(crate) fn priority(&self, affinity: &Affinity, backend: &BackendId) -> u8 {
+        affinity.with_prefill(|prefill, now_ms| match (prefill, &self.prompt) {
+            (Some(prefill), Some(prompt)) => prefill.priority(prompt, backend, now_ms),
+            _ => Terms::default().priority(0),
+        })
     }
 
     /// How affinity decided.
@@ -325,6 +335,7 @@ impl Affinity {
 fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer: &Offer) -> Keeping {
     let mut staying: Vec<&EndpointId> = Vec::new();
     let mut choices: Vec<(i32, usize)> = Vec::new();
+    let mut prioritizes = false;
     for route in &model.routes {
         let endpoint = catalog.endpoint(&route.endpoint_id);
         let Some(endpoint) = endpoint.filter(|endpoint| offer.candidates.contains(&endpoint.id)) else {
@@ -333,6 +344,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
         if endpoint.session_affinity && !staying.contains(&&endpoint.id) {
             staying.push(&endpoint.id);
         }
+        prioritizes |= endpoint.priority_scheduling;
         if route.weight_micro > 0 {
             let backends = endpoint.backends.len().max(1);
             match choices
@@ -357,6 +369,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
         },
         group,
         choices,
+        prioritizes,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dialects::chat::mend::{Needs, mend};
 use dialects::dialect::Dialect;
+use dialects::member;
 use dialects::parameter::told::told;
 use dialects::passage::history::{may_carry_proofs, without_our_proofs, without_thoughts};
 use dialects::passage::request::{Suspicion, choices_asked, may_carry_signatures, suspicion};
@@ -29,6 +30,8 @@ use crate::provider::{self, header};
 
 /// Most tokens of an answer where an upstream demands a figure and neither the caller nor the catalogue gives one.
 const ANSWER_TOKENS: u64 = 4_096;
+/// The member by which some servers schedule.
+const PRIORITY: &str = "priority";
 /// Longest list of dropped parameters that a caller is told, in bytes.
 const DROPPED_BYTES_MAX: usize = 1_024;
 
@@ -47,6 +50,21 @@ pub(crate) struct Prepared {
     pub(crate) dropped: Option<String>,
     /// The caller's own body without what was dropped of it; `None` where that is nothing.
     pub(crate) fitted: Option<Bytes>,
+}
+
+impl Prepared {
+    /// Says how urgent it is to an upstream that schedules by that; what its caller said of it is dropped and told.
+    pub(super) fn prioritize(&mut self, priority: u8) {
+        if !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {
+            return;
+        }
+        let (rest, gone) = provider::without(self.body.joined(), &[PRIORITY]);
+        self.body = member::with(rest, &format!("\"{PRIORITY}\":{priority},")).into();
+        if !gone.is_empty() {
+            let told = self.dropped.as_deref().into_iter();
+            self.dropped = Some(told.chain(gone).collect::<Vec<_>>().join(", "));
+        }
+    }
 }
 
 /// A request as its candidates need it; what is costly is made once, and only when it is asked for.

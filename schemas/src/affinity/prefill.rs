@@ -133,6 +133,11 @@ impl Prefill {
         prompt.tokens.saturating_sub(cached)
     }
 
+    /// The priority of a prompt at a backend.
+    pub fn priority(&self, prompt: &Prompt, backend: &BackendId, now_ms: u64) -> u8 {
+        self.terms.priority(self.unread(prompt, backend, now_ms))
+    }
+
     /// Those of the backends to which the prompt may go, by their places: for an elephant those that do not read one
     /// already, unless all do.
     pub fn eligible(&self, prompt: &Prompt, backends: &[BackendId], now_ms: u64) -> Vec<usize> {

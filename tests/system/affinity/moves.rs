@@ -7,7 +7,7 @@ use harness::{Behaviour, Client, Plan, Scene, Stream, Surface, Upstream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{body, scene, staying, verdict};
+use super::{alike, body, scene, staying, verdict};
 
 /// Longer than it takes until every router knows what the others run.
 const HEARD: Duration = Duration::from_millis(1_200);
@@ -133,6 +133,35 @@ async fn a_session_whose_backend_fails_goes_elsewhere_and_stays_there() {
         assert_eq!(
             (verdict(&next), next.content()),
             ("hit:header".to_owned(), "from the second".to_owned())
+        );
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_caller_whose_backend_fails_stays_with_the_next_one() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = alike(&o1, &o2);
+    let scene = Scene::start_on(o1, o2, |node| node.models(&[model])).await;
+    assert_eq!(verdict(&scene.client.post_chat(&hi()).await), "miss");
+    let (left, next) = if scene.o1.calls() == 1 {
+        (&scene.o1, &scene.o2)
+    } else {
+        (&scene.o2, &scene.o1)
+    };
+    left.script([Behaviour::closed()]);
+    next.default(Behaviour::chat("from the next"));
+
+    let moved = scene.client.post_chat(&hi()).await;
+    assert_eq!(
+        (verdict(&moved), moved.content()),
+        ("stale:caller".to_owned(), "from the next".to_owned())
+    );
+    for _ in 0..6 {
+        let again = scene.client.post_chat(&hi()).await;
+        assert_eq!(
+            (verdict(&again), again.content()),
+            ("hit:caller".to_owned(), "from the next".to_owned())
         );
     }
     scene.finish().await;

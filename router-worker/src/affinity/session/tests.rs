@@ -379,3 +379,33 @@ async fn a_bucket_that_is_away_or_silent_keeps_no_call_waiting_and_is_caught_up_
         );
     }
 }
+
+#[tokio::test]
+async fn an_upstream_that_schedules_is_told_how_urgent_a_call_is_and_its_caller_has_no_say() {
+    let [one] = servers().await;
+    let mut endpoint = endpoint("e", &[&one.url()]);
+    endpoint.priority_scheduling = true;
+    let scene = Scene::new(config(), &[endpoint], &model(vec![route("e", 0)])).await;
+    let urgent = PLAIN.replacen('{', "{\"priority\":-9,", 1);
+    for (tokens, body, priority) in [
+        (10, PLAIN, "20"),
+        (49_999, &urgent, "20"),
+        (50_000, PLAIN, "15"),
+        (200_000, PLAIN, "0"),
+    ] {
+        let mut dispatch = scene.offer(body);
+        // Another conversation each time: nothing of it was read before.
+        dispatch.offer.caller = KeyId::from(priority.repeat(tokens % 7 + 1).as_str());
+        dispatch.offer.requirements.prompt_tokens = tokens.try_into().expect("few");
+
+        let played = scene.play(dispatch).await;
+
+        let sent = one.requests().pop().expect("a request");
+        let (_, sent) = sent.split_once("\r\n\r\n").expect("a body");
+        let read: serde_json::Value = serde_json::from_str(sent).expect("JSON");
+        assert_eq!(read["priority"].to_string(), priority, "{tokens}: {sent}");
+        assert_eq!(sent.matches("priority").count(), 1, "{sent}");
+        let dropped = (body != PLAIN).then_some("priority");
+        assert_eq!(header(&played, "x-waybill-dropped"), dropped, "{tokens}");
+    }
+}

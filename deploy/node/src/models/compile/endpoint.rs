@@ -75,6 +75,10 @@ impl Context<'_> {
             credentials: found.credentials.iter().map(|one| one.reference(&id)).collect(),
             credential_roles: roles(&found.credentials),
             session_affinity: leg.session_affinity.unwrap_or(false),
+            priority_scheduling: leg
+                .priority_scheduling
+                .or(entry.priority_scheduling)
+                .unwrap_or(false),
             single_backend_rescue: leg.single_backend_rescue.unwrap_or(false),
             http2: leg.http2.unwrap_or(false),
             disabled: false,

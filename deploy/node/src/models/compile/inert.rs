@@ -9,7 +9,6 @@ impl Context<'_> {
         let entry = self.entry;
         let inert = [
             ("pricing_schedule", entry.pricing_schedule.is_some()),
-            ("priority_scheduling", entry.priority_scheduling.is_some()),
             ("router_params", !entry.router_params.is_empty()),
             (
                 "router",
@@ -36,7 +35,7 @@ impl Context<'_> {
 }
 
 /// What is read of a leg without effect, and whether it is set.
-const fn inert_of(leg: &Leg) -> [(&'static str, bool); 13] {
+const fn inert_of(leg: &Leg) -> [(&'static str, bool); 12] {
     [
         ("provider_type", leg.provider_type.is_some()),
         ("quota", leg.quota.is_some()),
@@ -48,7 +47,6 @@ const fn inert_of(leg: &Leg) -> [(&'static str, bool); 13] {
         ("algorithm", leg.algorithm.is_some()),
         ("health_check", leg.health_check.is_some()),
         ("wake", leg.wake.is_some()),
-        ("priority_scheduling", leg.priority_scheduling.is_some()),
         ("pricing_schedule", leg.pricing_schedule.is_some()),
         (
             "null_cache_details_means_miss",

@@ -112,3 +112,28 @@ models:
     let elsewhere = text("one").replacen("http://h", "http://other", 1);
     assert!(compiled(&elsewhere).is_err());
 }
+
+#[test]
+fn sessions_stay_and_calls_have_priorities_where_a_leg_says_so_and_nowhere_else() {
+    let text = "models: [{ id: m, provider: vllm, route: [
+        { base_url: 'http://a', session_affinity: true, priority_scheduling: true }, { base_url: 'http://b', session_affinity: 'false' }, { base_url: 'http://c' }] }]";
+
+    let compiled = compiled(text).expect("compile");
+
+    let stay = compiled
+        .endpoints
+        .iter()
+        .map(|endpoint| endpoint.session_affinity);
+    assert_eq!(stay.collect::<Vec<_>>(), [true, false, false]);
+    let scheduled = compiled
+        .endpoints
+        .iter()
+        .map(|endpoint| endpoint.priority_scheduling);
+    assert_eq!(scheduled.collect::<Vec<_>>(), [true, false, false]);
+    let told = compiled.problems.iter().map(|problem| problem.path.as_str());
+    assert!(
+        told.clone().all(|path| !path.contains("session_affinity")),
+        "{:?}",
+        told.collect::<Vec<_>>()
+    );
+}
