@@ -307,6 +307,9 @@ pub struct Endpoint {
     /// Sessions stay on their backend.
     #[serde(default)]
     pub session_affinity: bool,
+    /// Its server schedules by the member `priority`, which is ours to say: SGLang's.
+    #[serde(default)]
+    pub priority_scheduling: bool,
     /// With one backend left and its circuit open, try it anyway.
     pub single_backend_rescue: bool,
     /// Speaks HTTP/2 without being asked (prior knowledge).
