@@ -23,7 +23,7 @@ pub(super) fn running(number: u128, byte: u8) -> Running {
     Running {
         request_id: request(number),
         boot: format!("boot-{number}").into(),
-        spool: SpoolId::from("spool-a"),
+        spool: SpoolId::new(format!("spool-{number}")),
         digest: digest(byte),
         lease_ms: LEASE_MS,
     }

@@ -93,6 +93,44 @@ fn a_lock_within_its_lease_is_in_progress() {
 }
 
 #[test]
+fn a_lock_of_an_earlier_run_on_ones_own_spool_is_asked_about_at_once() {
+    let mine = running(1, 1);
+    for (held, is_asked) in [
+        // An earlier run of the same node.
+        (
+            Running {
+                spool: mine.spool.clone(),
+                ..running(2, 1)
+            },
+            true,
+        ),
+        // Another request of this run.
+        (
+            Running {
+                spool: mine.spool.clone(),
+                boot: mine.boot.clone(),
+                ..running(2, 1)
+            },
+            false,
+        ),
+        // A node whose boots are called the same.
+        (
+            Running {
+                boot: mine.boot.clone(),
+                ..running(2, 1)
+            },
+            false,
+        ),
+    ] {
+        let mut claim = beaten();
+
+        let step = claim.read(found(Record::Running(held.clone()), 4, 100_000), 100_000);
+
+        assert_eq!(matches!(step, Step::Ask(_)), is_asked, "{held:?}");
+    }
+}
+
+#[test]
 fn another_body_is_a_mismatch_in_every_state() {
     for record in [
         Record::Running(running(2, 9)),

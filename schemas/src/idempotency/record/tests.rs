@@ -78,7 +78,7 @@ fn the_bytes_are_those_of_version_1() {
     let code = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
     let freed = format!("{{\"state\":\"freed\",\"request_id\":\"{id}\"}}");
     let lock = format!(
-        "{{\"state\":\"running\",\"request_id\":\"{id}\",\"boot\":\"boot-1\",\"spool\":\"spool-a\",\
+        "{{\"state\":\"running\",\"request_id\":\"{id}\",\"boot\":\"boot-1\",\"spool\":\"spool-1\",\
          \"digest\":\"{code}\",\"lease_ms\":60000}}"
     );
     let end = format!(
