@@ -14,6 +14,7 @@
 
 mod alone;
 mod asking;
+mod audit;
 mod driver;
 mod following;
 mod held;
@@ -25,11 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bus::Kv;
 use bus::clock::Clock;
 use bus::counter::Counters;
 use bus::registry::Nodes;
 use bus::spool::{self, Spool};
+use bus::{Bus, Kv};
 use chrono_tz::Tz;
 use parking_lot::{Mutex, RwLock};
 use schemas::limit::Now;
@@ -64,6 +65,8 @@ pub struct Settings {
 /// How a limiter reaches what nodes share.
 #[derive(Clone)]
 pub struct Ports {
+    /// Questions to the ledger.
+    pub bus: Arc<dyn Bus>,
     /// The buckets of slots and quotas.
     pub kv: Arc<dyn Kv>,
     /// The counters of rates.

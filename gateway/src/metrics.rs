@@ -77,6 +77,7 @@ pub(crate) struct Gauges {
     pub(crate) connections_open: Gauge,
     pub(crate) ledger_lag_events: Gauge,
     pub(crate) leases_held: Gauge,
+    pub(crate) counter_ledger_difference: Gauge,
     watch_age_seconds: Family<BucketLabel, Gauge>,
 }
 
@@ -203,7 +204,7 @@ impl Gauges {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, &Gauge); 11] = [
+        let gauges: [(&str, &str, &Gauge); 12] = [
             ("waybill_requests_open", "Requests that run", &self.requests_open),
             (
                 "waybill_reservations_open",
@@ -254,6 +255,11 @@ impl Gauges {
                 "waybill_lease_held",
                 "Limits of which this node holds a part",
                 &self.leases_held,
+            ),
+            (
+                "waybill_counter_ledger_difference",
+                "By how much the counters of quotas and the books were found to differ",
+                &self.counter_ledger_difference,
             ),
         ];
         registry.register(

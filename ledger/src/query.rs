@@ -8,16 +8,17 @@ use bus::{Bus, BusError, Question};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::query::{
-    LedgerState, LogAnswer, LogQuery, LogsAnswer, LogsQuery, PAGE_ROWS_MAX, QueryError, RebuildAnswer,
-    UsageAnswer, UsageQuery,
+    LedgerState, LogAnswer, LogQuery, LogsAnswer, LogsQuery, PAGE_ROWS_MAX, QUOTA_EVENTS_MAX, QueryError,
+    QuotasAnswer, QuotasQuery, RebuildAnswer, UsageAnswer, UsageQuery,
 };
-use schemas::subject::{QUERY_LEDGER, QUERY_LOG, QUERY_LOGS, QUERY_REBUILD, QUERY_USAGE};
+use schemas::subject::{QUERY_LEDGER, QUERY_LOG, QUERY_LOGS, QUERY_QUOTAS, QUERY_REBUILD, QUERY_USAGE};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::record::Fact;
 use crate::state::State;
 use crate::store::{Store, StoreError};
 
@@ -37,6 +38,7 @@ struct Queues {
     logs: mpsc::Receiver<Question>,
     log: mpsc::Receiver<Question>,
     usage: mpsc::Receiver<Question>,
+    quotas: mpsc::Receiver<Question>,
     ledger: mpsc::Receiver<Question>,
     rebuild: mpsc::Receiver<Question>,
 }
@@ -52,6 +54,7 @@ impl Desk {
             logs: bus.serve(QUERY_LOGS).await?,
             log: bus.serve(QUERY_LOG).await?,
             usage: bus.serve(QUERY_USAGE).await?,
+            quotas: bus.serve(QUERY_QUOTAS).await?,
             ledger: bus.serve(QUERY_LEDGER).await?,
             rebuild: bus.serve(QUERY_REBUILD).await?,
         };
@@ -67,6 +70,7 @@ impl Desk {
                 serve(queues.logs, |query| logs(store, query)),
                 serve(queues.log, |query| log(store, query)),
                 serve(queues.usage, |query| usage(store, query)),
+                serve(queues.quotas, |query| quotas(store, query)),
                 serve(queues.ledger, |Nothing {}| ledger(store, state)),
                 serve(queues.rebuild, |Nothing {}| rebuild(store, state)),
             )
@@ -145,6 +149,31 @@ async fn usage(store: &dyn Store, query: UsageQuery) -> Result<UsageAnswer, Quer
         .await
         .map(|data| UsageAnswer { data })
         .map_err(refuse)
+}
+
+async fn quotas(store: &dyn Store, query: QuotasQuery) -> Result<QuotasAnswer, QueryError> {
+    let places = query.upto.saturating_sub(query.after);
+    if places > QUOTA_EVENTS_MAX {
+        return Err(QueryError::Invalid(format!(
+            "upto: expected at most {QUOTA_EVENTS_MAX} places"
+        )));
+    }
+    // One more each for events that are kept under two ids.
+    let most = usize::try_from(places.saturating_mul(2)).unwrap_or(usize::MAX);
+    let events = store.events_after(&query.source, query.after, most).await;
+    let mut answer = QuotasAnswer::default();
+    for event in events.map_err(refuse)? {
+        if event.source_sequence > query.upto {
+            break;
+        }
+        if let Fact::Waybill(waybill) = &event.fact {
+            for charge in &waybill.row.settled.quotas {
+                let sum = answer.quotas.entry(charge.name.clone()).or_default();
+                *sum = sum.saturating_add(charge.amount);
+            }
+        }
+    }
+    Ok(answer)
 }
 
 async fn ledger(store: &dyn Store, state: &State) -> Result<LedgerState, QueryError> {

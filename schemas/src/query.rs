@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::circuit::CircuitState;
 use crate::event::request::RequestSettled;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, RequestId, TenantId, UserId};
+use crate::limit::layers::Name;
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
@@ -118,6 +119,27 @@ pub enum Interval {
     Hour,
     /// A day of it.
     Day,
+}
+
+/// Most places of one [`QuotasQuery`].
+pub const QUOTA_EVENTS_MAX: u64 = 500;
+
+/// What a source charged to quotas, by the books.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotasQuery {
+    /// The source, as it stands in events.
+    pub source: String,
+    /// Of events beyond this place.
+    pub after: u64,
+    /// Up to this one: at most [`QUOTA_EVENTS_MAX`] more.
+    pub upto: u64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QuotasAnswer {
+    /// What was charged, by quota.
+    pub quotas: BTreeMap<Name, u64>,
 }
 
 /// Sums of usage.

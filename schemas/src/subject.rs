@@ -62,6 +62,8 @@ pub const QUERY_LOGS: &str = "wb.q.logs";
 pub const QUERY_LOG: &str = "wb.q.log";
 /// Query: sums of usage.
 pub const QUERY_USAGE: &str = "wb.q.usage";
+/// Query: what a source charged to quotas.
+pub const QUERY_QUOTAS: &str = "wb.q.quotas";
 /// Query: the health of endpoints, answered by routers.
 pub const QUERY_HEALTH: &str = "wb.q.health";
 /// Query: rebuild the projections from the log.

@@ -20,9 +20,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::Limiter;
 use super::asking::{self, Answered};
 use super::following::{self, Bucket};
+use super::{Limiter, audit};
 
 /// How often the machines look at what only time changes.
 const TICK: Duration = Duration::from_millis(50);
@@ -57,6 +57,7 @@ pub(crate) async fn run(limiter: Limiter, stop: CancellationToken) {
         () = following::follow(&limiter, Bucket::Quotas) => {}
         () = following::follow(&limiter, Bucket::Slots) => {}
         () = following::beat(&limiter) => {}
+        () = audit::run(&limiter) => {}
     }
     // What cannot be given back in time is held until its lease ends, or until the next start.
     let _ = timeout(FAREWELL, driver.farewell(flights)).await;
@@ -216,8 +217,11 @@ impl Driver<'_> {
         let mut link = self.link.lock();
         let mut anew = Vec::new();
         for (slice, since) in since {
-            let before = link.since.insert(*slice, *since);
-            if has_forgotten(before, *since, *slice, now) {
+            let has_forgotten = match link.since.insert(*slice, *since) {
+                Some(before) => before != *since,
+                None => is_young(*since, *slice, now),
+            };
+            if has_forgotten {
                 anew.push(*slice);
             }
         }
@@ -284,52 +288,35 @@ impl Driver<'_> {
     }
 }
 
-/// Whether counters may tell less than was added to them: they begin later than they did, or, as far as a process that
-/// was just started can tell, in the running slice.
-fn has_forgotten(
-    before: Option<Option<Timestamp>>,
-    since: Option<Timestamp>,
-    slice: Slice,
-    now: Now,
-) -> bool {
-    match before {
-        Some(before) => before != since,
-        None => since.is_some_and(|since| {
-            let age = now.wall.micros().saturating_sub(since.micros());
-            age < slice.micros().saturating_mul(2)
-        }),
-    }
+/// Whether counters of which nothing was known before may tell less than was added to them: they began in the running
+/// slice, or just before it.
+fn is_young(since: Option<Timestamp>, slice: Slice, now: Now) -> bool {
+    since.is_some_and(|since| {
+        let age = now.wall.micros().saturating_sub(since.micros());
+        age < slice.micros().saturating_mul(2)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(micros: i64) -> Timestamp {
-        Timestamp::from_micros(micros)
-    }
-
     #[test]
-    fn counters_that_begin_later_than_they_did_have_forgotten() {
+    fn counters_that_began_in_the_running_slice_are_young() {
         let now = Now {
-            wall: at(300_000_000),
+            wall: Timestamp::from_micros(300_000_000),
             mono_ms: 0,
             nodes: 1,
         };
-        for (before, since, forgotten) in [
-            (None, None, false),
-            (None, Some(at(1)), false),
-            (None, Some(at(299_000_000)), true),
-            (Some(None), None, false),
-            (Some(None), Some(at(1)), true),
-            (Some(Some(at(1))), Some(at(1)), false),
-            (Some(Some(at(1))), Some(at(2)), true),
+        for (since, minute, second) in [
+            (None, false, false),
+            (Some(1), false, false),
+            (Some(290_000_000), true, false),
+            (Some(299_000_000), true, true),
         ] {
-            assert_eq!(
-                has_forgotten(before, since, Slice::Minute, now),
-                forgotten,
-                "{before:?} {since:?}"
-            );
+            let since = since.map(Timestamp::from_micros);
+            assert_eq!(is_young(since, Slice::Minute, now), minute, "{since:?}");
+            assert_eq!(is_young(since, Slice::Second, now), second, "{since:?}");
         }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Figures {
     pub(crate) leases_held: u64,
     /// Requests that were admitted under a limit and have not ended.
     pub(crate) reservations_open: u64,
+    /// By how much the counters of quotas and the books were found to differ, over all quotas, since the start.
+    pub(crate) counter_ledger_difference: u64,
     /// For how long what is known of the buckets of quotas and slots may be outdated, in milliseconds; 0 where the
     /// buckets are in this process.
     pub(crate) watch_ages_ms: [u64; 2],
@@ -49,17 +51,24 @@ pub(crate) struct Figures {
 pub(super) struct Kept {
     /// When what was written here last came back through the watch of quotas and of slots, on the monotonic clock.
     fresh_ms: [AtomicU64; 2],
+    difference: AtomicU64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
         Self {
             fresh_ms: [AtomicU64::new(NEVER), AtomicU64::new(NEVER)],
+            difference: AtomicU64::new(0),
         }
     }
 }
 
 impl Kept {
+    /// The counters and the books differ by so much more.
+    pub(super) fn differ(&self, by: u64) {
+        self.difference.fetch_add(by, Ordering::Relaxed);
+    }
+
     /// The watch of this bucket (0 quotas, 1 slots) was current at this time.
     pub(super) fn fresh(&self, bucket: usize, mono_ms: u64) {
         if let Some(fresh) = self.fresh_ms.get(bucket) {
@@ -146,6 +155,7 @@ impl Limiter {
         Figures {
             leases_held: wide(quotas + slots),
             reservations_open: wide(open),
+            counter_ledger_difference: self.0.figures.difference.load(Ordering::Relaxed),
             watch_ages_ms: [age(of_quotas), age(of_slots)],
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bus::Bus as _;
 use bus::clock::Clock;
 use bus::faulty::Bent;
 use bus::mint::Mint;
@@ -16,7 +17,8 @@ use schemas::limit::layers::{Bound, Name, Scope};
 use schemas::limit::limits::LimitKey;
 use schemas::limit::quota::record::Record;
 use schemas::outcome::Outcome;
-use schemas::subject::{QUOTA_BUCKET, SLOT_BUCKET};
+use schemas::query::{QueryError, QuotasAnswer, QuotasQuery};
+use schemas::subject::{QUERY_QUOTAS, QUOTA_BUCKET, SLOT_BUCKET};
 use schemas::time::Timestamp;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -85,6 +87,7 @@ impl Scene {
             shared: true,
         };
         let ports = Ports {
+            bus: self.bus.clone(),
             kv: self.bus.clone(),
             counters: self.bus.clone(),
             nodes: Nodes::new(self.clock.clone()),
@@ -470,4 +473,30 @@ async fn a_charge_that_the_spool_refused_is_made_again() {
     held.settle(Outcome::Lost, 1);
 
     assert_eq!(node.limiter.usage_of(&bounds).await[0].used, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_that_differ_from_the_books_are_told() {
+    let scene = Scene::new(1);
+    let mut questions = scene.bus.serve(QUERY_QUOTAS).await.expect("served");
+    let node = scene.start(0, "a").await;
+    let bounds = [bound(LimitKey::DailyUsd, 1_000)];
+    let name = Name::from("acme.k.x.daily_usd.2026-11-30");
+    for (told, difference) in [(7, 0), (5, 2), (7, 2)] {
+        let held = node.granted(&bounds, 10).await;
+        node.settle(held, 7);
+        node.spool.trim(node.spool.appended());
+
+        let question = questions.recv().await.expect("it asks");
+        let query: QuotasQuery = serde_json::from_slice(&question.payload).expect("a question");
+        assert_eq!(query.source, node.spool.source());
+        assert_eq!((query.upto, query.upto - query.after), (node.spool.appended(), 1));
+        let answer: Result<QuotasAnswer, QueryError> = Ok(QuotasAnswer {
+            quotas: [(name.clone(), told)].into(),
+        });
+        let answer = serde_json::to_vec(&answer).expect("json");
+        question.reply.send(answer.into()).expect("it waits");
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(node.limiter.figures().counter_ledger_difference, difference);
+    }
 }

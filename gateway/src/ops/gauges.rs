@@ -20,6 +20,9 @@ pub(super) fn refresh(state: &Shared) {
         .reservations_open
         .set(wide(spool.reservations_open.max(limits.reservations_open)));
     gauges.leases_held.set(wide(limits.leases_held));
+    gauges
+        .counter_ledger_difference
+        .set(wide(limits.counter_ledger_difference));
     let [of_quotas, of_slots] = limits.watch_ages_ms;
     gauges.watch_age(QUOTA_BUCKET, wide(of_quotas / 1_000));
     gauges.watch_age(SLOT_BUCKET, wide(of_slots / 1_000));

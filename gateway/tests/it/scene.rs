@@ -260,6 +260,7 @@ async fn limiter(bus: &Arc<Embedded>, nodes: &Nodes, spool: &Spool, clock: &Arc<
         shared: false,
     };
     let ports = limits::Ports {
+        bus: bus.clone(),
         kv: bus.clone(),
         counters: bus.clone(),
         nodes: nodes.clone(),

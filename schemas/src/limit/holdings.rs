@@ -9,7 +9,7 @@ pub mod demand;
 mod ending;
 pub mod steps;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use chrono::NaiveDate;
@@ -34,6 +34,9 @@ const RETRY_SECONDS: u64 = 1;
 /// Sets of bounds whose names are remembered.
 const COUNTED_MAX: usize = 4_096;
 
+/// Settlements that are remembered for the comparison with the books.
+const SETTLED_MAX: usize = 20_000;
+
 /// What one node holds.
 #[derive(Debug)]
 pub struct Holdings {
@@ -55,6 +58,9 @@ pub struct Holdings {
     /// Names about which there may be something to ask.
     touched: NameSet,
     replay: BTreeMap<Name, Vec<Replayed>>,
+    settled: VecDeque<Settled>,
+    /// Settlements up to this place may be missing in it.
+    forgotten_up_to: u64,
     /// Since when the bus is away.
     cut: Option<Now>,
     /// When it was last noticed that the counters of a slice were made anew, on the wall clock.
@@ -91,6 +97,14 @@ struct Grant {
     charges: Option<Vec<u64>>,
 }
 
+/// What was counted of a quota, for the comparison with the books.
+#[derive(Debug)]
+struct Settled {
+    name: Name,
+    sequence: u64,
+    amount: u64,
+}
+
 /// What a request holds of one layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Held {
@@ -122,6 +136,8 @@ impl Holdings {
             views: 0,
             touched: NameSet::default(),
             replay,
+            settled: VecDeque::new(),
+            forgotten_up_to: 0,
             cut: None,
             counters_anew: BTreeMap::new(),
             planted,
@@ -359,6 +375,20 @@ impl Holdings {
             _ => None,
         });
         permits.collect()
+    }
+
+    /// What was counted of each quota by settlements beyond one place in the spool and up to another. What came before
+    /// them is forgotten, and so are they. `None` when not all of it is remembered.
+    pub fn counted_between(&mut self, after: u64, upto: u64) -> Option<BTreeMap<Name, u64>> {
+        let is_whole = self.forgotten_up_to <= after;
+        let mut sums: BTreeMap<Name, u64> = BTreeMap::new();
+        self.settled.retain(|settled| {
+            if after < settled.sequence && settled.sequence <= upto {
+                *sums.entry(settled.name.clone()).or_default() += settled.amount;
+            }
+            settled.sequence > upto
+        });
+        is_whole.then_some(sums)
     }
 
     /// Requests that wait.

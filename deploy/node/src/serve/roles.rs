@@ -76,6 +76,7 @@ impl<'a> Running<'a> {
             shared: self.config.bus.is_shared(),
         };
         let ports = limits::Ports {
+            bus: adapters.carrier.bus(),
             kv: adapters.carrier.kv(),
             counters: adapters.carrier.counters(),
             nodes: self.nodes.clone(),

@@ -105,6 +105,29 @@ async fn each_role_does_its_work_and_nothing_else() {
     }
     assert_eq!(gateway.add(Slice::Minute, "a.1", 1).await.expect("add"), 1);
 
+    // Limits are the gateways'; what a node that is gone holds of quotas the ledger gives back.
+    for (nats, slots, quotas) in [
+        (&gateway, true, true),
+        (&ledger, false, true),
+        (&router, false, false),
+        (&health, false, false),
+    ] {
+        for (bucket, is_its) in [(subject::SLOT_BUCKET, slots), (subject::QUOTA_BUCKET, quotas)] {
+            let put = nats.put(bucket, "acme.t.x", one(), Expected::Any).await;
+            if is_its {
+                put.expect("a limit");
+                nats.watch(bucket).await.expect("limits");
+            } else {
+                assert_refused(put, &format!("$KV.{bucket}.acme.t.x"));
+            }
+        }
+    }
+    gateway
+        .get(subject::SLOT_BUCKET, "acme.t.x")
+        .await
+        .expect("slots");
+    gateway.since(Slice::Second).await.expect("counters");
+
     // Marks are the ledger's, circuits the routers' and the probes'.
     let mark = |nats: Arc<Nats>| async move {
         nats.put(subject::MARK_BUCKET, "spool", one(), Expected::Any)

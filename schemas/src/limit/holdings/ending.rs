@@ -1,7 +1,7 @@
 //! How a request ends: what it held is given back or charged, exactly once.
 
 use super::demand::{Charge, Exit, Used};
-use super::{Grant, Held, Holdings, counted};
+use super::{Grant, Held, Holdings, SETTLED_MAX, Settled, counted};
 use crate::limit::Now;
 use crate::limit::layers::{Bound, Name};
 use crate::limit::limits::Unit;
@@ -174,10 +174,24 @@ impl Holdings {
                     if let Some(quota) = self.quotas.get_mut(&name) {
                         quota.settle(charge, sequence);
                     }
+                    self.note_settled(&name, sequence, charge);
                     self.stir(name);
                 }
             }
         }
+    }
+
+    fn note_settled(&mut self, name: &Name, sequence: u64, amount: u64) {
+        if self.settled.len() >= SETTLED_MAX
+            && let Some(oldest) = self.settled.pop_front()
+        {
+            self.forgotten_up_to = self.forgotten_up_to.max(oldest.sequence);
+        }
+        self.settled.push_back(Settled {
+            name: name.clone(),
+            sequence,
+            amount,
+        });
     }
 
     /// Takes a grant away, so that nothing is given back twice.
