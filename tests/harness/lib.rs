@@ -25,7 +25,7 @@ pub use client::stream::{Event, Stream, Transcript};
 pub use client::surface::Surface;
 pub use client::told::{Counts, Told, ToldCall};
 pub use client::{Answer, Client, PROMPT_CANARY, chat, chat_streamed, chat_streamed_with_usage};
-pub use cluster::{Cluster, Plan, Services, embedded_only};
+pub use cluster::{Cluster, Plan, Services, embedded_only, wanted as in_cluster};
 pub use load::{Load, Outcome};
 pub use node::config::{
     ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, Model, OPERATOR_KEY, OTHER_KEY, PRICE, PROVIDER_KEY, Price,

@@ -31,7 +31,7 @@ async fn admitted(scene: &Scene, key: &str) -> bool {
 
 #[tokio::test]
 async fn a_member_has_one_limit_over_all_his_keys_and_a_tenant_one_over_all_members() {
-    let scene = Scene::start_with(|node| {
+    let mut scene = Scene::start_with(|node| {
         let alice = json!([{"tenant": "acme", "id": "alice", "limits": {"daily_calls": 2}}]);
         let tenants = json!([{"id": "acme", "limits": {"daily_calls": 3}}, {"id": "zenith"}]);
         node.setting("keys", many_keys())
@@ -39,6 +39,7 @@ async fn a_member_has_one_limit_over_all_his_keys_and_a_tenant_one_over_all_memb
             .setting("tenants", tenants)
     })
     .await;
+    scene.pin();
     scene.o1.default(Behaviour::chat("hi"));
 
     assert!(admitted(&scene, CALLER_KEY).await);
@@ -56,7 +57,7 @@ async fn a_member_has_one_limit_over_all_his_keys_and_a_tenant_one_over_all_memb
 
 #[tokio::test]
 async fn a_role_fills_what_a_member_leaves_out_and_zero_lifts_it() {
-    let scene = Scene::start_with(|node| {
+    let mut scene = Scene::start_with(|node| {
         let roles = json!({"free": {"daily_calls": 1}, "pro": {"daily_calls": 2}});
         let alice = json!([{"tenant": "acme", "id": "alice", "limits": {"daily_calls": 0}}]);
         node.setting("keys", many_keys())
@@ -64,6 +65,7 @@ async fn a_role_fills_what_a_member_leaves_out_and_zero_lifts_it() {
             .setting("users", alice)
     })
     .await;
+    scene.pin();
     scene.o1.default(Behaviour::chat("hi"));
 
     for _ in 0..3 {
@@ -89,6 +91,7 @@ async fn a_limit_of_one_model_leaves_the_others_alone_and_knows_its_aliases() {
     let limits = keys(&json!({"per_model": {"m": {"rpm": 2}}}));
     let mut scene = Scene::start_on(o1, o2, |node| node.models(&models).setting("keys", limits)).await;
     scene.price("other", Some(PRICE));
+    scene.pin();
     scene.o1.default(Behaviour::chat("hi"));
     early_in_the_minute(20).await;
     let call = async |name: &str| {
@@ -113,11 +116,12 @@ async fn a_limit_of_one_model_leaves_the_others_alone_and_knows_its_aliases() {
 #[tokio::test]
 async fn a_day_ends_at_the_midnight_of_the_billing_zone() {
     for zone in [Tz::America__New_York, Tz::Asia__Kathmandu, Tz::Pacific__Apia] {
-        let scene = Scene::start_with(|node| {
+        let mut scene = Scene::start_with(|node| {
             node.setting("keys", keys(&json!({"daily_calls": 1})))
                 .setting("billing_tz", zone.name())
         })
         .await;
+        scene.pin();
         scene.o1.default(Behaviour::chat("hi"));
 
         let good = scene.client.post_chat(&ask()).await;

@@ -22,7 +22,8 @@ async fn listed(scene: &Scene, id: &Value) -> Value {
 
 #[tokio::test]
 async fn a_key_is_minted_with_limits_and_its_list_says_what_is_used() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
     scene.o1.default(Behaviour::chat("hello there"));
     let limits = json!({
         "daily_calls": 5, "monthly_tokens": 100_000, "total_usd": "2.50",
@@ -77,7 +78,8 @@ async fn a_key_is_minted_with_limits_and_its_list_says_what_is_used() {
 
 #[tokio::test]
 async fn the_command_line_mints_keys_with_limits() {
-    let scene = Scene::start().await;
+    let mut scene = Scene::start().await;
+    scene.pin();
     scene.o1.default(Behaviour::chat("hello there"));
     let mint = async |more: &[&str]| {
         let mut arguments = vec!["keys", "create", "--name", "ci", "--tenant", "acme"];

@@ -25,9 +25,11 @@ pub(super) fn limited(node: NodeBuilder, limits: &Value) -> NodeBuilder {
     node.setting("keys", keys(limits))
 }
 
-/// A scene whose caller's key has limits, and whose upstream says two words.
+/// A scene whose caller's key has limits, and whose upstream says two words. Calls go to one node: it may hold for a
+/// moment what others then do not have, so that only there a limit is reached by exactly one call too many.
 pub(super) async fn scene(limits: Value) -> Scene {
-    let scene = Scene::start_with(|node| limited(node, &limits)).await;
+    let mut scene = Scene::start_with(|node| limited(node, &limits)).await;
+    scene.pin();
     scene.o1.default(Behaviour::chat("hello there"));
     scene
 }
