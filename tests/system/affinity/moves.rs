@@ -149,7 +149,7 @@ async fn a_caller_whose_backend_fails_stays_with_the_next_one() {
     } else {
         (&scene.o2, &scene.o1)
     };
-    left.script([Behaviour::closed()]);
+    left.script([Behaviour::error(500, "boom")]);
     next.default(Behaviour::chat("from the next"));
 
     let moved = scene.client.post_chat(&hi()).await;
