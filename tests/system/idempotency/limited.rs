@@ -19,7 +19,7 @@ async fn scene(limits: serde_json::Value) -> Scene {
 
 #[tokio::test]
 async fn replays_and_refusals_of_keys_take_nothing_of_any_limit() {
-    let scene = scene(json!({"daily_calls": 2, "daily_usd": "0.01"})).await;
+    let scene = scene(json!({"daily_calls": 2, "daily_usd": "5"})).await;
     scene.o1.default(Behaviour::chat("once").usage(60, 40));
     let client = keyed(&scene.client, "k-1");
     let first = client.post_chat(&chat("m")).await;
