@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 mod admission;
+mod clients;
 mod fleet;
 mod layers;
 mod money;
+mod restart;
 mod shown;
 mod stops;
 mod under;
