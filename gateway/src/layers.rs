@@ -32,7 +32,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_CONFIG: HeaderName = HeaderName::from_static("x-waybill-config");
 
 /// Headers of answers that pages of other origins may read.
-const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, x-waybill-dropped, x-waybill-estimate, x-routed-model, x-idempotent-replay, x-session-id, x-session-affinity, retry-after, x-should-retry";
+const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, x-waybill-dropped, x-waybill-estimate, x-routed-model, x-idempotent-replay, x-session-id, x-session-affinity, retry-after, x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-ratelimit-limit-cost, x-ratelimit-remaining-cost, x-ratelimit-reset-cost, x-quota-reset";
 /// Headers that pages of other origins may send, told to those that name none.
 const ALLOWED: &str = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-reasoning-passthrough, x-request-id, x-session-id, x-end-user, x-route-pin, idempotency-key";
 /// Longest list of headers that is granted as it is asked for, in bytes: client libraries send many of their own.

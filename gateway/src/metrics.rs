@@ -58,6 +58,7 @@ pub struct Metrics {
     cache_write_tokens: Counter,
     output_tokens: Counter,
     cost_nano_usd: Counter,
+    absorbed_nano_usd: Counter,
     rejections: Family<CodeLabel, Counter>,
     unkept: Counter,
     pub(crate) gauges: Gauges,
@@ -96,6 +97,7 @@ impl Metrics {
             cache_write_tokens: class("cache_write"),
             output_tokens: class("output"),
             cost_nano_usd: Counter::default(),
+            absorbed_nano_usd: Counter::default(),
             rejections: Family::default(),
             unkept: Counter::default(),
             gauges: Gauges::default(),
@@ -130,6 +132,11 @@ impl Metrics {
             "waybill_cost_nano_usd",
             "What callers pay, in nano-dollars",
             cost_nano_usd,
+        );
+        registry.register(
+            "waybill_absorbed_nano_usd",
+            "What calls cost beyond what limits allowed to charge, in nano-dollars",
+            metrics.absorbed_nano_usd.clone(),
         );
         registry.register("waybill_limit_rejections", "Refused requests", rejections);
         registry.register(
@@ -173,6 +180,10 @@ impl Metrics {
         }
         let cost = u64::try_from(settled.cost_nano_usd.0).unwrap_or(0);
         self.cost_nano_usd.inc_by(cost);
+        let absorbed = u64::try_from(settled.absorbed_nano_usd.0).unwrap_or(0);
+        if absorbed > 0 {
+            self.absorbed_nano_usd.inc_by(absorbed);
+        }
     }
 
     /// Counts a response that could not be kept.

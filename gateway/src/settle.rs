@@ -18,7 +18,7 @@ use schemas::money::{self, NanoUsd, Price};
 use schemas::outcome::{Charge, Outcome};
 use schemas::time::Timestamp;
 use schemas::usage::{TOKENS_MAX, Usage, UsageFlag, UsageSource};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::gate::Wishes;
 use crate::limits::Held;
@@ -201,6 +201,13 @@ impl Bill {
 
 /// Enters what the limits of a request allow to charge.
 fn charge(settled: &mut RequestSettled, charge: holdings::demand::Charge) {
+    if charge.absorbed_nano_usd > 0 {
+        warn!(
+            request.id = %settled.request_id,
+            absorbed_nano_usd = charge.absorbed_nano_usd,
+            "a call cost more than its limits allow to charge"
+        );
+    }
     let money = |nano_usd: u64| NanoUsd(i64::try_from(nano_usd).unwrap_or(i64::MAX));
     settled.cost_nano_usd = money(charge.nano_usd);
     settled.cost_usd = settled.cost_nano_usd.usd();

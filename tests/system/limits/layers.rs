@@ -5,7 +5,7 @@ use chrono_tz::Tz;
 use harness::{Behaviour, CALLER_KEY, Model, OTHER_KEY, PRICE, Scene, Upstream, settings};
 use serde_json::{Value, json};
 
-use super::under::{ask, early_in_the_minute, keys, refused};
+use super::under::{ask, early_in_the_minute, keys, now, refused};
 
 const ALICE_TOO: &str = "sk-harness-canary-alice-too-3b1";
 const BOB: &str = "sk-harness-canary-bob-77ac0";
@@ -132,12 +132,12 @@ async fn a_day_ends_at_the_midnight_of_the_billing_zone() {
         assert_eq!(good.header("x-quota-reset"), told);
         let ends: DateTime<Utc> = told.parse().expect("RFC 3339");
         let local = ends.with_timezone(&zone);
-        let today = Utc::now().with_timezone(&zone).date_naive();
+        let today = now().with_timezone(&zone).date_naive();
         let last = (ends - Duration::seconds(1)).with_timezone(&zone).date_naive();
         assert_eq!(last, today, "{zone}: {told}");
         assert_eq!(Some(local.date_naive()), today.succ_opt(), "{zone}: {told}");
         assert_eq!(told, local.to_rfc3339_opts(SecondsFormat::Secs, true));
-        let left = u64::try_from((ends - Utc::now()).num_seconds()).expect("later");
+        let left = u64::try_from((ends - now()).num_seconds()).expect("later");
         let retry: u64 = answer.header("retry-after").parse().expect("seconds");
         assert!(retry.abs_diff(left) <= 5, "{retry} {left}");
         scene.finish().await;

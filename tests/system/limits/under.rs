@@ -1,7 +1,8 @@
 //! Scenes under limits: keys that have some, and what a call may use at most.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use harness::{Answer, Behaviour, CALLER_KEY, NodeBuilder, Scene, chat, settings};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -63,11 +64,20 @@ pub(super) fn usd(nano: i64) -> String {
     format!("{}.{:09}", nano / 1_000_000_000, nano % 1_000_000_000)
 }
 
+/// The time by the clock that nodes on this machine go by.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test beside the node, not a part of it"
+)]
+pub(super) fn now() -> DateTime<Utc> {
+    Utc::now()
+}
+
 /// Waits until so much of the running minute is left.
 pub(super) async fn early_in_the_minute(seconds_left: u64) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    let into = Duration::from_millis(u64::try_from(now.as_millis() % 60_000).expect("small"));
-    let left = Duration::from_mins(1) - into;
+    let into = u64::try_from(now().timestamp_millis() % 60_000).expect("after 1970");
+    let into = Duration::from_millis(into);
+    let left = Duration::from_mins(1).saturating_sub(into);
     if left < Duration::from_secs(seconds_left) {
         sleep(left + Duration::from_millis(50)).await;
     }
