@@ -105,7 +105,7 @@ pub struct Affinity {
     pub margins: Margins,
     /// From which sizes on prompts decide; `None` where they do not.
     pub prefill: Option<Terms>,
-    /// How long a call waits for where its session is.
+    /// How long a call waits to hear where its session is, and for others to hear it.
     pub wait: Duration,
     /// There is no other router: nobody is told how many calls run here.
     pub alone: bool,
@@ -118,7 +118,7 @@ impl Default for Affinity {
             policy: Policy::default(),
             margins: Margins::default(),
             prefill: Some(Terms::default()),
-            wait: Duration::from_millis(25),
+            wait: Duration::from_millis(250),
             alone: true,
         }
     }

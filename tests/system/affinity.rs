@@ -4,7 +4,7 @@
 mod moves;
 mod stays;
 
-use harness::{Answer, Model, Scene, Surface, Upstream};
+use harness::{Answer, Model, NodeBuilder, Scene, Surface, Upstream};
 use serde_json::{Value, json};
 
 /// Model `m` with two legs of one weight on which sessions stay.
@@ -21,9 +21,18 @@ fn alike(o1: &Upstream, o2: &Upstream) -> Model {
 
 /// A scene whose model `m` has two legs on which sessions stay.
 async fn scene() -> Scene {
+    scene_with(staying, |node| node).await
+}
+
+/// A scene of which something is different. On a machine that is busy with other tests a bus may take its time.
+async fn scene_with(
+    model: impl FnOnce(&Upstream, &Upstream) -> Model,
+    change: impl FnOnce(NodeBuilder) -> NodeBuilder,
+) -> Scene {
     let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = staying(&o1, &o2);
-    Scene::start_on(o1, o2, |node| node.models(&[model])).await
+    let model = model(&o1, &o2);
+    let patient = |node: NodeBuilder| change(node.models(&[model]).env("ROUTING_AFFINITY_WAIT_MS", "5000"));
+    Scene::start_on(o1, o2, patient).await
 }
 
 /// A body of a conversation: what was said so far, the caller first, then the model, and so on.

@@ -7,7 +7,7 @@ use harness::{Behaviour, Client, Plan, Scene, Stream, Surface, Upstream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{alike, body, scene, staying, verdict};
+use super::{alike, body, scene, scene_with, staying, verdict};
 
 /// Longer than it takes until every router knows what the others run.
 const HEARD: Duration = Duration::from_millis(1_200);
@@ -93,14 +93,11 @@ async fn a_session_is_moved_when_both_margins_are_reached_and_says_so() {
 
 #[tokio::test]
 async fn the_margins_are_an_operators_choice() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = staying(&o1, &o2);
-    let margins = |node: harness::NodeBuilder| {
-        let node = node.models(&[model]);
+    let scene = scene_with(staying, |node| {
         node.env("ROUTING_AFFINITY_OVERLOAD_ABS", "1")
             .env("ROUTING_AFFINITY_OVERLOAD_REL", "1")
-    };
-    let scene = Scene::start_on(o1, o2, margins).await;
+    })
+    .await;
     let [one, _] = one_on_each(&scene).await;
     scene.o1.default(slow());
 
@@ -140,9 +137,7 @@ async fn a_session_whose_backend_fails_goes_elsewhere_and_stays_there() {
 
 #[tokio::test]
 async fn a_caller_whose_backend_fails_stays_with_the_next_one() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = alike(&o1, &o2);
-    let scene = Scene::start_on(o1, o2, |node| node.models(&[model])).await;
+    let scene = scene_with(alike, |node| node).await;
     assert_eq!(verdict(&scene.client.post_chat(&hi()).await), "miss");
     let (left, next) = if scene.o1.calls() == 1 {
         (&scene.o1, &scene.o2)
@@ -205,20 +200,16 @@ async fn a_call_that_nobody_answered_tells_of_its_session_too() {
 
 #[tokio::test]
 async fn a_session_is_forgotten_after_its_life_and_every_call_prolongs_it() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = staying(&o1, &o2);
-    let short =
-        |node: harness::NodeBuilder| node.models(&[model]).env("ROUTING_AFFINITY_SESSION_TTL_SEC", "2");
-    let scene = Scene::start_on(o1, o2, short).await;
+    let scene = scene_with(staying, |node| node.env("ROUTING_AFFINITY_SESSION_TTL_SEC", "3")).await;
     let client = named(&scene, "conv-1");
     assert_eq!(verdict(&client.post_chat(&hi()).await), "miss");
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(4) {
+    while begun.elapsed() < Duration::from_secs(6) {
         sleep(Duration::from_millis(700)).await;
         assert_eq!(verdict(&client.post_chat(&hi()).await), "hit:header");
     }
 
-    sleep(Duration::from_millis(2_600)).await;
+    sleep(Duration::from_millis(3_600)).await;
 
     assert_eq!(verdict(&client.post_chat(&hi()).await), "miss");
     scene.finish().await;
@@ -226,10 +217,7 @@ async fn a_session_is_forgotten_after_its_life_and_every_call_prolongs_it() {
 
 #[tokio::test]
 async fn a_session_is_moved_after_its_longest_age_however_busy_it_is() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = staying(&o1, &o2);
-    let short = |node: harness::NodeBuilder| node.models(&[model]).env("ROUTING_AFFINITY_MAX_AGE_SEC", "2");
-    let scene = Scene::start_on(o1, o2, short).await;
+    let scene = scene_with(staying, |node| node.env("ROUTING_AFFINITY_MAX_AGE_SEC", "2")).await;
     let client = named(&scene, "conv-1");
     assert_eq!(verdict(&client.post_chat(&hi()).await), "miss");
     assert_eq!(verdict(&client.post_chat(&hi()).await), "hit:header");

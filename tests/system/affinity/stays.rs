@@ -3,7 +3,7 @@
 use harness::{CALLER_KEY, Client, OTHER_KEY, PROMPT_CANARY, Scene, Surface, Upstream};
 use serde_json::{Value, json};
 
-use super::{alike, body, scene, staying, verdict};
+use super::{alike, body, scene, scene_with, verdict};
 
 /// How one session is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,8 +212,6 @@ async fn another_tenant_has_a_session_of_its_own_under_the_same_name() {
 
 #[tokio::test]
 async fn callers_stay_where_a_file_gives_a_choice_and_are_spread_among_each_other() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = alike(&o1, &o2);
     let name = |number: usize| format!("sk-harness-canary-many-callers-{number:02}");
     let mut settings = harness::settings();
     for number in 0..24 {
@@ -221,10 +219,7 @@ async fn callers_stay_where_a_file_gives_a_choice_and_are_spread_among_each_othe
             json!({"name": format!("many-{number}"), "tenant": "acme", "key": name(number), "role": "free"});
         settings["keys"].as_array_mut().expect("a list").push(key);
     }
-    let scene = Scene::start_on(o1, o2, |node| {
-        node.models(&[model]).waybill_yaml(&settings.to_string())
-    })
-    .await;
+    let scene = scene_with(alike, |node| node.waybill_yaml(&settings.to_string())).await;
 
     for turn in 0..4 {
         let answer = scene.client.post_chat(&harness::chat("m")).await;
@@ -243,10 +238,7 @@ async fn callers_stay_where_a_file_gives_a_choice_and_are_spread_among_each_othe
 
 #[tokio::test]
 async fn callers_go_where_the_weights_say_when_they_are_not_to_stay() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = alike(&o1, &o2);
-    let off = |node: harness::NodeBuilder| node.models(&[model]).env("ROUTING_AFFINITY_ENABLED", "0");
-    let scene = Scene::start_on(o1, o2, off).await;
+    let scene = scene_with(alike, |node| node.env("ROUTING_AFFINITY_ENABLED", "0")).await;
 
     for _ in 0..24 {
         let answer = scene.client.post_chat(&harness::chat("m")).await;
@@ -269,7 +261,8 @@ async fn replicas_of_one_endpoint_keep_sessions_and_so_do_all_models_of_it() {
             .set_leg("session_affinity", true)
     };
     let models = [model("m"), model("n").set("provider_model_id", "m")];
-    let mut scene = Scene::start_on(o1, o2, |node| node.models(&models)).await;
+    let patient = |node: harness::NodeBuilder| node.models(&models).env("ROUTING_AFFINITY_WAIT_MS", "5000");
+    let mut scene = Scene::start_on(o1, o2, patient).await;
     scene.price("n", Some(harness::PRICE));
     let client = scene.client.with_header("x-session-id", "conv-1");
     let ask = |model: &str| {
@@ -314,9 +307,7 @@ async fn sessions_are_found_again_after_every_gateway_was_killed() {
 
 #[tokio::test]
 async fn a_models_file_says_where_sessions_stay_and_nothing_warns_of_it() {
-    let (o1, o2) = (Upstream::start(), Upstream::start());
-    let model = staying(&o1, &o2);
-    let scene = Scene::start_on(o1, o2, |node| node.models(&[model])).await;
+    let scene = scene().await;
 
     let said = scene.logs();
 

@@ -1,5 +1,7 @@
 //! What makes sessions stay on a backend, by the variables that operators of the field know and some of our own.
 
+use std::time::Duration;
+
 use router_worker::AffinitySettings;
 use schemas::affinity::Policy;
 use schemas::affinity::choice::Margins;
@@ -20,6 +22,8 @@ const CALLER: &str = "ROUTING_AFFINITY_CALLER_TTL_SEC";
 const ABSOLUTE: &str = "ROUTING_AFFINITY_OVERLOAD_ABS";
 /// How many times the least its calls are.
 const RELATIVE: &str = "ROUTING_AFFINITY_OVERLOAD_REL";
+/// Milliseconds that a call waits to hear where its session is, and for others to hear it.
+const WAIT: &str = "ROUTING_AFFINITY_WAIT_MS";
 /// Whether prompts that are being read decide.
 const PREFILL: &str = "ROUTING_PREFILL_AWARE_ENABLED";
 /// Tokens that backends have to read before anything is done about it.
@@ -33,6 +37,8 @@ const CEILING: &str = "ROUTING_PREFILL_AFFINITY_CEILING";
 /// Seconds that what a backend has read counts as cached.
 const HINT: &str = "ROUTING_PREFILL_HINT_TTL_SEC";
 
+/// Longest wait, in milliseconds.
+const WAIT_MS_MAX: u64 = 10_000;
 /// The bucket forgets what is older.
 const SESSION_SECONDS_MAX: u64 = bus::layout::SESSION_AGE_MAX.as_secs();
 
@@ -45,6 +51,9 @@ impl Resolver<'_> {
             policy: self.policy(default.policy)?,
             margins: self.margins(default.margins)?,
             prefill: self.prefill()?,
+            wait: self
+                .number::<u64>(WAIT)?
+                .map_or(default.wait, |wait| Duration::from_millis(wait.min(WAIT_MS_MAX))),
             ..default
         })
     }
@@ -150,6 +159,7 @@ mod tests {
             (ELEPHANT, "20"),
             (ELEPHANTS, "3"),
             (CEILING, "40"),
+            (WAIT, "75"),
             (HINT, "50"),
         ];
 
@@ -172,6 +182,7 @@ mod tests {
                 elephants_max: 3,
                 memory_ms: 50_000,
             }),
+            wait: Duration::from_millis(75),
             ..AffinitySettings::default()
         };
         assert_eq!(of(&set).ok(), Some(expected));
