@@ -15,9 +15,7 @@ use crate::parameter::Takes;
 use crate::subject;
 use crate::time::Timestamp;
 
-mod limited;
-
-pub use limited::{RoleLimits, User, role_key, user_key};
+pub mod limited;
 
 /// What a caller may do, in rising order. `Operator` is of the platform, the others of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -347,8 +345,8 @@ pub struct Catalog {
     endpoints: HashMap<EndpointId, Arc<Endpoint>>,
     keys: HashMap<KeyDigest, Arc<Key>>,
     tenants: HashMap<TenantId, Arc<Tenant>>,
-    users: HashMap<(TenantId, UserId), Arc<User>>,
-    roles: HashMap<Role, Arc<RoleLimits>>,
+    users: HashMap<(TenantId, UserId), Arc<limited::User>>,
+    roles: HashMap<Role, Arc<limited::RoleLimits>>,
 }
 
 /// Why a record of the bucket cannot be used.

@@ -3,7 +3,8 @@
 use std::io;
 
 use bus::mint::Mint;
-use schemas::catalog::{self, Origin, ProviderKind, RoleLimits, Tenant, User};
+use schemas::catalog::limited::{self, RoleLimits, User};
+use schemas::catalog::{self, Origin, ProviderKind, Tenant};
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::limit::limits::Limits;
 use schemas::node::NodeRole;
@@ -114,7 +115,7 @@ impl Seeds<'_> {
     pub fn callers(&self) -> Result<Records, seed::Error> {
         let mut records = Records::new();
         let default = TenantId::from(DEFAULT_TENANT);
-        let tenants = self.config.tenants.iter();
+        let tenants = self.config.limits.tenants.iter();
         let tenants = tenants.map(|tenant| (&tenant.id, &tenant.limits));
         for (id, limits) in std::iter::once((&default, Limits::NONE)).chain(tenants) {
             let tenant = Tenant {
@@ -144,22 +145,22 @@ impl Seeds<'_> {
     }
 
     fn members_and_roles(&self, records: &mut Records) -> Result<(), seed::Error> {
-        for user in &self.config.users {
+        for user in &self.config.limits.users {
             let record = User {
                 tenant: user.tenant.clone(),
                 id: user.id.clone(),
                 limits: user.limits.clone(),
                 origin: Origin::File,
             };
-            seed::record(records, catalog::user_key(&user.tenant, &user.id), &record)?;
+            seed::record(records, limited::user_key(&user.tenant, &user.id), &record)?;
         }
-        for (role, limits) in &self.config.role_limits {
+        for (role, limits) in &self.config.limits.roles {
             let record = RoleLimits {
                 role: *role,
                 limits: limits.clone(),
                 origin: Origin::File,
             };
-            seed::record(records, catalog::role_key(*role), &record)?;
+            seed::record(records, limited::role_key(*role), &record)?;
         }
         Ok(())
     }

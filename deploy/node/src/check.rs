@@ -29,7 +29,7 @@ pub fn report(config: &Config) -> Result<String, Error> {
     ));
     line(format_args!(
         "tenants {} keys {} models {} endpoints {}",
-        config.tenants.len() + 1,
+        config.limits.tenants.len() + 1,
         config.keys.len(),
         compiled.models.len(),
         compiled.endpoints.len()

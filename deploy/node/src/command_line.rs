@@ -105,7 +105,7 @@ pub enum KeyAction {
         /// Only these models, separated by commas.
         #[arg(long, value_delimiter = ',')]
         models: Option<Vec<String>>,
-        /// What it may use, such as rpm=60 or daily_usd=1.50; repeatable.
+        /// What it may use, such as `rpm=60` or `daily_usd=1.50`; repeatable.
         #[arg(long = "limit", value_name = "KEY=AMOUNT")]
         limits: Vec<String>,
         /// Most output tokens of a call that names no maximum.

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 
 use bus::spool::Durability;
 use chrono_tz::Tz;
-use schemas::catalog::Role;
 use schemas::circuit;
 use schemas::id::{ModelName, NodeId, PoolName};
-use schemas::limit::limits::Limits;
 use schemas::secret::Secret;
 
 use crate::command_line::Flags;
@@ -19,10 +17,10 @@ use crate::settings::Settings;
 use crate::yaml::{Document, Problem};
 
 use cluster::{Bus, Roles, Store};
-use limits::{FileTenant, FileUser};
+use limits::FileLimits;
 
-pub mod cluster;
 mod affinity;
+pub mod cluster;
 mod concurrency;
 mod idempotency;
 mod idle;
@@ -92,12 +90,8 @@ pub struct Config {
     pub public_routing: bool,
     /// Time zone of billing days.
     pub billing_tz: Tz,
-    /// Tenants of the file.
-    pub tenants: Vec<FileTenant>,
-    /// Members of the file.
-    pub users: Vec<FileUser>,
-    /// What roles allow.
-    pub role_limits: Vec<(Role, Limits)>,
+    /// Tenants and members of the file, and what roles allow.
+    pub limits: FileLimits,
     /// Keys of the file.
     pub keys: Vec<FileKey>,
     /// models.yaml, when one is given.
@@ -272,9 +266,7 @@ impl Resolver<'_> {
             cors_origins: settings.cors.origins.clone(),
             public_routing: settings.public_routing.unwrap_or(false),
             billing_tz: self.billing_tz()?,
-            tenants: limits::tenants(settings, self.document)?,
-            users: limits::users(settings, self.document)?,
-            role_limits: limits::roles(settings, self.document)?,
+            limits: limits::read_all(settings, self.document)?,
             keys,
             models_path,
             routing_path: self.path(

@@ -252,7 +252,7 @@ fn limits_of(given: &[String]) -> Result<Limits, UsageError> {
 /// Refuses a tenant that neither the catalogue nor the configuration knows: its key would never serve.
 async fn check_tenant(kv: &dyn Kv, config: &Config, tenant: &TenantId) -> anyhow::Result<()> {
     let configured =
-        tenant.as_str() == DEFAULT_TENANT || config.tenants.iter().any(|known| known.id == *tenant);
+        tenant.as_str() == DEFAULT_TENANT || config.limits.tenants.iter().any(|known| known.id == *tenant);
     if configured
         || seed::current(kv)
             .await?

@@ -1,3 +1,5 @@
+//! Tests of what calls need of their limits.
+
 use dialects::skim::{Limits, skim};
 use schemas::catalog::{Modalities, Route, Tenant, tenant_key};
 use schemas::id::{EndpointId, PoolName, TenantId};

@@ -32,6 +32,26 @@ pub struct FileUser {
     pub limits: Limits,
 }
 
+/// Everybody whom the file gives limits, beside keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileLimits {
+    /// Tenants, also those without limits.
+    pub tenants: Vec<FileTenant>,
+    /// Members.
+    pub users: Vec<FileUser>,
+    /// What roles allow.
+    pub roles: Vec<(Role, Limits)>,
+}
+
+/// Everybody whom the file gives limits.
+pub(super) fn read_all(settings: &Settings, document: &Document) -> Result<FileLimits, Error> {
+    Ok(FileLimits {
+        tenants: tenants(settings, document)?,
+        users: users(settings, document)?,
+        roles: roles(settings, document)?,
+    })
+}
+
 /// Limits as they are written at `path`.
 pub fn read(document: &Document, path: &str, written: &Map<String, Value>) -> Result<Limits, Error> {
     Limits::try_from(written.clone()).map_err(|problem| {
@@ -47,7 +67,7 @@ pub fn read(document: &Document, path: &str, written: &Map<String, Value>) -> Re
 }
 
 /// The tenants of the file.
-pub(super) fn tenants(settings: &Settings, document: &Document) -> Result<Vec<FileTenant>, Error> {
+fn tenants(settings: &Settings, document: &Document) -> Result<Vec<FileTenant>, Error> {
     let mut tenants: Vec<FileTenant> = Vec::new();
     for (n, tenant) in settings.tenants.iter().enumerate() {
         let path = format!("tenants[{n}]");
@@ -69,7 +89,7 @@ pub(super) fn tenants(settings: &Settings, document: &Document) -> Result<Vec<Fi
 }
 
 /// The members of the file.
-pub(super) fn users(settings: &Settings, document: &Document) -> Result<Vec<FileUser>, Error> {
+fn users(settings: &Settings, document: &Document) -> Result<Vec<FileUser>, Error> {
     let mut users = Vec::new();
     let mut seen = BTreeSet::new();
     for (n, user) in settings.users.iter().enumerate() {
@@ -99,7 +119,7 @@ pub(super) fn users(settings: &Settings, document: &Document) -> Result<Vec<File
 }
 
 /// What roles allow, by the file.
-pub(super) fn roles(settings: &Settings, document: &Document) -> Result<Vec<(Role, Limits)>, Error> {
+fn roles(settings: &Settings, document: &Document) -> Result<Vec<(Role, Limits)>, Error> {
     let read_one = |(word, written): (&String, &Map<String, Value>)| {
         let path = format!("role_limits.{word}");
         let role = keys::role(word).ok_or_else(|| {

@@ -42,9 +42,9 @@ fn complete(config: &Config) -> Vec<&'static str> {
         (subject::catalog::MODEL, config.models_path.is_some()),
         (subject::catalog::ENDPOINT, config.models_path.is_some()),
         (subject::catalog::KEY, !config.keys.is_empty()),
-        (subject::catalog::TENANT, !config.tenants.is_empty()),
-        (subject::catalog::USER, !config.users.is_empty()),
-        (subject::catalog::ROLE, !config.role_limits.is_empty()),
+        (subject::catalog::TENANT, !config.limits.tenants.is_empty()),
+        (subject::catalog::USER, !config.limits.users.is_empty()),
+        (subject::catalog::ROLE, !config.limits.roles.is_empty()),
     ];
     let mine = kinds.iter().filter(|(_, says)| alone || *says);
     mine.map(|(prefix, _)| *prefix).collect()

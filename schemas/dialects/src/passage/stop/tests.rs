@@ -1,3 +1,5 @@
+//! Tests of streams that are ended at their length, in each dialect.
+
 use serde_json::{Value, json};
 
 use super::*;
