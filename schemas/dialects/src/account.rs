@@ -2,7 +2,6 @@
 //! One credential serves the callers of all tenants, so that whoever learned such an id from elsewhere could read
 //! what is another's. Looked for wherever an upstream would look for it, and nowhere that is the caller's own.
 
-use memchr::memmem;
 use schemas::event::request::Surface;
 use serde_json::value::RawValue;
 
@@ -62,7 +61,7 @@ pub fn named(surface: Surface, body: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether there may be one: a guess that is never wrong where it says no. Two searches, whatever the number of names.
+/// Whether there may be one: a guess that is never wrong where it says no. One search, whatever the number of names.
 fn may_name(body: &[u8]) -> bool {
     let begins = |rest: &[u8]| {
         let mut names = IDS.iter().chain(&NAMED).chain(&BEFORE);
@@ -71,8 +70,10 @@ fn may_name(body: &[u8]) -> bool {
             rest.is_some_and(|rest| rest.starts_with(b"\""))
         })
     };
-    let mut quotes = memchr::memchr_iter(b'"', body);
-    memmem::find(body, ESCAPE).is_some() || quotes.any(|at| body.get(at + 1..).is_some_and(begins))
+    memchr::memchr2_iter(b'"', b'\\', body).any(|at| {
+        let rest = body.get(at..).unwrap_or_default();
+        rest.starts_with(ESCAPE) || rest.strip_prefix(b"\"").is_some_and(begins)
+    })
 }
 
 /// The items of a request's input, which may stand for others.
