@@ -80,7 +80,7 @@ pub fn skim(body: &[u8]) -> Result<Answer, Error> {
             .flatten()
             .map(|item| span(item.embedding))
             .collect(),
-        usage: usage.map(|mut usage| {
+        usage: usage.and_then(UsageFacts::counted).map(|mut usage| {
             usage.completion_tokens.get_or_insert(0);
             usage
         }),

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::chat::usage::UsageFacts;
-use crate::estimate;
 use crate::superset::event::Reply;
 
 /// What an upstream told so far, class by class.
@@ -148,20 +147,14 @@ impl Figures {
 
     /// At the end. What was not told is estimated; `output_bytes` of text were generated.
     pub(super) fn of(facts: Option<UsageFacts>, reply: &Reply, output_bytes: usize) -> Self {
+        let output_bytes = u64::try_from(output_bytes).unwrap_or(u64::MAX);
         let facts = facts.unwrap_or_default();
-        let (usage, _) = facts.normalize();
-        let estimated = || estimate::bytes_tokens(u64::try_from(output_bytes).unwrap_or(u64::MAX));
+        let (usage, _) = facts.completed(reply.prompt_tokens, output_bytes).normalize();
         Self {
-            input_tokens: match facts.prompt_tokens {
-                Some(_) => usage.input_tokens,
-                None => reply.prompt_tokens,
-            },
+            input_tokens: usage.input_tokens,
             cache_creation_input_tokens: usage.cache_write_tokens,
             cache_read_input_tokens: usage.cached_tokens,
-            output_tokens: match facts.completion_tokens {
-                Some(_) => usage.output_tokens,
-                None => estimated().min(TOKENS_MAX),
-            },
+            output_tokens: usage.output_tokens,
             output_tokens_details: (usage.reasoning_tokens > 0).then_some(Thinking {
                 thinking_tokens: usage.reasoning_tokens,
             }),

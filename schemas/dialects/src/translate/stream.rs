@@ -53,6 +53,8 @@ pub struct Translation {
     renamer: Renamer,
     encoder: Encoder,
     heard: Heard,
+    /// Estimated tokens of the prompt.
+    prompt_tokens: u64,
     over: Option<Result<(), Broken>>,
 }
 
@@ -65,6 +67,7 @@ impl Translation {
             processor,
             watch: Watch::default(),
             renamer: Renamer::new(way.names),
+            prompt_tokens: way.reply.prompt_tokens,
             encoder: Encoder::new(way.caller, way.reply),
             heard: Heard::default(),
             over: None,
@@ -115,8 +118,21 @@ impl Translation {
             Ok(()) if !self.heard.finished => Err(Broken::Cut),
             over => over,
         };
+        if over.is_ok() {
+            self.complete_usage(out);
+        }
         self.over = Some(over.clone());
         over
+    }
+
+    /// Has the caller told in full what the upstream told in part: as it is in the books.
+    fn complete_usage(&mut self, out: &mut BytesMut) {
+        let told = self.heard.usage;
+        let usage = told.map(|told| told.completed(self.prompt_tokens, self.heard.output_bytes));
+        self.heard.usage = usage;
+        if let Some(usage) = usage.filter(|_| usage != told) {
+            self.encoder.event(Event::Usage(usage), out);
+        }
     }
 
     /// True once the upstream's end mark was read.

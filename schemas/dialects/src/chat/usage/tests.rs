@@ -40,6 +40,45 @@ fn figures_that_were_told_in_part_and_completed_are_marked() {
 }
 
 #[test]
+fn what_was_not_told_is_estimated_and_a_count_of_nothing_was_not_told() {
+    let completed = |usage: &str, output_bytes| {
+        let (usage, flags) = read(usage).completed(8, output_bytes).normalize();
+        ((usage.input_tokens, usage.output_tokens), flags)
+    };
+    let partial = || vec![Flag::Partial];
+
+    for (told, expected) in [
+        (
+            r#"{"prompt_tokens":17,"completion_tokens":5,"total_tokens":22}"#,
+            ((17, 5), vec![]),
+        ),
+        (r#"{"prompt_tokens":17,"total_tokens":22}"#, ((17, 7), partial())),
+        (
+            r#"{"completion_tokens":5,"total_tokens":22}"#,
+            ((8, 5), partial()),
+        ),
+        (
+            r#"{"prompt_tokens":17,"completion_tokens":0,"total_tokens":17}"#,
+            ((17, 7), partial()),
+        ),
+        (
+            r#"{"prompt_tokens":0,"completion_tokens":5,"total_tokens":5}"#,
+            ((8, 5), partial()),
+        ),
+        (
+            r#"{"prompt_tokens":17,"completion_tokens":-2,"total_tokens":22}"#,
+            ((17, 7), vec![Flag::Malformed]),
+        ),
+    ] {
+        assert_eq!(completed(told, 24), expected, "{told}");
+    }
+    let silent = r#"{"prompt_tokens":17,"completion_tokens":0,"total_tokens":17}"#;
+    assert_eq!(completed(silent, 0), ((17, 0), vec![]));
+    let once = read(silent).completed(8, 24);
+    assert_eq!(once.completed(9, 99), once);
+}
+
+#[test]
 fn classes_of_input_are_disjoint() {
     let told = r#"{"prompt_tokens":17,"completion_tokens":5,"total_tokens":22,
         "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":3},
