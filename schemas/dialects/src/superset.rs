@@ -6,6 +6,7 @@
 //! is given, refuses it by name ([`request::Unmappable`]), or, for harmless hints alone, drops it and says so.
 
 pub mod answer;
+pub(crate) mod calls;
 pub mod event;
 pub mod request;
 pub mod tool;

@@ -3,9 +3,9 @@
 use serde_json::value::RawValue;
 
 use super::decode::Draft;
-use super::history::Calls;
 use crate::messages::proof;
 use crate::object::{MISSING, Object, Path, shown};
+use crate::superset::calls::Calls;
 use crate::superset::request::{Call, Media, Part, Proof, Refusal};
 
 /// Kinds of images that every provider of images reads.
@@ -116,7 +116,7 @@ impl Draft {
         }
         for part in &mut parts {
             if let Part::ToolCall(call) = part {
-                let proof = proofs.iter().find(|(id, _)| *id == call.id);
+                let proof = proofs.iter().find(|(id, _)| calls.stands(id) == Some(&call.id));
                 call.proof = proof.map(|(_, proof)| proof.clone());
             }
         }

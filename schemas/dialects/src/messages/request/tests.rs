@@ -115,6 +115,28 @@ fn what_is_wrong_is_named_by_its_path() {
 }
 
 #[test]
+fn a_call_whose_id_was_used_in_an_earlier_turn_keeps_its_proof() {
+    let turn = |proof: &str| {
+        format!(
+            r#"{{"role":"assistant","content":[{{"type":"redacted_thinking","data":"waybill.call.gemini.1.t{proof}"}},{{"type":"tool_use","id":"t","name":"f","input":{{}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t"}}]}}"#
+        )
+    };
+    let conversation = read(&body(&format!("[{},{}]", turn("one"), turn("two")), ""));
+
+    let calls = conversation.turns.iter().flat_map(|turn| &turn.parts);
+    let proofs: Vec<(&str, &str)> = calls
+        .filter_map(|part| match part {
+            Part::ToolCall(call) => call
+                .proof
+                .as_ref()
+                .map(|proof| (call.id.as_str(), proof.text.as_str())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(proofs, [("t", "one"), ("t_2", "two")]);
+}
+
+#[test]
 fn instructions_keep_their_place_and_their_marks() {
     let conversation = read(&body(
         r#"[{"role":"user","content":"a"},{"role":"system","content":"late"},{"role":"assistant","content":"b"}]"#,
