@@ -20,7 +20,7 @@ const models = {
   compatible: createOpenAICompatible({ ...settings, name: "waybill", includeUsage: true, supportsStructuredOutputs: true })(MODEL),
   anthropic: createAnthropic(settings)(MODEL),
 };
-// Items that the node has kept are not looked up one by one: they are sent again.
+// Every turn is sent whole; the last case leaves that to the node.
 const providerOptions = { openai: { store: false } };
 const weather = tool({
   description: "The weather of a city, now.",
@@ -139,4 +139,21 @@ const all = {};
 for (const [over, model] of Object.entries(models)) {
   for (const [name, act] of Object.entries(cases)) all[`${over}_${name}`] = () => act(model);
 }
+/** As the provider comes: what was said before is named by the ids of its items. */
+all.responses_by_reference = async () => {
+  const sent = [];
+  const noting = (url, init) => {
+    sent.push(init.body);
+    return fetch(url, init);
+  };
+  const model = createOpenAI({ ...settings, fetch: noting }).responses(MODEL);
+  const tools = { weather };
+  const first = await generateText({ model, tools, prompt: WEATHER, maxRetries: 0, stopWhen: ({ steps }) => steps.length >= 2 });
+  assert.deepEqual(first.steps[0].toolCalls.map((call) => call.input), CITIES);
+  assert.match(first.text, /hello/);
+  const messages = [{ role: "user", content: WEATHER }, ...first.response.messages, { role: "user", content: HELLO }];
+  const next = await generateText({ model, tools, messages, maxRetries: 0 });
+  assert.match(next.text, /hello/);
+  assert.match(sent.at(-1), /item_reference/);
+};
 await run(all);

@@ -369,7 +369,10 @@ async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
     for (body, param) in [
         (with("background", json!(true)), "background"),
         (with("conversation", json!("conv_1")), "conversation"),
-        (with("input", json!([{"id": "msg_1"}])), "input.0.id"),
+        (
+            with("input", json!([{"id": "msg_1", "status": "completed"}])),
+            "input.0.id",
+        ),
         (
             with(
                 "tools",
@@ -379,7 +382,10 @@ async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
         ),
         (with("prompt", json!({"id": "pmpt_1"})), "prompt"),
         (
-            with("input", json!([{"type": "item_reference", "id": "msg_1"}])),
+            with(
+                "input",
+                json!([{"type": "item_reference", "id": "msg_1", "role": "user"}]),
+            ),
             "input.0.type",
         ),
     ] {
