@@ -12,7 +12,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
-use dialects::passage::{Seen, Skimmer, end_mark, may_call, private};
+use dialects::passage::{Seen, Skimmer, end_mark, may_call, private, speaks};
 use dialects::sse::{Error as FramingError, Event, Framer};
 use dialects::superset::answer::Broken;
 use dialects::translate::Way;
@@ -286,9 +286,16 @@ impl<'a> Reading<'a> {
     }
 
     /// Leaves out an event that cannot be read. One that is damaged may have held a piece of a call, and a call without
-    /// it would be another: then the answer is broken.
+    /// it would be another: then the answer is broken, as it is without one that is whole and tells of something
+    /// generated in a form, or at a place, that no client understands.
     fn drop(&mut self, event: &Event) -> Result<(), Fault> {
-        if is_damaged(&event.data) && (self.called || may_call(&event.data)) {
+        let data = &event.data;
+        let lost = if is_damaged(data) {
+            self.called || may_call(data)
+        } else {
+            speaks(data)
+        };
+        if lost {
             return Err(Fault::Unusable(Unusable::Malformed));
         }
         self.dropped += 1;

@@ -14,6 +14,7 @@ pub mod usage;
 pub(crate) mod arguments;
 mod choices;
 mod frame;
+mod halves;
 pub(crate) mod mint;
 mod schema;
 pub(crate) mod signed;

@@ -4,6 +4,8 @@
 use std::ops::Range;
 
 use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::chat::answer::{self, Answer};
 use crate::chat::chunk::{self, Finish};
@@ -158,6 +160,35 @@ impl Skimmer {
 pub fn may_call(data: &[u8]) -> bool {
     let has = |word: &&str| memmem::find(data, word.as_bytes()).is_some();
     CALL_WORDS.iter().any(has)
+}
+
+/// Events that tell of something generated, beside those whose type ends with [`DELTA`].
+const SPEAKING: [&str; 3] = [
+    "content_block_start",
+    "content_block_delta",
+    "response.output_item.done",
+];
+/// What types of events end with that tell of the next piece.
+const DELTA: &str = ".delta";
+
+/// True when an event that is readable, and none of its dialect where it stands, tells of something generated: without
+/// it the answer would be another.
+pub fn speaks(data: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Told<'a> {
+        #[serde(rename = "type", default)]
+        kind: serde_json::Value,
+        #[serde(borrow, default)]
+        choices: Option<&'a RawValue>,
+    }
+    let Ok(told) = serde_json::from_slice::<Told<'_>>(data) else {
+        return false;
+    };
+    let speaking = |kind: &str| SPEAKING.contains(&kind) || kind.ends_with(DELTA);
+    told.kind.as_str().is_some_and(speaking)
+        || told
+            .choices
+            .is_some_and(|choices| !matches!(choices.get(), "null" | "[]"))
 }
 
 /// Reads an event of chat or completions.

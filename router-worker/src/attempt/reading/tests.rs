@@ -493,3 +493,75 @@ fn half_a_character_breaks_a_translated_answer_in_sight() {
     assert_eq!(half, Err(Fault::Unusable(Unusable::Malformed)));
     assert_eq!(reading.take_dropped(), 0);
 }
+
+/// Reads an event of a passing stream, after others.
+fn passed(caller: Dialect, before: &[&str], event: &str) -> Result<String, Fault> {
+    let mut reading = Reading::new(Manner {
+        caller,
+        ..reading().manner
+    });
+    for event in before {
+        reading
+            .push(Bytes::from(format!("data: {event}\n\n")))
+            .expect("readable");
+    }
+    reading.take();
+    reading.push(Bytes::from(format!("data: {event}\n\n")))?;
+    let taken = reading.take().map(|(bytes, _)| bytes.to_vec());
+    Ok(String::from_utf8(taken.unwrap_or_default()).expect("text"))
+}
+
+#[test]
+fn half_a_character_passes_where_bytes_pass_and_with_it_what_else_is_to_be_changed() {
+    let text = |model: &str, delta: &str| {
+        format!(r#"{{"model":"{model}","choices":[{{"index":0,"delta":{delta},"finish_reason":null}}]}}"#)
+    };
+    for delta in [
+        r#"{"content":"a\ud83c"}"#,
+        r#"{"content":"\udf89b"}"#,
+        r#"{"tool_calls":[{"index":0,"function":{"arguments":"x\uD83C"}}]}"#,
+        r#"{"reasoning_content":"\udf89"}"#,
+    ] {
+        let told = passed(Dialect::Chat, &[], &text("org/m", delta));
+
+        assert_eq!(told, Ok(format!("data: {}\n\n", text("m", delta))));
+    }
+    let completion = r#"{"model":"m","choices":[{"index":0,"text":"\ud83c"}]}"#;
+    assert_eq!(
+        passed(Dialect::Completions, &[], completion),
+        Ok(format!("data: {completion}\n\n"))
+    );
+}
+
+#[test]
+fn what_was_generated_and_no_client_understands_breaks_a_passing_answer() {
+    let (start, block, over) = (
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":1,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}"#,
+    );
+    let text = r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"x"}}"#;
+    let broken: [(Dialect, &[&str], &str); 5] = [
+        (
+            Dialect::Chat,
+            &[],
+            r#"{"choices":{"0":{"delta":{"content":"x"}}}}"#,
+        ),
+        (Dialect::Completions, &[], r#"{"choices":"x"}"#),
+        (Dialect::Messages, &[start, block], text),
+        (Dialect::Messages, &[start, block], block),
+        (Dialect::Messages, &[start, over], text),
+    ];
+    for (caller, before, event) in broken {
+        let read = passed(caller, before, event);
+        assert_eq!(read, Err(Fault::Unusable(Unusable::Malformed)), "{event}");
+    }
+    for (caller, event) in [
+        (Dialect::Chat, r#"{"detail":"x"}"#),
+        (Dialect::Chat, "3"),
+        (Dialect::Messages, r#"{"type":"content_block_stop","index":4}"#),
+        (Dialect::Responses, r#"{"choices":[]}"#),
+    ] {
+        assert_eq!(passed(caller, &[], event), Ok(String::new()), "{event}");
+    }
+}

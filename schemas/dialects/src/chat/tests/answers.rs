@@ -118,3 +118,15 @@ fn an_error_inside_a_status_200_is_seen() {
     ));
     assert!(matches!(answer::skim(b"\xFF"), Err(answer::Error::NotUtf8)));
 }
+
+#[test]
+fn half_a_character_does_not_make_an_answer_unreadable() {
+    let body =
+        r#"{"choices":[{"index":0,"message":{"content":"a\ud83c"},"finish_reason":"stop"}],"model":"m"}"#;
+
+    let answer = answer::skim(body.as_bytes()).expect("an answer");
+
+    assert!(answer.content && answer.finish == Some(Finish::Stop));
+    let model = answer.model_span.and_then(|span| body.get(span));
+    assert_eq!(model, Some("\"m\""));
+}
