@@ -102,17 +102,18 @@ impl Decoder {
             self.answer = name_of(chunk);
             sink.event(Event::Begin);
         }
-        let first = candidates
-            .iter()
-            .find(|candidate| candidate.index.unwrap_or(0) == 0);
-        if let Some(candidate) = first {
-            self.candidate(candidate, sink)?;
-        }
+        // Before what may end the answer: also one that failed has cost something.
         if let Some(told) = chunk.usage_metadata.and_then(|raw| usage::read(raw.get()))
             && self.usage != Some(told)
         {
             self.usage = Some(told);
             sink.event(Event::Usage(told));
+        }
+        let first = candidates
+            .iter()
+            .find(|candidate| candidate.index.unwrap_or(0) == 0);
+        if let Some(candidate) = first {
+            self.candidate(candidate, sink)?;
         }
         Ok(())
     }

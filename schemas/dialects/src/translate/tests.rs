@@ -34,10 +34,10 @@ fn a_call_that_is_demanded_without_a_tool_is_refused_by_every_dialect() {
     }
 }
 
-/// An answer of Messages on its way to a caller.
-fn way(caller: Dialect) -> Way {
+/// An answer on its way to a caller.
+fn way(upstream: Dialect, caller: Dialect) -> Way {
     Way {
-        upstream: Dialect::Messages,
+        upstream,
         caller,
         processor: None,
         tools: std::sync::Arc::default(),
@@ -86,6 +86,49 @@ fn events(usage: &str) -> [String; 6] {
     ]
 }
 
+fn event(data: &str) -> sse::Event {
+    let mut framer = sse::Framer::new(4096);
+    framer.push(Bytes::from(format!("data: {data}\n\n")));
+    framer.next().expect("framed").expect("an event")
+}
+
+#[test]
+fn what_a_stream_cost_that_failed_is_heard() {
+    for (upstream, told) in [
+        (
+            Dialect::Chat,
+            r#"{"error":{"message":"no"},"usage":{"prompt_tokens":9,"completion_tokens":4}}"#,
+        ),
+        (
+            Dialect::Chat,
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#,
+        ),
+        (
+            Dialect::Responses,
+            r#"{"type":"response.failed","response":{"status":"failed","error":{"message":"no"},"usage":{"input_tokens":9,"output_tokens":4}}}"#,
+        ),
+        (
+            Dialect::Responses,
+            r#"{"type":"response.completed","response":{"status":"failed","error":{"message":"no"},"usage":{"input_tokens":9,"output_tokens":4}}}"#,
+        ),
+        (
+            Dialect::Gemini,
+            r#"{"candidates":[{"index":0,"finishReason":"MALFORMED_FUNCTION_CALL"}],"usageMetadata":{"promptTokenCount":9,"candidatesTokenCount":4}}"#,
+        ),
+    ] {
+        let mut stream = stream::Translation::new(way(upstream, Dialect::Messages));
+
+        let read = stream.event(&event(told), &mut BytesMut::new());
+
+        assert!(read.is_err(), "{told}");
+        let usage = stream
+            .heard()
+            .usage
+            .map(|usage| (usage.prompt_tokens, usage.completion_tokens));
+        assert_eq!(usage, Some((Some(9), Some(4))), "{told}");
+    }
+}
+
 #[test]
 fn every_caller_is_told_an_estimate_of_what_the_upstream_left_out_and_so_are_the_books() {
     let callers = [
@@ -106,14 +149,12 @@ fn every_caller_is_told_an_estimate_of_what_the_upstream_left_out_and_so_are_the
                 let usage = usage.expect("usage");
                 usage.prompt_tokens.zip(usage.completion_tokens)
             };
-            let whole = whole(&way(caller), answer(usage).as_bytes()).expect("an answer");
-            let mut stream = stream::Translation::new(way(caller));
+            let whole = whole(&way(Dialect::Messages, caller), answer(usage).as_bytes()).expect("an answer");
+            let mut stream = stream::Translation::new(way(Dialect::Messages, caller));
             let mut out = BytesMut::new();
             for data in events(usage) {
-                let mut framer = sse::Framer::new(4096);
-                framer.push(Bytes::from(format!("data: {data}\n\n")));
-                let event = framer.next().expect("framed").expect("an event");
-                stream.event(&event, &mut out).expect("an event of the dialect");
+                let read = stream.event(&event(&data), &mut out);
+                read.expect("an event of the dialect");
             }
             stream.finish(&mut out).expect("whole");
             let end = stream.end();
