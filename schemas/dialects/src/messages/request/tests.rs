@@ -6,6 +6,7 @@ use crate::superset::tool::{Input, ToolChoice};
 
 mod effort;
 mod encoding;
+mod silence;
 
 fn read(body: &str) -> Conversation {
     decode(body.as_bytes()).unwrap_or_else(|refusal| panic!("{refusal}: {body}"))
