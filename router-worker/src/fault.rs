@@ -72,6 +72,8 @@ pub(crate) enum Unusable {
     Malformed,
     /// It has no choices, or nothing was generated and nothing finished.
     Empty,
+    /// It has fewer vectors than there were inputs.
+    Partial,
     /// The upstream itself says that generation failed.
     Aborted,
     /// It, one of its events, or what comes before its first content, is larger than the cap.
@@ -328,6 +330,7 @@ impl Unusable {
         match self {
             Self::Malformed => "the model's provider answered in a form that is not understood",
             Self::Empty => "the model's provider gave an empty answer",
+            Self::Partial => "the model's provider left out a part of its answer",
             Self::Aborted => "the model's provider aborted its answer",
             Self::TooLarge => "the model's provider answered with more than the size limit",
             Self::Coding => "the model's provider answered in a coding that cannot be read",

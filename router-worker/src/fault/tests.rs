@@ -81,6 +81,7 @@ fn failures_without_a_status_speak_against_the_backend() {
         Fault::Redirected,
         Fault::Cut,
         Fault::Unusable(Unusable::Empty),
+        Fault::Unusable(Unusable::Partial),
     ] {
         assert_eq!(fault.verdict(), Verdict::Faulty, "{fault:?}");
         assert_eq!(fault.remedy(), Remedy::NextEndpoint, "{fault:?}");
