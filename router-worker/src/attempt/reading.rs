@@ -1,7 +1,8 @@
 //! Reads an upstream's stream on its way to the caller: pure, fed with pieces of any size. What comes before
 //! the first content is held. Where both sides speak the same dialect, bytes then pass as they came, but for the
-//! model's name, the reason of a choice that called tools and says that it just stopped, thoughts and usage that the
-//! caller did not ask for, comments, broken events and the end mark; else events are written anew.
+//! model's name, numbers and ids of calls that are left out, the reason of a choice that called tools and says that it
+//! just stopped, thoughts and usage that the caller did not ask for, comments, broken events and the end mark; else
+//! events are written anew.
 //!
 //! Guarantees: the same stream gives the same events to the caller wherever it is cut; pieces that are taken
 //! together are one buffer; no more is held than one event, [`HELD_BYTES_MAX`] and [`ECHOES`] of the

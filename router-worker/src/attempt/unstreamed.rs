@@ -65,6 +65,7 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
     }
     call.deliver(meter, skim.content, count(skim.output_bytes));
     let mut edits = private::edits(body, call.names_providers());
+    edits.extend(passage::ids(dialect, body, &skim));
     if call.offer.told.hides_thinking {
         edits.extend(passage::thoughts(dialect, body));
     }

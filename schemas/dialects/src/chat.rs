@@ -6,6 +6,7 @@ pub mod chunk;
 pub mod ends;
 pub mod error;
 pub mod mend;
+pub mod numbers;
 pub mod request;
 pub mod response;
 pub mod stream;

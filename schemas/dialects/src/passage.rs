@@ -11,6 +11,7 @@ use crate::chat::answer::{self, Answer};
 use crate::chat::chunk::{self, Finish};
 use crate::chat::ends::Called;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
+use crate::chat::numbers::{self, Numbers};
 use crate::chat::usage::UsageFacts;
 use crate::dialect::Dialect;
 use crate::splice::Edit;
@@ -89,6 +90,8 @@ pub enum Skimmer {
         called: Called,
         /// Choices that have ended.
         ended: Called,
+        /// Calls, told apart by their numbers.
+        numbers: Numbers,
         /// For a caller who does not want to see thoughts.
         hides_thoughts: bool,
     },
@@ -108,6 +111,7 @@ impl Skimmer {
                 chunks: chat::chunk::skimmer::Skimmer::default(),
                 called: Called::default(),
                 ended: Called::default(),
+                numbers: Numbers::default(),
                 hides_thoughts: false,
             },
         }
@@ -121,11 +125,13 @@ impl Skimmer {
                 chunks,
                 called,
                 ended,
+                numbers,
                 ..
             } => Self::Chat {
                 chunks,
                 called,
                 ended,
+                numbers,
                 hides_thoughts: true,
             },
             Self::Messages(skimmer) => Self::Messages(skimmer.without_thoughts()),
@@ -141,9 +147,10 @@ impl Skimmer {
                 chunks,
                 called,
                 ended,
+                numbers,
                 hides_thoughts,
             } => {
-                let mut seen = chat_event((chunks, called, ended), event)?;
+                let mut seen = chat_event((chunks, numbers), (called, ended), event)?;
                 if *hides_thoughts {
                     seen.edits.extend(chat::thoughts::edits(&event.data));
                     seen.edits.sort_by_key(|edit| edit.range.start);
@@ -193,7 +200,8 @@ pub fn speaks(data: &[u8]) -> bool {
 
 /// Reads an event of chat or completions.
 fn chat_event(
-    (skimmer, called, ended): (&mut chat::chunk::skimmer::Skimmer, &mut Called, &mut Called),
+    (skimmer, numbers): (&mut chat::chunk::skimmer::Skimmer, &mut Numbers),
+    (called, ended): (&mut Called, &mut Called),
     event: &sse::Event,
 ) -> Result<Seen, Foreign> {
     if chunk::is_done(&event.data) {
@@ -213,10 +221,16 @@ fn chat_event(
         // No chunk: whatever it says is not for callers.
         return Err(Foreign);
     }
+    let calls = chunk.ends.called != Called::default();
+    let mut edits = chunk.ends.edits(called);
+    if calls || chunk.grammar.is_some() {
+        edits.extend(numbers.edits(&event.data, chunk.grammar));
+        edits.sort_by_key(|edit| edit.range.start);
+    }
     Ok(Seen {
         hidden: false,
-        called: chunk.ends.called != Called::default(),
-        edits: chunk.ends.edits(called),
+        called: calls,
+        edits,
         usage_alone: chunk::usage_only(&chunk),
         aborted: chunk.finish.is_some_and(Finish::failed),
         finished: chunk.finish.is_some(),
@@ -236,6 +250,14 @@ pub fn answer(dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
         Dialect::Messages => messages::passage::skim_answer(body),
         Dialect::Responses => responses::passage::skim_answer(body),
         Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => answer::skim(body),
+    }
+}
+
+/// What gives the calls of a passing answer that came whole the ids that they lack.
+pub fn ids(dialect: Dialect, body: &[u8], answer: &Answer) -> Vec<Edit> {
+    match dialect {
+        Dialect::Chat if answer.ends.called != Called::default() => numbers::ids(body),
+        _ => Vec::new(),
     }
 }
 

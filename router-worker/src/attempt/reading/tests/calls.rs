@@ -136,3 +136,21 @@ fn a_call_whose_arguments_are_no_object_does_not_end_well_unless_it_was_cut_shor
     let (short, ends, _) = translated(&[begun, length]);
     assert_eq!((short, ends), (Ok(()), Ok(())));
 }
+
+#[test]
+fn a_call_that_passes_has_a_number_and_an_id_though_its_server_gives_none() {
+    let piece = |call: &str| {
+        format!(
+            r#"{{"model":"org/m","choices":[{{"index":0,"delta":{{"tool_calls":[{{{call}"function":{{"name":"f","arguments":"{{}}"}}}}]}},"finish_reason":"stop"}}]}}"#
+        )
+    };
+
+    let told = passed(Dialect::Chat, &[], &piece("")).expect("readable");
+
+    let id = told.split("call_").nth(1).and_then(|rest| rest.split('"').next());
+    let given = format!(r#""index":0,"id":"call_{}","#, id.expect("an id"));
+    let expected = piece(&given)
+        .replace("org/m", "m")
+        .replace(r#""stop""#, r#""tool_calls""#);
+    assert_eq!(told, format!("data: {expected}\n\n"));
+}
