@@ -1,6 +1,7 @@
 //! Numbers and ids that servers leave out of answers that pass: clients put the pieces of a call together by its number,
 //! and go on from it by its id. Calls are told apart as where answers are translated.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -34,7 +35,7 @@ struct Call {
     told: Option<u64>,
     /// The number that it has.
     number: u64,
-    /// Its id as JSON; empty while there is none.
+    /// Its id; empty while there is none.
     id: String,
     named: bool,
     /// It has arguments.
@@ -85,6 +86,13 @@ fn filled(raw: Option<&RawValue>) -> Option<&str> {
         .filter(|text| !matches!(*text, "null" | "\"\""))
 }
 
+/// A string, whose escapes may differ from piece to piece; other values as they are written.
+fn text(json: &str) -> Cow<'_, str> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    serde_json::from_str::<Text<'_>>(json).map_or(Cow::Borrowed(json), |text| text.0)
+}
+
 fn number(raw: Option<&RawValue>) -> Option<u64> {
     raw.and_then(|raw| raw.get().parse().ok())
 }
@@ -129,8 +137,8 @@ impl Numbers {
             .function
             .as_ref()
             .and_then(|function| filled(function.arguments));
-        let id = filled(piece.id);
-        let Some(at) = self.call(choice, told, (id, name.is_some())) else {
+        let id = filled(piece.id).map(text);
+        let Some(at) = self.call(choice, told, (id.as_deref(), name.is_some())) else {
             return lacking;
         };
         let Some(call) = self.calls.get_mut(at) else {
@@ -140,13 +148,13 @@ impl Numbers {
             lacking.push(("index", call.number.to_string()));
         }
         if let Some(id) = id.filter(|_| call.id.is_empty()) {
-            id.clone_into(&mut call.id);
+            call.id = id.into_owned();
         }
         if call.id.is_empty() && name.is_some() {
             let event = String::from_utf8_lossy(data);
             let id = mint::call_id(&[&event, &choice.to_string(), &call.number.to_string()]);
-            call.id = format!("\"{id}\"");
-            lacking.push(("id", call.id.clone()));
+            lacking.push(("id", format!("\"{id}\"")));
+            call.id = id;
         }
         call.named |= name.is_some();
         call.speaks |= arguments.is_some();

@@ -97,6 +97,16 @@ fn calls_without_ids_get_one_each() {
 }
 
 #[test]
+fn an_id_is_the_same_however_it_is_escaped() {
+    let mut numbers = Numbers::default();
+    for id in ["é", r"\u00e9", r"\u00E9"] {
+        let call = format!(r#"{{"index":0,"id":"{id}","function":{{"name":"f","arguments":"x"}}}}"#);
+        let data = format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#);
+        assert_eq!(numbers.edits(data.as_bytes(), None), [], "{id}");
+    }
+}
+
+#[test]
 fn choices_without_numbers_get_that_of_their_place() {
     let data = r#"{"choices":[{"delta":{"content":"a"}},{"index":null,"delta":{}},{}]}"#;
     let fault = chunk::skim(data.as_bytes()).expect("a chunk").grammar;
