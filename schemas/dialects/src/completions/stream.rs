@@ -40,10 +40,8 @@ impl Encoder {
     pub fn end(&mut self) -> Bytes {
         let mut out = BytesMut::new();
         put(&mut out, &Completion::of(&self.reply, "", Some(self.finish)));
-        if self.reply.include_usage
-            && let Some(usage) = &self.usage
-        {
-            put(&mut out, &Completion::bare(&self.reply, Some(usage)));
+        if self.reply.include_usage && self.usage.is_some() {
+            put(&mut out, &Completion::bare(&self.reply, self.usage));
         }
         out.put_slice(b"data: [DONE]\n\n");
         out.freeze()
