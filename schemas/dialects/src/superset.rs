@@ -8,5 +8,6 @@
 pub mod answer;
 pub(crate) mod calls;
 pub mod event;
+pub(crate) mod proof;
 pub mod request;
 pub mod tool;

@@ -2,7 +2,6 @@
 //! closed before the next one opens: clients that follow one item at a time do not lose their place. Pieces of several
 //! calls may come mixed, so what comes for another item waits until the open call is whole, or the answer has ended.
 
-
 use super::open::{Call, Members, Message, Pen, Place, Said};
 use super::queue::Queue;
 use crate::chat::usage::UsageFacts;
@@ -287,7 +286,7 @@ impl Writer {
             Some(thought) => thought,
             None => self.open_thought(),
         };
-        thought.proof = Some(proof::written(maker, text).into_owned());
+        thought.proof = Some(proof::written(maker, text));
         self.thought = Some(thought);
         self.close_thought();
     }
