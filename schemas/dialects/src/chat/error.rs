@@ -215,38 +215,19 @@ struct Inner<'a> {
 
 /// Our own error as a JSON body: `{"error":{"message","type","code","param","request_id"}}`.
 pub fn openai_error(message: &str, kind: &str, code: &str, param: Option<&str>, request_id: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    write_error(
-        &mut body,
-        &Inner {
-            message,
-            kind,
-            code,
-            param,
-            request_id,
-        },
-    );
-    body
+    let error = &Inner {
+        message,
+        kind,
+        code,
+        param,
+        request_id,
+    };
+    // Text always serializes.
+    serde_json::to_vec(&Body { error }).unwrap_or_default()
 }
 
 /// The same as an event of a stream. It ends the stream: no end mark follows.
 pub fn error_event(message: &str, kind: &str, code: &str, param: Option<&str>, request_id: &str) -> Vec<u8> {
-    let mut event = b"data: ".to_vec();
-    write_error(
-        &mut event,
-        &Inner {
-            message,
-            kind,
-            code,
-            param,
-            request_id,
-        },
-    );
-    event.extend_from_slice(b"\n\n");
-    event
-}
-
-fn write_error(out: &mut Vec<u8>, error: &Inner<'_>) {
-    let written = serde_json::to_writer(out, &Body { error });
-    debug_assert!(written.is_ok(), "text always serializes");
+    let body = openai_error(message, kind, code, param, request_id);
+    [b"data: ", &*body, b"\n\n"].concat()
 }

@@ -74,10 +74,9 @@ impl Translation {
         }
     }
 
-    /// Reads one event of the upstream that is no comment, and appends whole events for the caller to `out`. After an
-    /// error nothing more is read.
-    pub fn event(&mut self, event: &sse::Event, out: &mut BytesMut) -> Result<(), Broken> {
-        let mut line = Line {
+    /// The decoder, and where its events go.
+    fn parts<'t>(&'t mut self, out: &'t mut BytesMut) -> (&'t mut Decoder, Line<'t>) {
+        let line = Line {
             processor: self.processor.as_mut(),
             watch: &mut self.watch,
             renamer: &mut self.renamer,
@@ -87,7 +86,14 @@ impl Translation {
                 out,
             },
         };
-        self.decoder.event(event, &mut line)?;
+        (&mut self.decoder, line)
+    }
+
+    /// Reads one event of the upstream that is no comment, and appends whole events for the caller to `out`. After an
+    /// error nothing more is read.
+    pub fn event(&mut self, event: &sse::Event, out: &mut BytesMut) -> Result<(), Broken> {
+        let (decoder, mut line) = self.parts(out);
+        decoder.event(event, &mut line)?;
         if self.watch.failed() {
             return Err(Broken::Malformed);
         }
@@ -102,17 +108,8 @@ impl Translation {
         if let Some(over) = &self.over {
             return over.clone();
         }
-        let mut line = Line {
-            processor: self.processor.as_mut(),
-            watch: &mut self.watch,
-            renamer: &mut self.renamer,
-            writer: Writer {
-                encoder: &mut self.encoder,
-                heard: &mut self.heard,
-                out,
-            },
-        };
-        let over = match self.decoder.finish(&mut line) {
+        let (decoder, mut line) = self.parts(out);
+        let over = match decoder.finish(&mut line) {
             Ok(()) if self.watch.failed() => Err(Broken::Malformed),
             // What ends a stream for the caller must not stand behind an answer that has none.
             Ok(()) if !self.heard.finished => Err(Broken::Cut),
