@@ -11,9 +11,9 @@ mod calls;
 
 const MODEL_JSON: &[u8] = b"\"m\"";
 
-fn reading() -> Reading<'static> {
-    Reading::new(Manner {
-        caller: Dialect::Chat,
+fn manner(caller: Dialect) -> Manner<'static> {
+    Manner {
+        caller,
         way: None,
         model_json: MODEL_JSON,
         include_usage: false,
@@ -21,7 +21,44 @@ fn reading() -> Reading<'static> {
         names_providers: false,
         event_bytes_max: 64 * 1024,
         request_bytes: 0,
+    }
+}
+
+/// Of a stream of chat that passes.
+fn reading() -> Reading<'static> {
+    Reading::new(manner(Dialect::Chat))
+}
+
+/// Of a stream that is written anew.
+fn translated(way: &Way) -> Reading<'_> {
+    Reading::new(Manner {
+        way: Some(way),
+        ..manner(way.caller)
     })
+}
+
+fn way(upstream: Dialect, caller: Dialect) -> Way {
+    Way {
+        upstream,
+        caller,
+        processor: None,
+        tools: Arc::default(),
+        names: dialects::superset::tool::Names::default(),
+        reply: Reply {
+            id: "07".to_owned(),
+            created: 5,
+            model: "m".to_owned(),
+            include_usage: false,
+            hides_thinking: false,
+            prompt_tokens: 9,
+            request: Bytes::from_static(b"{}"),
+        },
+    }
+}
+
+/// An event without a name.
+fn event(data: impl std::fmt::Display) -> Bytes {
+    Bytes::from(format!("data: {data}\n\n"))
 }
 
 /// Reads the pieces and gives all that the caller gets, with its bytes of generated text.
@@ -119,22 +156,18 @@ fn an_end_mark_without_a_blank_line_counts() {
 #[test]
 fn an_event_that_needs_no_change_is_passed_without_a_copy() {
     let mut reading = reading();
-    let event = Bytes::from_static(
-        b"data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
-    );
+    let came = event(r#"{"model":"m","choices":[{"index":0,"delta":{"content":"x"}}]}"#);
 
-    reading.push(event.clone()).expect("readable");
+    reading.push(came.clone()).expect("readable");
 
     let (sent, _) = reading.take().expect("content");
-    assert_eq!(sent.as_ptr(), event.as_ptr());
+    assert_eq!(sent.as_ptr(), came.as_ptr());
 }
 
 #[test]
 fn nothing_is_sent_before_content_and_what_is_held_is_bounded() {
     let mut reading = reading();
-    let role = Bytes::from_static(
-        b"data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n",
-    );
+    let role = event(r#"{"model":"m","choices":[{"index":0,"delta":{"role":"assistant"}}]}"#);
 
     let overflow = (0..20_000).find_map(|_| {
         let pushed = reading.push(role.clone());
@@ -159,9 +192,8 @@ fn a_line_without_an_end_is_bounded() {
 fn an_error_that_is_null_is_none() {
     let mut reading = reading();
 
-    let pushed = reading.push(Bytes::from_static(
-        b"data: {\"error\":null,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
-    ));
+    let chunk = r#"{"error":null,"choices":[{"index":0,"delta":{"content":"x"}}]}"#;
+    let pushed = reading.push(event(chunk));
 
     assert_eq!(pushed, Ok(()));
     assert!(reading.take().is_some());
@@ -281,44 +313,26 @@ fn name_and_reasons_are_replaced_in_one_event() {
 
 #[test]
 fn an_event_that_is_no_json_is_passed_over_where_events_are_written_anew_too() {
-    let way = Way {
-        upstream: Dialect::Messages,
-        caller: Dialect::Chat,
-        processor: None,
-        tools: Arc::default(),
-        names: dialects::superset::tool::Names::default(),
-        reply: Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: false,
-            hides_thinking: false,
-            prompt_tokens: 9,
-            request: Bytes::new(),
-        },
-    };
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading().manner
-    });
+    let way = way(Dialect::Messages, Dialect::Chat);
+    let mut reading = translated(&way);
     let delta = |text: &str| {
         let delta = format!(r#"{{"type":"text_delta","text":"{text}"}}"#);
-        format!("data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{delta}}}\n\n")
+        format!(r#"{{"type":"content_block_delta","index":0,"delta":{delta}}}"#)
     };
     let stream = [
-        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"a\"}}\n\n".to_owned(),
-        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\"}}\n\n"
-            .to_owned(),
-        delta("one "),
-        "data: {\"type\":\"brok\n\n".to_owned(),
-        delta("two"),
+        r#"{"type":"message_start","message":{"id":"a"}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text"}}"#,
+        &delta("one "),
+        r#"{"type":"brok"#,
+        &delta("two"),
     ];
 
+    let stream: Vec<Bytes> = stream.iter().map(event).collect();
     reading.push(Bytes::from(stream.concat())).expect("readable");
     let sent = reading
         .take()
         .map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
-    let odd = reading.push(Bytes::from_static(b"data: {\"type\":\"message_start\"}\n\n"));
+    let odd = reading.push(event(r#"{"type":"message_start"}"#));
 
     let sent = sent.expect("content");
     assert!(
@@ -335,8 +349,8 @@ fn an_event_that_is_no_json_is_passed_over_where_events_are_written_anew_too() {
 #[test]
 fn a_choice_that_ends_twice_does_not_stand_in_for_another() {
     let chunk = |index: u64, finish: &str| {
-        Bytes::from(format!(
-            "data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":{finish}}}]}}\n\n"
+        event(format!(
+            r#"{{"choices":[{{"index":{index},"delta":{{"content":"a"}},"finish_reason":{finish}}}]}}"#
         ))
     };
     let ends = |pieces: &[Bytes]| {
@@ -359,17 +373,15 @@ fn a_choice_that_ends_twice_does_not_stand_in_for_another() {
 fn what_repeats_the_request_may_be_held_and_no_more_than_that() {
     let instructions = "x".repeat(600_000);
     let opening = |kind: &str| {
-        Bytes::from(format!(
-            r#"data: {{"type":"response.{kind}","response":{{"status":"in_progress","instructions":"{instructions}"}}}}{}"#,
-            "\n\n"
+        event(format!(
+            r#"{{"type":"response.{kind}","response":{{"status":"in_progress","instructions":"{instructions}"}}}}"#
         ))
     };
     let held = |request_bytes: usize, openings: usize| {
         let mut reading = Reading::new(Manner {
-            caller: Dialect::Responses,
             event_bytes_max: 1 << 20,
             request_bytes,
-            ..reading().manner
+            ..manner(Dialect::Responses)
         });
         reading.push(opening("created"))?;
         (1..openings).try_for_each(|_| reading.push(opening("in_progress")))
@@ -387,8 +399,8 @@ fn what_repeats_the_request_may_be_held_and_no_more_than_that() {
 fn a_zero_for_usage_is_none() {
     let usage = |figures: &str| {
         let mut reading = reading();
-        let chunk = format!("data: {{\"choices\":[],\"usage\":{figures}}}\n\n");
-        reading.push(Bytes::from(chunk)).expect("readable");
+        let chunk = format!(r#"{{"choices":[],"usage":{figures}}}"#);
+        reading.push(event(chunk)).expect("readable");
         reading.usage()
     };
 
@@ -397,36 +409,13 @@ fn a_zero_for_usage_is_none() {
     assert_eq!((told.prompt_tokens, told.completion_tokens), (Some(1), Some(0)));
 }
 
-fn way(upstream: Dialect, caller: Dialect) -> Way {
-    Way {
-        upstream,
-        caller,
-        processor: None,
-        tools: Arc::default(),
-        names: dialects::superset::tool::Names::default(),
-        reply: Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: false,
-            hides_thinking: false,
-            prompt_tokens: 9,
-            request: Bytes::from_static(b"{}"),
-        },
-    }
-}
-
 #[test]
 fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
     let way = way(Dialect::Gemini, Dialect::Chat);
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading().manner
-    });
+    let mut reading = translated(&way);
     let piece = |reason: &str| {
-        Bytes::from(format!(
-            r#"data: {{"candidates":[{{"content":{{"parts":[{{"text":"a"}}]}}{reason}}}],"usageMetadata":{{"promptTokenCount":4,"candidatesTokenCount":1}}}}{}"#,
-            "\n\n"
+        event(format!(
+            r#"{{"candidates":[{{"content":{{"parts":[{{"text":"a"}}]}}{reason}}}],"usageMetadata":{{"promptTokenCount":4,"candidatesTokenCount":1}}}}"#
         ))
     };
 
@@ -434,10 +423,7 @@ fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
     assert_eq!(reading.finished_choices(), 0);
     assert_eq!(reading.may_end(|| 1), Err(Fault::Cut));
 
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading.manner
-    });
+    let mut reading = translated(&way);
     reading
         .push(piece(r#","finishReason":"STOP""#))
         .expect("readable");
@@ -450,16 +436,15 @@ fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
 #[test]
 fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_one_may_be() {
     let text = "x".repeat(8 << 20);
-    let chunk = Bytes::from(format!(
-        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
+    let chunk = event(format!(
+        r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#
     ));
     let readable = |caller: Dialect| {
         let way = way(Dialect::Chat, caller);
         let mut reading = Reading::new(Manner {
-            caller,
             way: Some(&way),
             event_bytes_max: 16 << 20,
-            ..reading().manner
+            ..manner(caller)
         });
         let pushed = (0..6).map_while(|_| {
             let pushed = reading.push(chunk.clone());
@@ -476,14 +461,10 @@ fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_on
 #[test]
 fn half_a_character_breaks_a_translated_answer_in_sight() {
     let way = way(Dialect::Responses, Dialect::Chat);
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading().manner
-    });
+    let mut reading = translated(&way);
     let delta = |text: &str| {
-        let delta = format!(r#""output_index":0,"item_id":"a","delta":"{text}""#);
-        Bytes::from(format!(
-            "data: {{\"type\":\"response.output_text.delta\",{delta}}}\n\n"
+        event(format!(
+            r#"{{"type":"response.output_text.delta","output_index":0,"item_id":"a","delta":"{text}"}}"#
         ))
     };
 
@@ -495,18 +476,13 @@ fn half_a_character_breaks_a_translated_answer_in_sight() {
 }
 
 /// Reads an event of a passing stream, after others.
-fn passed(caller: Dialect, before: &[&str], event: &str) -> Result<String, Fault> {
-    let mut reading = Reading::new(Manner {
-        caller,
-        ..reading().manner
-    });
-    for event in before {
-        reading
-            .push(Bytes::from(format!("data: {event}\n\n")))
-            .expect("readable");
+fn passed(caller: Dialect, before: &[&str], last: &str) -> Result<String, Fault> {
+    let mut reading = Reading::new(manner(caller));
+    for data in before {
+        reading.push(event(data)).expect("readable");
     }
     reading.take();
-    reading.push(Bytes::from(format!("data: {event}\n\n")))?;
+    reading.push(event(last))?;
     let taken = reading.take().map(|(bytes, _)| bytes.to_vec());
     Ok(String::from_utf8(taken.unwrap_or_default()).expect("text"))
 }
