@@ -100,7 +100,8 @@ pub(crate) async fn resume(
     };
     let own_id = format!("resp_{}", request.0.as_simple());
     let facts = Facts::new(asks.previous.as_deref(), asks.store, &own_id);
-    let echo = Box::new(Echo::new(facts, streams));
+    let before = previous.as_ref().map_or(0, Kept::items);
+    let echo = Box::new(Echo::new(facts, streams).behind(before));
     let keeping = asks.store.then(|| {
         Box::new(Keeping {
             tenant: tenant.clone(),

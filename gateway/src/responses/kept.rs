@@ -33,6 +33,11 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// How many items were said up to its end.
+    pub(super) fn items(&self) -> usize {
+        self.items.len()
+    }
+
     /// The item of an id, of all that was said.
     pub(super) fn item(&self, id: &str) -> Option<&RawValue> {
         let mut items = self.items.iter().map(AsRef::<RawValue>::as_ref);

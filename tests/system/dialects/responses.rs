@@ -497,6 +497,26 @@ async fn an_upstream_that_speaks_responses_is_sent_the_history_and_not_what_it_i
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_an_item_is_told_by_its_place_in_what_the_caller_sent() {
+    let scene = Scene::start().await;
+    let first = respond(&scene.client, &ask("one")).await;
+    let mut body = going_on(&first["id"], "two");
+    body["input"] = json!([
+        {"role": "user", "content": "two"},
+        {"type": "function_call_output", "call_id": "never", "output": "x"},
+    ]);
+
+    let refused = scene.client.post(Surface::Responses, &body).await;
+
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    let error = &refused.json()["error"];
+    assert_eq!(error["param"], "input.1.call_id");
+    let message = error["message"].as_str().expect("a text");
+    assert!(message.contains("'input.1.call_id'"), "{message}");
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn a_tenant_who_keeps_more_than_there_is_room_for_pushes_out_nothing_of_another() {
     let scene = Scene::start().await;
     let small = respond(&scene.client, &ask("one")).await;
