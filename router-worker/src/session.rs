@@ -279,7 +279,7 @@ impl Request {
         let credential = lease
             .and_then(|lease| candidate.endpoint.credentials.get(lease.place))
             .and_then(|reference| shared.credentials.get(reference));
-        let ending = call.run(credential, &mut meter).await;
+        let ending = call.run(credential.as_deref(), &mut meter).await;
         (ending, meter, started_at)
     }
 

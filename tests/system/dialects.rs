@@ -5,7 +5,7 @@ mod cases;
 mod efforts;
 mod overloads;
 mod parameters;
-mod pools;
+pub(crate) mod pools;
 mod providers;
 mod references;
 mod responses;

@@ -24,6 +24,7 @@ mod health;
 mod keys;
 mod limits;
 mod models;
+mod reload;
 mod retries;
 mod rows;
 mod sdk;
