@@ -10,4 +10,6 @@ pub(crate) mod calls;
 pub mod event;
 pub(crate) mod proof;
 pub mod request;
+#[cfg(test)]
+pub(crate) mod spoken;
 pub mod tool;
