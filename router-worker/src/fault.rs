@@ -125,10 +125,11 @@ pub(crate) enum Flaw {
 impl Refusal {
     /// An answer whose status is an error.
     pub(crate) fn of_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
-        let refuses_key = status == 400 && gemini::error::refuses_key(body);
+        let told = parse_upstream_error(body);
+        let means_key = told.as_ref().and_then(UpstreamError::amounts_to) == Some(UNAUTHORIZED);
+        let refuses_key = status == 400 && (means_key || gemini::error::refuses_key(body));
         let is_spent = status == 400 && messages::error::tells_of_spent_account(body);
         let wait = retry_after(headers).or_else(|| gemini::error::retry_after_seconds(body));
-        let told = parse_upstream_error(body);
         let moderated = told.as_ref().map_or(status, |told| told.moderates(status));
         Self {
             status: match (refuses_key, is_spent) {

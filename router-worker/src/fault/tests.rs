@@ -269,6 +269,27 @@ fn a_key_that_google_calls_invalid_is_a_credential_and_not_a_request() {
 }
 
 #[test]
+fn a_key_that_is_refused_with_the_status_of_a_mistake_is_a_credential_as_well() {
+    let of = |error: &str| {
+        let body = format!(r#"{{"error":{error}}}"#);
+        Fault::from(Refusal::of_answer(400, &HeaderMap::new(), body.as_bytes()))
+    };
+    for error in [
+        r#"{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}"#,
+        r#"{"message":"no","type":"authentication_error"}"#,
+    ] {
+        let fault = of(error);
+        assert_eq!(fault.flaw(), Some(Flaw::Refused), "{error}");
+        assert_eq!(fault.remedy(), Remedy::NextCredential, "{error}");
+        assert_eq!(fault.failure().code, FailureCode::UpstreamRejectedCredential);
+    }
+    let mistake =
+        of(r#"{"message":"invalid_api_key is no tool","type":"invalid_request_error","code":null}"#);
+    assert_eq!(mistake.flaw(), None);
+    assert_eq!(mistake.remedy(), Remedy::Report);
+}
+
+#[test]
 fn a_wait_that_google_tells_in_the_body_is_one() {
     for status in [429, 503] {
         let fault = of_google(status, r#"{"retryDelay":"23.2s"}"#);
