@@ -1,12 +1,13 @@
 //! Chunks, answers and errors as engines were recorded sending them, and as they might.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use proptest::prelude::*;
 
 use super::chunk::{self, Chunk, Fault, Finish};
 use super::usage::UsageFacts;
 use super::{answer, error};
-use crate::sse::{Event, Framer};
+use crate::sse::Event;
+use crate::testing::framed;
 
 mod answers;
 mod errors;
@@ -28,9 +29,7 @@ const STREAMS: [&[u8]; 6] = [
 ];
 
 fn events(stream: &'static [u8]) -> Vec<Event> {
-    let mut framer = Framer::new(1 << 20);
-    framer.push(Bytes::from_static(stream));
-    let events = std::iter::from_fn(|| framer.next().expect("below the cap"));
+    let events = framed(&[stream]).into_iter();
     events.filter(|event| !event.is_comment()).collect()
 }
 
@@ -398,10 +397,7 @@ proptest! {
         let mut stream = STREAMS[which].to_vec();
         let at = place.index(stream.len());
         stream[at] = byte;
-        let mut framer = Framer::new(1 << 20);
-        framer.push(Bytes::from(stream));
-
-        while let Some(event) = framer.next().expect("below the cap") {
+        for event in framed(&[&stream]) {
             let _ = (chunk::skim(&event.data), answer::skim(&event.data), error::parse_upstream_error(&event.data));
             chunk::with_model(&event, span.0..span.1, b"\"m\"", &mut BytesMut::new());
         }

@@ -85,7 +85,7 @@ pub fn encode(answer: &Answer, reply: &Reply) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::completions::stream::tests::reply;
+    use crate::testing::reply;
 
     #[test]
     fn each_class_of_input_is_told() {

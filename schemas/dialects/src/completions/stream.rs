@@ -55,20 +55,9 @@ fn put(out: &mut BytesMut, completion: &Completion<'_>) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    pub(in crate::completions) fn reply() -> Reply {
-        Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: true,
-            hides_thinking: false,
-            prompt_tokens: 3,
-            request: Bytes::new(),
-        }
-    }
+    use crate::testing::reply;
 
     #[test]
     fn a_stream_is_pieces_of_text_an_end_the_usage_and_the_mark() {

@@ -1,6 +1,7 @@
 //! What holds of all ways from one dialect to another.
 
 use super::*;
+use crate::testing::{self, framed_data as event};
 
 #[test]
 fn a_call_that_is_demanded_without_a_tool_is_refused_by_every_dialect() {
@@ -43,13 +44,9 @@ fn way(upstream: Dialect, caller: Dialect) -> Way {
         tools: std::sync::Arc::default(),
         names: Names::default(),
         reply: Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: true,
-            hides_thinking: false,
             prompt_tokens: 9,
             request: Bytes::from_static(b"{}"),
+            ..testing::reply()
         },
     }
 }
@@ -84,12 +81,6 @@ fn events(usage: &str) -> [String; 6] {
         format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},"usage":{usage}}}"#),
         r#"{"type":"message_stop"}"#.to_owned(),
     ]
-}
-
-fn event(data: &str) -> sse::Event {
-    let mut framer = sse::Framer::new(4096);
-    framer.push(Bytes::from(format!("data: {data}\n\n")));
-    framer.next().expect("framed").expect("an event")
 }
 
 #[test]

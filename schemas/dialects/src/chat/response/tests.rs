@@ -5,16 +5,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::superset::request::{self, ProofMaker};
+use crate::testing;
 
 fn reply() -> Reply {
     Reply {
-        id: "07".to_owned(),
-        created: 5,
-        model: "m".to_owned(),
         include_usage: false,
-        hides_thinking: false,
-        prompt_tokens: 3,
-        request: Bytes::new(),
+        ..testing::reply()
     }
 }
 

@@ -1,9 +1,8 @@
 //! Streams as they come, cut anywhere.
 
-use bytes::Bytes;
-
 use super::*;
-use crate::sse::{Framer, Kind};
+use crate::sse::Kind;
+use crate::testing::framed;
 
 /// What a decoder tells of a stream, each event as text.
 fn read(stream: &str) -> Result<Vec<String>, Broken> {
@@ -11,25 +10,11 @@ fn read(stream: &str) -> Result<Vec<String>, Broken> {
 }
 
 fn read_in_pieces(stream: &[u8], bytes: usize) -> Result<Vec<String>, Broken> {
-    let mut framer = Framer::new(1 << 20);
     let (mut decoder, mut told) = (Decoder::default(), Vec::new());
     let mut sink = |event: Event<'_>| told.push(format!("{event:?}"));
-    let mut each = |framer: &mut Framer, decoder: &mut Decoder| -> Result<(), Broken> {
-        while let Some(event) = framer.next().expect("short events") {
-            if event.kind == Kind::Data {
-                decoder.event(&event, &mut sink)?;
-            }
-        }
-        Ok(())
-    };
-    for piece in stream.chunks(bytes) {
-        framer.push(Bytes::copy_from_slice(piece));
-        each(&mut framer, &mut decoder)?;
-    }
-    if let Some(event) = framer.finish().expect("short events")
-        && event.kind == Kind::Data
-    {
-        decoder.event(&event, &mut sink)?;
+    let pieces: Vec<&[u8]> = stream.chunks(bytes).collect();
+    for event in framed(&pieces).iter().filter(|event| event.kind == Kind::Data) {
+        decoder.event(event, &mut sink)?;
     }
     decoder.finish(&mut sink)?;
     Ok(told)
@@ -189,10 +174,8 @@ fn what_is_not_of_the_dialect_is_malformed() {
 #[test]
 fn an_answer_is_over_once_its_reason_and_its_usage_were_told_and_nothing_came_after() {
     let finished = |chunks: &[&str]| {
-        let mut framer = Framer::new(1 << 20);
-        framer.push(Bytes::from(stream(chunks)));
         let mut decoder = Decoder::default();
-        while let Some(event) = framer.next().expect("short events") {
+        for event in framed(&[stream(chunks).as_bytes()]) {
             decoder.event(&event, &mut |_: Event<'_>| {}).expect("readable");
         }
         decoder.finished()

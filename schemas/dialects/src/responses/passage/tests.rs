@@ -1,21 +1,16 @@
 //! What is seen of streams and answers that pass.
 
-use bytes::Bytes;
-
 use super::*;
-use crate::sse::Framer;
+use crate::testing::framed;
 
 /// Everything seen of a stream, event by event, comments left out.
 fn seen(stream: &str) -> Vec<Result<Seen, Foreign>> {
-    let (mut framer, mut skimmer) = (Framer::new(1 << 20), Skimmer::default());
-    framer.push(Bytes::copy_from_slice(stream.as_bytes()));
-    let mut all = Vec::new();
-    while let Some(event) = framer.finish().expect("short events") {
-        if !event.is_comment() {
-            all.push(skimmer.skim(&event));
-        }
-    }
-    all
+    let mut skimmer = Skimmer::default();
+    let events = framed(&[stream.as_bytes()]).into_iter();
+    events
+        .filter(|event| !event.is_comment())
+        .map(|event| skimmer.skim(&event))
+        .collect()
 }
 
 fn one(data: &str) -> Result<Seen, Foreign> {

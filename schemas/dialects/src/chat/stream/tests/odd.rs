@@ -9,7 +9,7 @@ fn calls(choices: &[&str]) -> Vec<(String, String, String)> {
     let mut calls: Vec<(String, String, String)> = Vec::new();
     for said in heard.said {
         match said {
-            Said::Call(call, id, name, _) => {
+            Said::Call(call, id, name, ..) => {
                 assert_eq!(usize::try_from(call), Ok(calls.len()));
                 calls.push((id, name, String::new()));
             }
