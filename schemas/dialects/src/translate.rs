@@ -62,15 +62,16 @@ pub fn whole(way: &Way, body: &[u8]) -> Result<Whole, Broken> {
     names::renamed(&mut answer, &way.names);
     let output_bytes = answer.output_bytes();
     let told = answer.usage.and_then(UsageFacts::counted);
-    answer.usage = told.map(|told| {
-        let written = u64::try_from(output_bytes).unwrap_or(u64::MAX);
-        told.completed(way.reply.prompt_tokens, written)
-    });
+    let written = u64::try_from(output_bytes).unwrap_or(u64::MAX);
+    let usage = told
+        .unwrap_or_default()
+        .completed(way.reply.prompt_tokens, written);
+    answer.usage = Some(usage);
     Ok(Whole {
         body: encode_answer(way.caller, &answer, &way.reply),
         content: answer.has_content(),
         output_bytes,
-        usage: answer.usage,
+        usage: told.map(|_| usage),
     })
 }
 

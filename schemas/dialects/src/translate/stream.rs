@@ -122,13 +122,14 @@ impl Translation {
         over
     }
 
-    /// Has the caller told in full what the upstream told in part: as it is in the books.
+    /// Has the caller told in full what the upstream told in part or not at all: as it is in the books.
     fn complete_usage(&mut self, out: &mut BytesMut) {
         let told = self.heard.usage;
-        let usage = told.map(|told| told.completed(self.prompt_tokens, self.heard.output_bytes));
-        self.heard.usage = usage;
-        if let Some(usage) = usage.filter(|_| usage != told) {
-            self.encoder.event(Event::Usage(usage), out);
+        let whole = told.unwrap_or_default();
+        let whole = whole.completed(self.prompt_tokens, self.heard.output_bytes);
+        self.heard.usage = told.map(|_| whole);
+        if Some(whole) != told {
+            self.encoder.event(Event::Usage(whole), out);
         }
     }
 
