@@ -285,7 +285,7 @@ impl Preparation {
             upstream: passage.upstream,
             caller: passage.caller,
             processor,
-            tools: processor.map_or_else(Arc::default, |_| conversation.tools.as_slice().into()),
+            tools: processor.map_or_else(Arc::default, |_| encoded.names.told(&conversation.tools).into()),
             names: encoded.names,
             reply: Reply {
                 id: offer.request_id.0.as_simple().to_string(),

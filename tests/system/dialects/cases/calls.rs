@@ -1,9 +1,10 @@
 //! Tool calls as upstreams make them: names in pieces, and the wrong reason at the end.
 
-use harness::{Behaviour, Surface};
+use harness::{Behaviour, Model, Surface};
 use serde_json::{Value, json};
 
 use super::super::shapes::{self, Shape, ask, rich_pairs, stream};
+use super::super::surfaces::scene_of;
 use crate::rows::events;
 
 #[tokio::test]
@@ -75,4 +76,58 @@ async fn calls_that_stopped_are_calls_and_those_that_ran_out_of_room_are_not() {
         }
     }
     scene.finish().await;
+}
+
+#[tokio::test]
+async fn calls_that_are_written_as_text_keep_the_types_of_their_values_whatever_their_tool_is_called() {
+    let scene = scene_of(|o1, _| vec![Model::new("m").leg(o1, 0).set_leg("processor", "qwen_coder")]).await;
+    let schema =
+        json!({"type": "object", "properties": {"zip": {"type": "string"}, "days": {"type": "integer"}}});
+    for name in ["weather", "weather.of/places"] {
+        let mut body = Surface::Messages.ask("m");
+        body["tools"] = json!([{"name": name, "input_schema": schema}]);
+        scene.o1.default(Behaviour::chat("never mind"));
+        scene.client.post(Surface::Messages, &body).await;
+        let told = scene.o1.call(scene.o1.calls() - 1).request.json();
+        let told = told["tools"][0]["function"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned();
+        let function = format!(
+            "<function={told}>\n<parameter=zip>\n12345\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>"
+        );
+        // The model leaves the tag in front of a call out now and then.
+        for text in [
+            format!("<tool_call>\n{function}\n</tool_call>"),
+            format!("{function}\n</tool_call>"),
+        ] {
+            scene.o1.default(Behaviour::chat(&text));
+
+            let answer = scene.client.post(Surface::Messages, &body).await;
+            let streamed = scene.client.stream(Surface::Messages, &streamed(&body)).await;
+            let streamed = streamed.collect().await;
+
+            let call = &answer.json()["content"][0];
+            assert_eq!(
+                (&call["type"], &call["name"]),
+                (&json!("tool_use"), &json!(name)),
+                "{text}"
+            );
+            assert_eq!(call["input"], json!({"zip": "12345", "days": 3}), "{text}");
+            assert_eq!(answer.json()["stop_reason"], "tool_use");
+            let calls = &streamed.told().calls;
+            assert_eq!(calls.len(), 1, "{text}");
+            assert_eq!(
+                (calls[0].name.as_str(), &calls[0].input()),
+                (name, &call["input"])
+            );
+        }
+    }
+    scene.finish().await;
+}
+
+fn streamed(body: &Value) -> Value {
+    let mut body = body.clone();
+    body["stream"] = json!(true);
+    body
 }
