@@ -1,7 +1,7 @@
-//! Errors on the wire: those of upstreams, in all their shapes, and our own in the one shape of the dialect.
+//! Errors of upstreams on the wire, in all their shapes.
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 mod words;
@@ -196,38 +196,4 @@ fn says_overflow(body: &[u8]) -> bool {
             .is_some_and(|(_, rest)| rest.contains("exceed"))
     };
     OVERFLOW_WORDS.iter().any(|words| text.contains(words)) || counted()
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    error: &'a Inner<'a>,
-}
-
-#[derive(Serialize)]
-struct Inner<'a> {
-    message: &'a str,
-    #[serde(rename = "type")]
-    kind: &'a str,
-    code: &'a str,
-    param: Option<&'a str>,
-    request_id: &'a str,
-}
-
-/// Our own error as a JSON body: `{"error":{"message","type","code","param","request_id"}}`.
-pub fn openai_error(message: &str, kind: &str, code: &str, param: Option<&str>, request_id: &str) -> Vec<u8> {
-    let error = &Inner {
-        message,
-        kind,
-        code,
-        param,
-        request_id,
-    };
-    // Text always serializes.
-    serde_json::to_vec(&Body { error }).unwrap_or_default()
-}
-
-/// The same as an event of a stream. It ends the stream: no end mark follows.
-pub fn error_event(message: &str, kind: &str, code: &str, param: Option<&str>, request_id: &str) -> Vec<u8> {
-    let body = openai_error(message, kind, code, param, request_id);
-    [b"data: ", &*body, b"\n\n"].concat()
 }

@@ -120,11 +120,6 @@ impl UsageFacts {
         }
     }
 
-    /// True when some figure was not a plain count in range.
-    pub const fn odd(&self) -> bool {
-        self.clamped || self.malformed
-    }
-
     /// The figures in disjoint classes, and what a reader should know about them, in rising order. What was
     /// not told counts 0 here, unless it was estimated before: see [`Self::completed`].
     pub fn normalize(self) -> (Usage, Vec<UsageFlag>) {

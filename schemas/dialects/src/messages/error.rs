@@ -7,9 +7,6 @@ use memchr::memmem;
 use schemas::failure::{Failure, FailureCode};
 use serde::{Deserialize, Serialize};
 
-use crate::object::MISSING;
-use crate::superset::request::Refusal;
-
 /// How Anthropic's API says that the account of a key is spent, with a status that otherwise is for callers' mistakes:
 /// that there is no money left, or that its owner allows no more.
 const SPENT: [&str; 2] = [
@@ -78,16 +75,6 @@ pub fn tells_of_spent_account(body: &[u8]) -> bool {
         let (kind, message) = (&*told.error.r#type, &*told.error.message);
         kind == "invalid_request_error" && SPENT.iter().any(|words| message.starts_with(words))
     })
-}
-
-/// The words for a refused request: `Missing required field: X` for a member of the request that is not there.
-pub fn refusal_message(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Invalid { param, problem } if problem == MISSING => {
-            format!("Missing required field: {param}")
-        }
-        _ => refusal.to_string(),
-    }
 }
 
 fn write(failure: &Failure, request_id: &str, out: &mut Vec<u8>) {
@@ -200,20 +187,6 @@ mod tests {
         assert!(
             body.contains(r#""message":"prompt is too long: the model takes 8192 tokens""#),
             "{body}"
-        );
-    }
-
-    #[test]
-    fn a_missing_member_is_named_in_the_words_that_clients_know() {
-        let missing = Refusal::Invalid {
-            param: "max_tokens".into(),
-            problem: MISSING.into(),
-        };
-
-        assert_eq!(refusal_message(&missing), "Missing required field: max_tokens");
-        assert_eq!(
-            refusal_message(&Refusal::InvalidJson),
-            "the request body is not valid JSON"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! Requests of Messages: what is read, what is refused, and what is kept for a report.
 
 use super::*;
+use crate::object::MISSING;
 use crate::superset::request::{Call, Effort, Format, Media, Part, Proof, ProofMaker, Role, Sampling, Turn};
 use crate::superset::tool::{Input, ToolChoice};
 
@@ -50,10 +51,11 @@ fn members_that_must_be_there_are_named() {
     ] {
         let refusal = decode(body.as_bytes()).expect_err("refused");
 
-        assert_eq!(
-            crate::messages::error::refusal_message(&refusal),
-            format!("Missing required field: {member}")
-        );
+        let expected = Refusal::Invalid {
+            param: member.into(),
+            problem: MISSING.into(),
+        };
+        assert_eq!(refusal, expected);
     }
 }
 
