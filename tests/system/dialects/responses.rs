@@ -116,6 +116,33 @@ async fn a_request_goes_on_from_a_response_with_all_that_was_said_and_the_answer
 }
 
 #[tokio::test]
+async fn calls_of_an_upstream_that_counts_those_of_each_answer_are_gone_on_from() {
+    let scene = Scene::start().await;
+    let called = || Behaviour::chat("").tool_calls(&[("call_0", "look", "{}")]);
+    scene.o1.script([called(), called(), Behaviour::chat("seen")]);
+    let result = |previous: &Value, text: &str| {
+        let mut body = going_on(previous, "");
+        body["input"] = json!([{"type": "function_call_output", "call_id": "call_0", "output": text}]);
+        body
+    };
+
+    let first = respond(&scene.client, &ask("one")).await;
+    let second = respond(&scene.client, &result(&first["id"], "first")).await;
+    respond(&scene.client, &result(&second["id"], "second")).await;
+
+    let sent = scene.o1.call(2).request.json();
+    let messages = sent["messages"].as_array().expect("messages");
+    let told = |message: &Value| {
+        let id = message["tool_call_id"].as_str();
+        id.or(message["tool_calls"][0]["id"].as_str()).map(str::to_owned)
+    };
+    let ids: Vec<String> = messages.iter().filter_map(told).collect();
+    assert_eq!(ids, ["call_0", "call_0", "call_0_2", "call_0_2"]);
+    assert_eq!(last_sent(&scene).last(), Some(&said("tool", "second")));
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn a_stream_is_gone_on_from_as_soon_as_its_last_event_is_there_and_every_event_names_the_one_before() {
     let scene = Scene::start().await;
     scene.o1.default(Behaviour::chat("a b c"));

@@ -45,6 +45,42 @@ async fn a_name_and_arguments_in_pieces_are_one_call_on_every_surface() {
     scene.finish().await;
 }
 
+#[tokio::test]
+async fn calls_without_numbers_and_ids_are_told_apart_on_every_surface() {
+    let scene = shapes::scene().await;
+    let call = |name: &str, arguments: &str| {
+        let call = json!({"function": {"name": name, "arguments": arguments}});
+        delta(&json!({"tool_calls": [call]}), None)
+    };
+    let same = |id: &str, arguments: &str| {
+        let call = json!({"index": 0, "id": id, "function": {"name": "get_weather", "arguments": arguments}});
+        delta(&json!({"tool_calls": [call]}), None)
+    };
+    let end = delta(&json!({}), Some("tool_calls"));
+    let (boston, paris) = (r#"{"city":"Boston"}"#, r#"{"city":"Paris"}"#);
+    for surface in Surface::RICH {
+        for pieces in [
+            [call("get_weather", boston), call("get_weather", paris)],
+            [same("a", boston), same("b", paris)],
+        ] {
+            let [first, second] = &pieces;
+            scene.o1.script([events(&[first, second, &end, "[DONE]"])]);
+            let streamed = stream(&scene, surface, "m").await;
+
+            streamed.whole();
+            let told = streamed.told();
+            let arguments: Vec<&str> = told.calls.iter().map(|call| call.arguments.as_str()).collect();
+            assert_eq!(arguments, [boston, paris], "{surface:?}");
+            let ids: Vec<&str> = told.calls.iter().map(|call| call.id.as_str()).collect();
+            assert!(
+                !ids[0].is_empty() && !ids[1].is_empty() && ids[0] != ids[1],
+                "{surface:?}: {ids:?}"
+            );
+        }
+    }
+    scene.finish().await;
+}
+
 /// A chunk of chat as an event's data.
 fn delta(delta: &Value, finish: Option<&str>) -> String {
     let choices = json!([{"index": 0, "delta": delta, "finish_reason": finish}]);
