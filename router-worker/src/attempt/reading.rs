@@ -251,7 +251,7 @@ impl<'a> Reading<'a> {
         self.progressed
     }
 
-    /// The usage that was told last.
+    /// The usage that was told, of each class the last figure.
     pub(super) const fn usage(&self) -> Option<UsageFacts> {
         self.usage
     }

@@ -50,7 +50,7 @@ pub struct Seen {
     pub called: bool,
     /// Bytes of generated text in it.
     pub output_bytes: usize,
-    /// Usage, the last figures of every class merged with those of earlier events.
+    /// Usage as the event tells it; in Messages, where events tell parts, with those that were told before.
     pub usage: Option<UsageFacts>,
     /// The upstream says that it failed.
     pub error: Option<UpstreamError>,
