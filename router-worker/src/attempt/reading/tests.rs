@@ -424,6 +424,7 @@ fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
     assert_eq!(reading.may_end(|| 1), Err(Fault::Cut));
 
     let mut reading = translated(&way);
+    reading.push(piece("")).expect("readable");
     reading
         .push(piece(r#","finishReason":"STOP""#))
         .expect("readable");

@@ -191,4 +191,9 @@ fn an_answer_is_over_once_its_reason_and_its_usage_were_told_and_nothing_came_af
         !finished(&[reason, usage, TEXT]),
         "a reason with each piece is no end"
     );
+    let both = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":1}}"#;
+    assert!(!finished(&[both]), "the first of its kind, perhaps");
+    assert!(finished(&[TEXT, both]));
+    let silent = both.replace(r#"{"text":"a"}"#, "");
+    assert!(finished(&[&silent]), "nothing to go on with");
 }
