@@ -323,6 +323,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 #[cfg(test)]
+mod documents;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
