@@ -6,6 +6,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 # Seeds of `make simulate`.
 SEEDS ?= 10000
+# How often chaos-basic kills: `make chaos-basic KILLS=30`.
+KILLS ?= 10
 
 .PHONY: run test test-clients fuzz-pairs simulate test-cluster chaos-basic check bench gen audit test-engines fmt help
 
@@ -24,6 +26,7 @@ test-clients: ## whole programs that call models: Claude Code, Codex, opencode, 
 	$(CARGO) test -p system-tests --test system -- --ignored --test-threads 1 clients::
 
 fuzz-pairs: ## a million random answers over all pairs of dialects, at most ten minutes
+	$(CARGO) test --release -p dialects --test pairs --no-run
 	WAYBILL_PAIRS=1000000 timeout 600 $(CARGO) test --release -p dialects --test pairs
 
 simulate: ## limits and idempotency keys under a bad network, SEEDS=n seeds of each
@@ -34,10 +37,10 @@ test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS a
 	$(CARGO) build -p node
 	WAYBILL_TEST_CLUSTER=1 scripts/test.sh -p system-tests --test system
 
-chaos-basic: ## every part of a cluster killed ten times, and outages as long as promised
+chaos-basic: ## a node and every part of a cluster killed KILLS (10) times, and outages as long as promised
 	scripts/setup.sh build nats postgres
 	$(CARGO) build -p node
-	WAYBILL_TEST_KILLS=10 WAYBILL_TEST_OUTAGE_SECONDS=30 scripts/test.sh -p system-tests --test system cluster:: killed
+	WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 scripts/test.sh -p system-tests --test system cluster:: killed
 
 check: ## formatting, lints, documentation, and the project's own rules
 	scripts/setup.sh build
@@ -62,7 +65,7 @@ test-engines: ## the tests that need a real engine; builds llama-server first (h
 	scripts/setup.sh build sdk
 	scripts/llama-server.sh
 	$(CARGO) build -p node
-	$(CARGO) test -p system-tests --test system -- --ignored engine
+	$(CARGO) test -p system-tests --test system -- --ignored --test-threads 1 engine::
 
 fmt: ## format the code
 	$(CARGO) fmt --all

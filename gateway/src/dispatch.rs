@@ -199,13 +199,19 @@ async fn start(
         |failure: Failure, asked: &Asked| refused(failure, surface, &asked.skim.model, &asked.wishes);
     if surface == Surface::Responses {
         // Nobody goes on with a model that is not there for him.
-        let admitted = gate::admit(&state.ports.catalog.load(), caller, &asked.skim, surface).map(drop);
+        let admitted = gate::admit(
+            &state.ports.catalog.load(),
+            caller,
+            (&asked.skim, &asked.body),
+            surface,
+        )
+        .map(drop);
         admitted.map_err(|failure| refused_by(failure, &asked))?;
         let resumed = resume(state, (caller, arrival.request_id), &mut asked).await;
         resumed.map_err(|failure| refused_by(failure, &asked))?;
     }
     let catalog = state.ports.catalog.load();
-    let model = gate::admit(&catalog, caller, &asked.skim, surface)
+    let model = gate::admit(&catalog, caller, (&asked.skim, &asked.body), surface)
         .map_err(|failure| refused_by(failure, &asked))?
         .clone();
     let other = small(state, &catalog, (caller, &model), &mut asked);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dialects::account;
 use dialects::messages::version;
-use dialects::parameter;
+use dialects::parameter::told;
 use dialects::skim::{self, Skim};
 use dialects::superset::request::Refusal;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -117,24 +117,26 @@ pub(crate) fn sees(key: Option<&Key>, model: &Model) -> bool {
 pub(crate) fn admit<'c>(
     catalog: &'c Catalog,
     caller: &Caller,
-    skim: &Skim,
+    (skim, body): (&Skim, &[u8]),
     surface: Surface,
 ) -> Result<&'c Arc<Model>, Failure> {
+    let name = |parameter| told::called(surface, body, parameter);
     let model = visible(catalog, Some(&caller.key), &skim.model)
         .filter(|model| model.embeds == (surface == Surface::Embeddings))
         .ok_or_else(no_model)?;
     let drops = || model.routes.iter().any(|route| drops(catalog, route));
     if skim.tools && !model.supports_tools && !drops() {
-        return Err(unsupported("the model does not support tools", "tools"));
+        let param = name(Parameters::TOOLS);
+        return Err(unsupported("the model does not support tools", param));
     }
     if skim.response_format && !model.supports_structured_output && !drops() {
         return Err(unsupported(
             "the model does not support structured output",
-            format_of(surface),
+            name(Parameters::FORMAT),
         ));
     }
     if let Some(parameter) = refused(catalog, model, skim.parameters) {
-        let param = parameter::name(surface, parameter);
+        let param = name(parameter);
         let text = format!("the model does not support the parameter '{param}'");
         return Err(Failure::new(FailureCode::UnsupportedParameter, text).param(param));
     }
@@ -164,15 +166,6 @@ fn drops(catalog: &Catalog, route: &Route) -> bool {
     catalog
         .endpoint(&route.endpoint_id)
         .is_some_and(|endpoint| endpoint.drop_params)
-}
-
-/// What the form of an answer is called.
-const fn format_of(surface: Surface) -> &'static str {
-    match surface {
-        Surface::Chat | Surface::Completions | Surface::Embeddings => "response_format",
-        Surface::Responses => "text.format",
-        Surface::Messages => "output_config.format",
-    }
 }
 
 /// What the prompt is called.

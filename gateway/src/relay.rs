@@ -403,6 +403,10 @@ impl Live {
             forfeit(&mut report);
         }
         let told = (report.outcome != Outcome::Ok).then(|| report.failure.clone().unwrap_or_else(broken));
+        let told = told.map(|failure| match &self.echo {
+            Some(echo) => echo.counted(failure),
+            None => failure,
+        });
         let ending = Ending {
             report,
             sent: self.progress.sent,

@@ -23,18 +23,22 @@ mod echo;
 mod kept;
 pub(crate) mod object;
 mod partial;
+mod references;
 mod store;
 
 pub(crate) use echo::Echo;
 use echo::Facts;
 pub(crate) use kept::Kept;
 use partial::Partial;
+use references::References;
 use store::Place;
 
 /// How long the bus may take to keep a response or to find one.
 const BUS_WITHIN: Duration = Duration::from_secs(5);
 /// Seconds after which a caller may ask again for what cannot be looked up now.
 const RETRY_SECONDS: u64 = 2;
+/// Most responses in which the items are looked for that one request names.
+const LOOKED_INTO_MAX: usize = 64;
 /// Longest id that is repeated to whoever asked for it, in bytes.
 const ID_SHOWN_BYTES_MAX: usize = 128;
 
@@ -77,6 +81,9 @@ pub(crate) async fn resume(
     streams: bool,
 ) -> Result<Resumed, Failure> {
     let asks = kept::asks(body)?;
+    let named = named(state, tenant, body).await?;
+    let named = named.map(|body| grown(state, body, permit)).transpose()?;
+    let body = named.as_ref().unwrap_or(body);
     let previous = match &asks.previous {
         Some(id) => Some(find(state, tenant, id).await.map_err(|missing| {
             match missing {
@@ -93,7 +100,8 @@ pub(crate) async fn resume(
     };
     let own_id = format!("resp_{}", request.0.as_simple());
     let facts = Facts::new(asks.previous.as_deref(), asks.store, &own_id);
-    let echo = Box::new(Echo::new(facts, streams));
+    let before = previous.as_ref().map_or(0, Kept::items);
+    let echo = Box::new(Echo::new(facts, streams).behind(before));
     let keeping = asks.store.then(|| {
         Box::new(Keeping {
             tenant: tenant.clone(),
@@ -105,10 +113,41 @@ pub(crate) async fn resume(
         })
     });
     Ok(Resumed {
-        body: chained,
+        body: chained.or_else(|| named.clone()),
         keeping,
         echo,
     })
+}
+
+/// The body with the items of kept responses that it names; `None` where it names none.
+async fn named(state: &Shared, tenant: &TenantId, body: &Bytes) -> Result<Option<Bytes>, Failure> {
+    let mut references = References::read(body);
+    if references.is_empty() {
+        return Ok(None);
+    }
+    let mut looked_into = 0;
+    while let Some(id) = references.missing().map(str::to_owned) {
+        if looked_into == LOOKED_INTO_MAX {
+            let text = format!("a request may name items of at most {LOOKED_INTO_MAX} responses");
+            return Err(Failure::new(FailureCode::InvalidRequest, text).param("input"));
+        }
+        looked_into += 1;
+        let unknown = || unknown(FailureCode::NotFound, "Item", &id).param("input");
+        let whose = timeout(BUS_WITHIN, store::whose(&*state.ports.kv, tenant, &id)).await;
+        let whose = whose.unwrap_or(Err(BusError::Timeout));
+        let response = whose.map_err(|problem| away(&problem))?.ok_or_else(unknown)?;
+        let kept = find(state, tenant, &response)
+            .await
+            .map_err(|missing| match missing {
+                Missing::Unknown => unknown(),
+                Missing::Away(problem) => away(&problem),
+            })?;
+        references.look_into(&kept);
+        if references.missing() == Some(id.as_str()) {
+            return Err(unknown());
+        }
+    }
+    references.resolved(body).map(Some)
 }
 
 /// The body with its history, within the bounds of every body.
@@ -156,6 +195,9 @@ impl Keeping {
         let now_seconds = state.ports.clock.now().millis() / 1_000;
         let kept = kept::keep(&self.body, self.previous.as_ref(), response, now_seconds);
         let place = kept.as_ref().and_then(|kept| Place::new(&self.tenant, &kept.id));
+        let (id, said) = kept
+            .as_ref()
+            .map_or_else(Default::default, |kept| (kept.id.clone(), kept.said_ids()));
         let written = kept.and_then(|kept| serde_json::to_vec(&kept).ok());
         let (Some(place), Some(written)) = (place, written) else {
             state.metrics.unkept();
@@ -163,7 +205,12 @@ impl Keeping {
             return;
         };
         let written = Bytes::from(written);
-        let put = store::put(&*state.ports.kv, &place, &written);
+        let kv = &*state.ports.kv;
+        let put = async {
+            // Before the response itself: whoever knows that finds them.
+            store::note_items(kv, &self.tenant, &said, &id).await?;
+            store::put(kv, &place, &written).await
+        };
         let problem = match timeout(BUS_WITHIN, put).await {
             Ok(Ok(())) => return,
             Ok(Err(problem)) => problem,

@@ -47,7 +47,7 @@ pub(crate) fn instead<'c>(
         model: small.model.as_str().to_owned(),
         ..skim.clone()
     };
-    gate::admit(catalog, caller, &named, surface).ok()
+    gate::admit(catalog, caller, (&named, &[]), surface).ok()
 }
 
 /// The body of a call with room enough.

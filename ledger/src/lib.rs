@@ -27,6 +27,7 @@ mod fixture;
 use std::sync::Arc;
 
 use apply::Applier;
+use bus::waiting::once_there;
 use bus::{Bus, Kv};
 use query::Desk;
 use quotas::Releaser;
@@ -158,10 +159,15 @@ pub enum Error {
     Store(#[from] store::StoreError),
 }
 
-/// Keeps the books until `shutdown`, then applies what is already in the log and returns. While the database
-/// is away, events wait in the log and questions are answered with `unavailable`.
+/// Waits for a bus that is away, keeps the books until `shutdown`, then applies what is already in the log and returns.
+/// While the database is away, events wait in the log and questions are answered with `unavailable`.
 pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> Result<(), Error> {
-    let desk = Desk::open(&*ports.bus, Arc::clone(&ports.store), Arc::clone(&ports.state)).await?;
+    let open = || Desk::open(&*ports.bus, Arc::clone(&ports.store), Arc::clone(&ports.state));
+    let desk = tokio::select! {
+        biased;
+        desk = once_there("the ledger cannot be asked", open) => desk?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     let (reaper, releaser) = (Reaper::new(&config, &ports), Releaser::new(&config, &ports));
     let applier = Applier::new(config, ports);
     // Questions are answered as long as events are applied, and no longer.

@@ -89,7 +89,7 @@ pub(crate) struct Meter {
     pub(crate) status: Option<u16>,
     /// Milliseconds to the first byte of the answer's body.
     pub(crate) first_byte_ms: Option<u64>,
-    /// The usage that was told last.
+    /// The usage that was told, of each class the last figure.
     pub(crate) usage: Option<UsageFacts>,
     /// The head was handed over: no other attempt may follow.
     pub(crate) committed: bool,

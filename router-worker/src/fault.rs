@@ -72,6 +72,8 @@ pub(crate) enum Unusable {
     Malformed,
     /// It has no choices, or nothing was generated and nothing finished.
     Empty,
+    /// It has fewer vectors than there were inputs.
+    Partial,
     /// The upstream itself says that generation failed.
     Aborted,
     /// It, one of its events, or what comes before its first content, is larger than the cap.
@@ -123,10 +125,11 @@ pub(crate) enum Flaw {
 impl Refusal {
     /// An answer whose status is an error.
     pub(crate) fn of_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
-        let refuses_key = status == 400 && gemini::error::refuses_key(body);
+        let told = parse_upstream_error(body);
+        let means_key = told.as_ref().and_then(UpstreamError::amounts_to) == Some(UNAUTHORIZED);
+        let refuses_key = status == 400 && (means_key || gemini::error::refuses_key(body));
         let is_spent = status == 400 && messages::error::tells_of_spent_account(body);
         let wait = retry_after(headers).or_else(|| gemini::error::retry_after_seconds(body));
-        let told = parse_upstream_error(body);
         let moderated = told.as_ref().map_or(status, |told| told.moderates(status));
         Self {
             status: match (refuses_key, is_spent) {
@@ -328,6 +331,7 @@ impl Unusable {
         match self {
             Self::Malformed => "the model's provider answered in a form that is not understood",
             Self::Empty => "the model's provider gave an empty answer",
+            Self::Partial => "the model's provider left out a part of its answer",
             Self::Aborted => "the model's provider aborted its answer",
             Self::TooLarge => "the model's provider answered with more than the size limit",
             Self::Coding => "the model's provider answered in a coding that cannot be read",

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bus::waiting::once_there;
 use bus::{Bus, Question};
 use bytes::Bytes;
 use schemas::catalog::{Catalog, Endpoint};
@@ -28,7 +29,11 @@ pub(crate) async fn serve(
     bus: Arc<dyn Bus>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let mut questions = bus.serve(QUERY_HEALTH).await?;
+    let mut questions = tokio::select! {
+        biased;
+        questions = once_there("the router cannot be asked", || bus.serve(QUERY_HEALTH)) => questions?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     loop {
         let question = tokio::select! {
             question = questions.recv() => question,

@@ -10,9 +10,11 @@
 mod pools;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use schemas::catalog::{CredentialRef, Role};
 use schemas::id::TenantId;
+use schemas::secret::Secret;
 
 use crate::fault::Flaw;
 
@@ -88,6 +90,8 @@ pub(crate) enum Consequence {
 pub(crate) struct Declaration {
     /// Its name.
     pub(crate) reference: CredentialRef,
+    /// What is sent: with another one it is another credential, of which nothing is known.
+    pub(crate) secret: Arc<Secret<String>>,
     /// Its place in the endpoint's list.
     pub(crate) place: usize,
     /// The lowest role that may use it.
@@ -151,7 +155,10 @@ impl Pool {
         let mut known = std::mem::take(&mut self.slots);
         let mut moved: Vec<u64> = Vec::new();
         for declaration in declarations {
-            let same = |slot: &Slot| slot.declaration.reference == declaration.reference;
+            let same = |slot: &Slot| {
+                let known = &slot.declaration;
+                known.reference == declaration.reference && known.secret == declaration.secret
+            };
             let slot = match known.iter().position(same).map(|place| known.swap_remove(place)) {
                 Some(mut slot) => {
                     if slot.declaration.role != declaration.role {

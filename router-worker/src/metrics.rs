@@ -7,7 +7,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use schemas::affinity::choice::Verdict;
 use schemas::circuit::CircuitState;
 use schemas::id::{BackendId, EndpointId};
@@ -37,6 +37,14 @@ struct BackendLabels {
     backend: Arc<str>,
 }
 
+impl BackendLabels {
+    fn of(backend: &BackendId) -> Self {
+        Self {
+            backend: Arc::clone(&backend.0),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DropLabels {
     reason: &'static str,
@@ -51,6 +59,14 @@ struct KeyLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {
     endpoint: Arc<str>,
+}
+
+impl EndpointLabels {
+    fn of(endpoint: &EndpointId) -> Self {
+        Self {
+            endpoint: Arc::clone(&endpoint.0),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -109,48 +125,44 @@ impl Dropped {
 impl Metrics {
     /// Registers everything that is counted.
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "waybill_attempts",
-            "Attempts at upstreams",
-            metrics.attempts.clone(),
-        );
-        registry.register(
-            "waybill_circuit_state",
-            "Circuit of a backend: 0 closed, 1 half-open, 2 open",
-            metrics.circuits.clone(),
-        );
-        registry.register(
-            "waybill_upstream_events_dropped",
-            "Events of upstream streams that were not passed on",
-            metrics.dropped.clone(),
-        );
-        registry.register(
-            "waybill_upstream_credentials",
-            "What became of credentials: rotated, asked last, muted, refused, or all of them muted",
-            metrics.keys.clone(),
-        );
-        registry.register(
-            "waybill_upstream_credentials_refused",
-            "Credentials of an endpoint that its upstream does not accept",
-            metrics.refused_keys.clone(),
-        );
-        registry.register(
-            "waybill_upstream_concurrency_limit",
-            "Calls that may run at once with a credential, as far as its provider bears them",
-            metrics.concurrency.clone(),
-        );
-        registry.register(
-            "waybill_upstream_saturated",
-            "Requests that found no room among the calls of an endpoint's credentials",
-            metrics.saturated.clone(),
-        );
-        registry.register(
-            "waybill_session_affinity",
-            "Where calls went whose session was looked for, and by which of its names it was found",
-            metrics.sessions.clone(),
-        );
-        metrics
+        Self {
+            attempts: listed(registry, "waybill_attempts", "Attempts at upstreams"),
+            circuits: listed(
+                registry,
+                "waybill_circuit_state",
+                "Circuit of a backend: 0 closed, 1 half-open, 2 open",
+            ),
+            dropped: listed(
+                registry,
+                "waybill_upstream_events_dropped",
+                "Events of upstream streams that were not passed on",
+            ),
+            keys: listed(
+                registry,
+                "waybill_upstream_credentials",
+                "What became of credentials: rotated, asked last, muted, refused, or all of them muted",
+            ),
+            refused_keys: listed(
+                registry,
+                "waybill_upstream_credentials_refused",
+                "Credentials of an endpoint that its upstream does not accept",
+            ),
+            concurrency: listed(
+                registry,
+                "waybill_upstream_concurrency_limit",
+                "Calls that may run at once with a credential, as far as its provider bears them",
+            ),
+            saturated: listed(
+                registry,
+                "waybill_upstream_saturated",
+                "Requests that found no room among the calls of an endpoint's credentials",
+            ),
+            sessions: listed(
+                registry,
+                "waybill_session_affinity",
+                "Where calls went whose session was looked for, and by which of its names it was found",
+            ),
+        }
     }
 
     /// Counts what became of a credential of an endpoint.
@@ -164,9 +176,7 @@ impl Metrics {
 
     /// Shows how many credentials of an endpoint are refused.
     pub(crate) fn refused_keys(&self, endpoint: &EndpointId, refused: usize) {
-        let labels = EndpointLabels {
-            endpoint: Arc::clone(&endpoint.0),
-        };
+        let labels = EndpointLabels::of(endpoint);
         let refused = i64::try_from(refused).unwrap_or(i64::MAX);
         self.refused_keys.get_or_create(&labels).set(refused);
     }
@@ -181,9 +191,7 @@ impl Metrics {
 
     /// Counts a request that found no room at an endpoint.
     pub(crate) fn saturated(&self, endpoint: &EndpointId) {
-        let labels = EndpointLabels {
-            endpoint: Arc::clone(&endpoint.0),
-        };
+        let labels = EndpointLabels::of(endpoint);
         self.saturated.get_or_create(&labels).inc();
     }
 
@@ -207,9 +215,7 @@ impl Metrics {
 
     /// Shows a circuit.
     pub(crate) fn circuit(&self, backend: &BackendId, state: CircuitState) {
-        let labels = BackendLabels {
-            backend: Arc::clone(&backend.0),
-        };
+        let labels = BackendLabels::of(backend);
         let level = match state {
             CircuitState::Closed => 0,
             CircuitState::HalfOpen => 1,
@@ -220,9 +226,7 @@ impl Metrics {
 
     /// Shows a backend no longer.
     pub(crate) fn forget_circuit(&self, backend: &BackendId) {
-        let labels = BackendLabels {
-            backend: Arc::clone(&backend.0),
-        };
+        let labels = BackendLabels::of(backend);
         self.circuits.remove(&labels);
     }
 
@@ -233,4 +237,11 @@ impl Metrics {
         };
         self.dropped.get_or_create(&labels).inc_by(events);
     }
+}
+
+/// A metric that begins at nothing, registered.
+fn listed<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }

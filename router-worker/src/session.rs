@@ -12,7 +12,6 @@ use bus::dispatch::{Dispatch, End};
 use bytes::Bytes;
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
-use dialects::estimate;
 use schemas::circuit::Verdict;
 use schemas::command::Offer;
 use schemas::event::request::Attempt;
@@ -335,7 +334,7 @@ impl Request {
         let credential = lease
             .and_then(|lease| candidate.endpoint.credentials.get(lease.place))
             .and_then(|reference| shared.credentials.get(reference));
-        let ending = call.run(credential, &mut meter).await;
+        let ending = call.run(credential.as_deref(), &mut meter).await;
         (ending, meter, started_at)
     }
 
@@ -432,9 +431,13 @@ impl Request {
         if let Some((_, verdict)) = &told {
             self.shared.metrics.session(verdict);
         }
+        let (prompt, output) = (
+            self.offer.requirements.prompt_tokens,
+            settled.delivered.output_bytes,
+        );
         let (usage, usage_flags) = settled
             .usage
-            .map(|facts| self.completed(facts, settled.delivered).normalize())
+            .map(|facts| facts.completed(prompt, output).normalize())
             .map_or((None, Vec::new()), |(usage, flags)| (Some(usage), flags));
         Box::new(End {
             report: Report {
@@ -452,21 +455,6 @@ impl Request {
             tail: settled.tail,
             head: settled.head,
         })
-    }
-}
-
-impl Request {
-    /// Where an upstream told only a part of the usage, the rest is estimated and the figures are marked.
-    fn completed(&self, mut facts: UsageFacts, delivered: Delivered) -> UsageFacts {
-        let lacking = facts.prompt_tokens.is_none() || facts.completion_tokens.is_none();
-        facts.partial |= lacking && !facts.malformed;
-        facts
-            .prompt_tokens
-            .get_or_insert(self.offer.requirements.prompt_tokens);
-        facts
-            .completion_tokens
-            .get_or_insert(estimate::bytes_tokens(delivered.output_bytes));
-        facts
     }
 }
 

@@ -49,7 +49,7 @@ pub struct Delivered {
 /// The router's last word on a request. Routers report; only the gateway settles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// How it ended, as the router sees it (never `rejected` or `lost`).
+    /// How it ended, as the router sees it: never `lost`, and `rejected` where no endpoint could be told what was asked.
     pub outcome: Outcome,
     /// Why it failed: what the caller is told when nothing was sent, and what ends a started stream.
     pub failure: Option<Failure>,

@@ -62,7 +62,8 @@ pub enum UsageFlag {
     CostOverflow,
     /// The upstream's total was not the sum of its parts; the parts were kept.
     TotalMismatch,
-    /// The upstream told only a part, as one does whose answer ends early; the rest was estimated.
+    /// The upstream told only a part, as one does whose answer ends early, or counted nothing for a prompt or a text that
+    /// was there; the rest was estimated.
     Partial,
 }
 

@@ -8,8 +8,8 @@ os.environ["LANGSMITH_TRACING"] = "false"
 import anthropic
 import openai
 from conformance import (
-    BROKEN, CACHED, CITIES, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS, REFUSALS_ON_MESSAGES,
-    SCHEMA, TOTAL_INPUT, URL, WEATHER, each, raises, run, served_after_wait,
+    BROKEN, CACHED, CITIES, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS,
+    REFUSALS_ON_MESSAGES, SAID_MAX, SCHEMA, TOTAL_INPUT, URL, WEATHER, each, raises, run, served_after_wait, speaks,
 )
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
@@ -17,7 +17,13 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
 FAILURES = (openai.APIError, anthropic.APIError, ValueError, RuntimeError)
-SETTINGS = {"model": MODEL, "timeout": 60}
+SETTINGS = {"model": MODEL, "timeout": 120}
+# What a small model has to be told besides.
+CALL = {"tool_choice": "any"} if ENGINE else {}
+
+
+def limit(tokens):
+    return {"max_tokens": tokens} if ENGINE else {}
 
 
 @tool
@@ -26,16 +32,19 @@ def weather(city: str) -> str:
     return f"4 degrees in {city}"
 
 
-def chat(retries=0):
-    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=retries, stream_usage=True, **SETTINGS)
+def chat(retries=0, tokens=SAID_MAX):
+    settings = {**SETTINGS, **limit(tokens), "stream_usage": True}
+    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=retries, **settings)
 
 
-def responses(retries=0):
-    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, use_responses_api=True, max_retries=retries, **SETTINGS)
+def responses(retries=0, tokens=SAID_MAX):
+    settings = {**SETTINGS, **limit(tokens), "use_responses_api": True}
+    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=retries, **settings)
 
 
-def messages(retries=0):
-    return ChatAnthropic(base_url=URL, api_key=KEY, max_tokens=2000, max_retries=retries, **SETTINGS)
+def messages(retries=0, tokens=SAID_MAX):
+    settings = {**SETTINGS, "max_tokens": tokens if ENGINE else 2000}
+    return ChatAnthropic(base_url=URL, api_key=KEY, max_retries=retries, **settings)
 
 
 def text_of(answer):
@@ -44,6 +53,9 @@ def text_of(answer):
 
 def check_usage(answer):
     usage = answer.usage_metadata
+    assert usage["input_tokens"] > 0 and usage["output_tokens"] > 0, usage
+    if ENGINE:
+        return
     assert (usage["input_tokens"], usage["output_tokens"]) == (TOTAL_INPUT, OUTPUT), usage
     assert usage["input_token_details"]["cache_read"] == CACHED, usage
 
@@ -59,32 +71,35 @@ def whole_of(stream):
 
 def invoke(over):
     answer = over().invoke(HELLO)
-    assert "hello" in text_of(answer), answer
+    assert speaks(text_of(answer)), answer
     check_usage(answer)
 
 
 def stream(over):
     whole = whole_of(over().stream(HELLO))
-    assert "hello" in text_of(whole), whole
+    assert speaks(text_of(whole)), whole
     check_usage(whole)
 
 
 def tools(over):
-    bound = over().bind_tools([weather])
-    first = bound.invoke(WEATHER)
+    first = over(tokens=ENDING_MAX).bind_tools([weather], **CALL).invoke(WEATHER)
     assert [call["args"] for call in first.tool_calls] == CITIES, first
     results = [ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]) for call in first.tool_calls]
-    assert "hello" in text_of(bound.invoke([HumanMessage(WEATHER), first, *results]))
+    # LangChain takes every word for a tool of Anthropic's that it does not know.
+    none = {"type": "none"} if over is messages else "none"
+    bound = over().bind_tools([weather], **({"tool_choice": none} if ENGINE else {}))
+    answer = bound.invoke([HumanMessage(WEATHER), first, *results])
+    assert speaks(text_of(answer)), answer
 
 
 def tools_stream(over):
-    whole = whole_of(over().bind_tools([weather]).stream(WEATHER))
+    whole = whole_of(over(tokens=ENDING_MAX).bind_tools([weather], **CALL).stream(WEATHER))
     assert [call["args"] for call in whole.tool_calls] == CITIES, whole
 
 
 def structured_output(over):
     schema = {**SCHEMA, "title": "greeting", "description": "A greeting."}
-    answer = over().with_structured_output(schema, method="json_schema").invoke(GREET)
+    answer = over(tokens=ENDING_MAX).with_structured_output(schema, method="json_schema").invoke(GREET)
     assert answer == GREETING, answer
 
 
@@ -132,9 +147,9 @@ def named(case, over):
     return bound
 
 
+ANY_MODEL = [invoke, stream, tools, tools_stream, structured_output]
+SCRIPTED = [image, long_system, odd_streams, refusals, broken_streams, tried_again]
+
 if __name__ == "__main__":
-    cases = [
-        invoke, stream, tools, tools_stream, structured_output, image, long_system, odd_streams, refusals, broken_streams,
-        tried_again,
-    ]
+    cases = ANY_MODEL if ENGINE else ANY_MODEL + SCRIPTED
     run([named(case, over) for over in (chat, responses, messages) for case in cases])

@@ -2,10 +2,12 @@
 
 mod bugs;
 mod cases;
+mod efforts;
 mod overloads;
 mod parameters;
-mod pools;
+pub(crate) mod pools;
 mod providers;
+mod references;
 mod responses;
 mod shapes;
 mod surfaces;

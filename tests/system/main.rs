@@ -26,6 +26,7 @@ mod idempotency;
 mod keys;
 mod limits;
 mod models;
+mod reload;
 mod retries;
 mod rows;
 mod sdk;

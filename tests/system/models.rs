@@ -146,7 +146,9 @@ async fn figures_and_rows_do_not_tell_a_hidden_model_from_one_that_is_not_there(
             .set("admin_only", true),
     ];
     let file = models_file(&models);
-    let scene = Scene::start_on(o1, o2, move |node| node.models_yaml(&file)).await;
+    let mut scene = Scene::start_on(o1, o2, move |node| node.models_yaml(&file)).await;
+    // Figures are those of one node.
+    scene.pin();
     let mut refused = Vec::new();
     for model in ["guess", "hidden", "nothing"] {
         let answer = scene.client.post_chat(&chat(model)).await;

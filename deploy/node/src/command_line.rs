@@ -32,6 +32,8 @@ pub enum Command {
         #[command(flatten)]
         flags: Flags,
     },
+    /// Have a running node read its models again: models.yaml, routing.yaml, and the credentials that they name.
+    Reload(Flags),
     /// See who is in the cluster, declare a node gone.
     Node {
         /// What to do with them.

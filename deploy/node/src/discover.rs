@@ -269,6 +269,12 @@ fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> End
     }
 }
 
+/// Whether a model of a list is there to be asked for embeddings. Such lists do not say; names do.
+fn is_embedder(api: ProviderKind, id: &str) -> bool {
+    let is_openai = matches!(api, ProviderKind::OpenaiCompat | ProviderKind::Openrouter);
+    is_openai && id.to_ascii_lowercase().contains("embed")
+}
+
 fn model(source: &Source, listed: &Listed, endpoint_id: &str, now: Timestamp) -> Model {
     let claude = source.api == ProviderKind::Anthropic;
     let context_length = listed.context_length.unwrap_or(if claude {
@@ -299,7 +305,7 @@ fn model(source: &Source, listed: &Listed, endpoint_id: &str, now: Timestamp) ->
         max_output_length,
         supports_tools: true,
         supports_structured_output: true,
-        embeds: false,
+        embeds: is_embedder(source.api, &listed.id),
         supported_params: ["temperature", "top_p", "max_tokens"].map(str::to_owned).to_vec(),
         required_role: Role::Free,
         tenants: None,
@@ -355,6 +361,16 @@ mod tests {
         assert_eq!(compiled.endpoints[0].id.as_str(), "a/b:local-11434");
         assert_eq!(compiled.endpoints[0].chat_path, "/v1/chat/completions");
         assert_eq!(compiled.endpoints[0].profile, "ollama");
+    }
+
+    #[test]
+    fn a_model_that_is_called_an_embedder_is_asked_for_embeddings() {
+        let is = is_embedder;
+
+        assert!(is(ProviderKind::OpenaiCompat, "text-embedding-3-small"));
+        assert!(is(ProviderKind::OpenaiCompat, "Nomic-Embed-Text:latest"));
+        assert!(!is(ProviderKind::OpenaiCompat, "llama3.2:3b"));
+        assert!(!is(ProviderKind::Gemini, "embedding-001"));
     }
 
     #[test]

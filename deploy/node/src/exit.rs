@@ -3,7 +3,7 @@
 use bus::nats::setup::SetupError;
 use ledger::store::StoreError;
 
-use crate::{UsageError, agreement, config, data, drain, management, node_command, status, yaml};
+use crate::{UsageError, agreement, config, data, drain, management, node_command, reload, status, yaml};
 
 /// Bad usage or configuration.
 pub const USAGE: u8 = 64;
@@ -24,6 +24,9 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return Some(USAGE);
     }
     if cause.is::<data::Error>() || cause.is::<drain::Error>() || cause.is::<status::Error>() {
+        return Some(UNAVAILABLE);
+    }
+    if cause.is::<reload::Error>() {
         return Some(UNAVAILABLE);
     }
     if cause.is::<node_command::Alive>() {

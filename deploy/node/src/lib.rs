@@ -22,6 +22,7 @@ pub mod node_command;
 mod numbering;
 mod orphans;
 pub mod patience;
+pub mod reload;
 pub mod replay;
 pub mod secrets;
 pub mod seed;

@@ -10,7 +10,7 @@ use node::command_line::{Command, CommandLine, Flags};
 use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
-use node::{check, data, drain, key_command, migrate, node_command, replay, serve, telemetry};
+use node::{check, data, drain, key_command, migrate, node_command, reload, replay, serve, telemetry};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -61,6 +61,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             telemetry::start(&config);
             print(&runtime()?.block_on(drain::run(&config, Duration::from_secs(wait_seconds)))?)
         }
+        Command::Reload(flags) => print(&runtime()?.block_on(reload::run(&load(&flags)?))?),
         Command::Node { action } => print(&runtime()?.block_on(node_command::run(action, load))?),
         Command::Replay {
             rebuild,

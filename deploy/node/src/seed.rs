@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bus::{BusError, Change, Entry, Expected, Kv};
+use bus::{BusError, Change, Entry, Expected, Kv, Revision};
 use bytes::Bytes;
 use schemas::subject::{CATALOG_BUCKET, catalog};
 use serde_json::Value;
@@ -73,26 +73,29 @@ enum Step {
 }
 
 /// Makes the bucket say what the files say. `complete` prefixes lose records of files that are no longer there.
-/// [`BusError::Conflict`] when another node wrote in between: to be tried again, which then finds less to do.
-pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<(), Error> {
+/// [`BusError::Conflict`] when another node wrote in between: to be tried again, which then finds less to do. Gives the
+/// revision with which all of it is in force.
+pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<Revision, Error> {
     let present = current(kv).await?;
+    let mut last = present.values().map(|entry| entry.revision).max().unwrap_or(0);
     for step in steps(records, &present, complete) {
         match step {
             Step::Put(key, value, expected) => {
-                kv.put(
-                    CATALOG_BUCKET,
-                    &key,
-                    Bytes::from(serde_json::to_vec(&value)?),
-                    expected,
-                )
-                .await?;
+                last = kv
+                    .put(
+                        CATALOG_BUCKET,
+                        &key,
+                        Bytes::from(serde_json::to_vec(&value)?),
+                        expected,
+                    )
+                    .await?;
             }
             Step::Delete(key, expected) => {
-                kv.delete(CATALOG_BUCKET, &key, expected).await?;
+                last = kv.delete(CATALOG_BUCKET, &key, expected).await?;
             }
         }
     }
-    Ok(())
+    Ok(last)
 }
 
 fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str]) -> Vec<Step> {

@@ -33,6 +33,7 @@ mod ending;
 mod roles;
 mod room;
 
+use catalog::Reloader;
 use ending::Signals;
 use roles::Running;
 
@@ -75,7 +76,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     running.start_ledger(&adapters)?;
 
     let mut registry = Registry::default();
-    let router = running.start_router(&adapters, credentials, &mut registry)?;
+    let router = running.start_router(&adapters, credentials.clone(), &mut registry)?;
     running.start_health();
     settle_orphans(&config, &mut adapters).await?;
     let address = if config.roles.has(NodeRole::Gateway) {
@@ -93,7 +94,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         running.start_status(&adapters, registry).await?
     };
     running.start_registry(&adapters, address);
-    let drain = running.start_control(control(adapters.data.path()));
+    let reloader = Reloader::new(&config, &adapters, &running.view, credentials);
+    let drain = running.start_control(control(adapters.data.path()), reloader);
     info!(roles = %config.roles, bus = %config.bus, pool = %config.pool, "the node runs");
     let Running {
         stages, supervisor, ..

@@ -63,7 +63,7 @@ pub(crate) fn caller(change: impl FnOnce(&mut Key)) -> Caller {
 
 fn ask(model: &Model, caller: &Caller, body: &str) -> Result<(), Failure> {
     let skim = skim::skim_chat(body.as_bytes(), &skim::Limits::default()).expect("a good body");
-    admit(&catalog(model), caller, &skim, Surface::Chat).map(drop)
+    admit(&catalog(model), caller, (&skim, body.as_bytes()), Surface::Chat).map(drop)
 }
 
 const PLAIN: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;

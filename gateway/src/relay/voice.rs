@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dialects::{messages, responses};
+use dialects::messages;
+use dialects::responses::error::Said;
 use schemas::event::request::Surface;
 use schemas::failure::Failure;
 use schemas::id::RequestId;
@@ -25,12 +26,10 @@ pub(super) struct Voice {
     started_at: Timestamp,
     public_model: Arc<str>,
     echo: Option<Box<Echo>>,
-    /// What the upstream began to call its response, without its prefix.
-    response: Option<String>,
     /// The upstream has said something.
     heard: bool,
-    /// The number of the last event, where events have numbers.
-    sequence: Option<u64>,
+    /// What it said of its response.
+    said: Said,
 }
 
 impl Voice {
@@ -43,20 +42,16 @@ impl Voice {
             started_at: accepted.map_or(Timestamp::default(), |accepted| accepted.started_at),
             public_model: request.map_or_else(|| "".into(), |live| live.public_model.clone()),
             echo: request.and_then(|live| live.echo.clone()),
-            response: None,
             heard: false,
-            sequence: None,
+            said: Said::default(),
         }
     }
 
     /// The upstream said `chunk`.
     pub(super) fn heard(&mut self, chunk: &[u8]) {
-        let is_first = !std::mem::replace(&mut self.heard, true);
+        self.heard = true;
         if self.surface == Surface::Responses {
-            if is_first {
-                self.response = responses::error::begun(chunk);
-            }
-            self.sequence = responses::error::last_sequence_number(chunk).or(self.sequence);
+            self.said.heard(chunk);
         }
     }
 
@@ -82,10 +77,9 @@ impl Voice {
 
     /// The same of a response.
     fn failed(&self, failure: &Failure) -> Bytes {
-        let own = || self.request_id.0.as_simple().to_string();
-        let id = self.response.clone().unwrap_or_else(own);
+        let id = self.request_id.0.as_simple().to_string();
         let created = self.started_at.millis().div_euclid(1_000);
-        let told = responses::error::failed(failure, &id, self.sequence, &self.public_model, created);
+        let told = self.said.failed(failure, &id, &self.public_model, created);
         match &self.echo {
             Some(echo) => echo.own(told),
             None => told,

@@ -3,6 +3,7 @@
 //! answer on its way to the caller, so that it stands there whatever the upstream speaks.
 
 use bytes::{Bytes, BytesMut};
+use schemas::failure::Failure;
 
 use super::object::{Object, quoted};
 use super::store::is_id;
@@ -22,6 +23,8 @@ pub(crate) struct Echo {
     facts: Facts,
     /// What came so far of an answer that is one piece; `None` for streams.
     begun: Option<BytesMut>,
+    /// How many items stand in front of those that the caller sent.
+    before: usize,
 }
 
 /// What is put into it.
@@ -96,6 +99,39 @@ impl Echo {
         Self {
             facts,
             begun: (!streams).then(BytesMut::new),
+            before: 0,
+        }
+    }
+
+    /// The same for a request with so many items in front of its own.
+    pub(super) fn behind(self, before: usize) -> Self {
+        Self { before, ..self }
+    }
+
+    /// A failure that names an item by its place, as the caller counts: from the first that he sent himself. What was
+    /// said before is the response's that he goes on from.
+    pub(crate) fn counted(&self, failure: Failure) -> Failure {
+        let Some(param) = failure.param.as_deref().filter(|_| self.before > 0) else {
+            return failure;
+        };
+        let Some(place) = param.strip_prefix("input.") else {
+            return failure;
+        };
+        let (number, rest) = place.split_at(place.find('.').unwrap_or(place.len()));
+        let Ok(number) = number.parse::<usize>() else {
+            return failure;
+        };
+        let own = match number.checked_sub(self.before) {
+            Some(number) => format!("input.{number}{rest}"),
+            None => PREVIOUS.to_owned(),
+        };
+        let message = failure
+            .message
+            .replace(&format!("'{param}'"), &format!("'{own}'"));
+        Failure {
+            message: message.into(),
+            param: Some(own.into()),
+            ..failure
         }
     }
 
@@ -134,6 +170,8 @@ impl Echo {
 
 #[cfg(test)]
 mod tests {
+    use schemas::failure::FailureCode;
+
     use super::*;
 
     const TEXT: &str = "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"say \\\"response\\\":{}\"}\n\n";
@@ -155,6 +193,31 @@ mod tests {
         let added = bare.replace("\"resp_1\"", "\"resp_1\",\"previous_response_id\":\"resp_0\"");
         assert_eq!(first, [&*named, TEXT, &*added].concat());
         assert_eq!(last, named);
+    }
+
+    #[test]
+    fn places_of_items_are_counted_from_the_first_that_the_caller_sent() {
+        let told = |before: usize, param: &'static str| {
+            let text = format!("the member '{param}' must be the id of a call before it");
+            let failure = Failure::new(FailureCode::InvalidRequest, text).param(param);
+            let told = going_on(false).behind(before).counted(failure);
+            (
+                told.param.expect("a name").into_owned(),
+                told.message.into_owned(),
+            )
+        };
+        let is = |param: &str| {
+            let text = format!("the member '{param}' must be the id of a call before it");
+            (param.to_owned(), text)
+        };
+
+        assert_eq!(told(4, "input.4.call_id"), is("input.0.call_id"));
+        assert_eq!(told(4, "input.15"), is("input.11"));
+        assert_eq!(told(4, "input.3.arguments"), is("previous_response_id"));
+        assert_eq!(told(0, "input.4.call_id"), is("input.4.call_id"));
+        assert_eq!(told(4, "input"), is("input"));
+        assert_eq!(told(4, "input.reasoning"), is("input.reasoning"));
+        assert_eq!(told(4, "tools.4.name"), is("tools.4.name"));
     }
 
     #[test]

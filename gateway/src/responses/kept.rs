@@ -1,6 +1,7 @@
 //! What is kept of a response, and what a later request makes of it, pure. A response is kept with everything that was
 //! said before it, so that going on from it needs nothing else.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bus::layout::RESPONSE_AGE_MAX;
@@ -32,6 +33,29 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// How many items were said up to its end.
+    pub(super) fn items(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The item of an id, of all that was said.
+    pub(super) fn item(&self, id: &str) -> Option<&RawValue> {
+        let mut items = self.items.iter().map(AsRef::<RawValue>::as_ref);
+        items.rfind(|item| {
+            let told = Object::read(item.get().as_bytes());
+            told.is_some_and(|told| told.text("id").as_deref() == Some(id))
+        })
+    }
+
+    /// The ids of the items that it said itself.
+    pub(super) fn said_ids(&self) -> Vec<String> {
+        let said = self.items.get(self.own.end..).unwrap_or_default();
+        let objects = said.iter().filter_map(|item| Object::read(item.get().as_bytes()));
+        objects
+            .filter_map(|item| item.text("id").map(Cow::into_owned))
+            .collect()
+    }
+
     /// Whether it is not too old to be there.
     pub(super) fn is_there_at(&self, now_seconds: i64) -> bool {
         let age_max = i64::try_from(RESPONSE_AGE_MAX.as_secs()).unwrap_or(i64::MAX);
@@ -68,6 +92,9 @@ pub(super) fn asks(body: &[u8]) -> Result<Asks, Failure> {
     if object.count("previous_response_id") > 1 {
         return Err(invalid("previous_response_id", "must be there once"));
     }
+    if object.count("input") > 1 {
+        return Err(invalid("input", "must be there once"));
+    }
     if object.get("prompt").is_some_and(|value| value.get() != "null") {
         return Err(unsupported(
             "prompt",
@@ -92,7 +119,7 @@ pub(super) fn chained(body: &[u8], kept: &Kept) -> Result<Bytes, Failure> {
 }
 
 /// What a request was given, as items.
-fn own_items(object: &Object<'_>) -> Result<Vec<Box<RawValue>>, Failure> {
+pub(super) fn own_items(object: &Object<'_>) -> Result<Vec<Box<RawValue>>, Failure> {
     let must = || invalid("input", "must be text or a list of items");
     match object.get("input").map(RawValue::get) {
         None | Some("null") => Ok(Vec::new()),
@@ -254,6 +281,18 @@ mod tests {
     }
 
     #[test]
+    fn items_are_found_by_their_id_and_its_own_are_named() {
+        let body = r#"{"input":[{"type":"message","id":"msg_0","role":"user","content":"a"},{"role":"user","content":"b"}]}"#;
+        let kept = kept(body, None);
+
+        assert_eq!(kept.said_ids(), ["msg_1"]);
+        let item = kept.item("msg_1").map(RawValue::get);
+        assert!(item.is_some_and(|item| item.contains("assistant")), "{item:?}");
+        assert!(kept.item("msg_0").is_some());
+        assert!(kept.item("msg_2").is_none());
+    }
+
+    #[test]
     fn a_response_is_there_for_thirty_days() {
         let kept = kept(r#"{"input":"x"}"#, None);
         let thirty_days = 30 * 24 * 3_600;
@@ -289,6 +328,10 @@ mod tests {
         assert_eq!(
             code(r#"{"previous_response_id":7}"#),
             refused(FailureCode::InvalidRequest, "previous_response_id")
+        );
+        assert_eq!(
+            code(r#"{"input":[{"id":"msg_1"}],"input":"x"}"#),
+            refused(FailureCode::InvalidRequest, "input")
         );
     }
 

@@ -4,6 +4,7 @@
 
 use bus::{BusError, Expected, Kv};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
 use schemas::id::TenantId;
 use schemas::subject::RESPONSE_BUCKET;
 use sha2::{Digest as _, Sha256};
@@ -18,6 +19,9 @@ const PIECES_MAX: usize = KEPT_BYTES_MAX / PIECE_BYTES_MAX;
 const ID_BYTES_MAX: usize = 128;
 /// Bytes of a tenant's digest that its keys begin with.
 const DIGEST_BYTES: usize = 16;
+
+/// What the names of places begin with that tell whose an item is.
+const ITEM: &str = "item-";
 
 /// A response cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,12 @@ impl Place {
         Some(Self(key))
     }
 
+    /// The place that tells which response has an item; `None` for what is no id of any item.
+    pub(super) fn of_item(tenant: &TenantId, id: &str) -> Option<Self> {
+        // No response has such an id: theirs are ours, and begin otherwise.
+        Self::new(tenant, &format!("{ITEM}{id}"))
+    }
+
     /// The key of a piece beyond the first.
     fn piece(&self, number: usize) -> String {
         format!("{}.{number}", self.0)
@@ -84,6 +94,32 @@ pub(super) async fn put(kv: &dyn Kv, place: &Place, value: &Bytes) -> Result<(),
     kv.put(RESPONSE_BUCKET, &place.0, head.freeze(), Expected::Any)
         .await?;
     Ok(())
+}
+
+/// Notes which response of a tenant has some items. Those whose id is none of this world are left out.
+pub(super) async fn note_items(
+    kv: &dyn Kv,
+    tenant: &TenantId,
+    items: &[String],
+    response: &str,
+) -> Result<(), Error> {
+    let places = items.iter().filter_map(|id| Place::of_item(tenant, id));
+    let puts = places.map(|place| async move {
+        let response = Bytes::copy_from_slice(response.as_bytes());
+        kv.put(RESPONSE_BUCKET, &place.0, response, Expected::Any).await
+    });
+    try_join_all(puts).await?;
+    Ok(())
+}
+
+/// The id of the response of a tenant that has an item; `None` when none is known to.
+pub(super) async fn whose(kv: &dyn Kv, tenant: &TenantId, item: &str) -> Result<Option<String>, BusError> {
+    let Some(place) = Place::of_item(tenant, item) else {
+        return Ok(None);
+    };
+    let entry = kv.get(RESPONSE_BUCKET, &place.0).await?;
+    let response = entry.and_then(|entry| entry.value);
+    Ok(response.and_then(|response| String::from_utf8(response.to_vec()).ok()))
 }
 
 /// What is kept there; `None` when that is nothing, or no longer all of it.
@@ -190,6 +226,23 @@ mod tests {
             .expect("delete");
 
         assert_eq!(get(&*bus, &at).await.expect("get"), None);
+    }
+
+    #[tokio::test]
+    async fn items_lead_to_their_response_for_their_own_tenant_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let bus = bus(&dir);
+        let (acme, other) = (TenantId::from("acme"), TenantId::from("other"));
+        let items = ["msg_1".to_owned(), "odd id".to_owned(), "fc_1".to_owned()];
+
+        note_items(&*bus, &acme, &items, "resp_1").await.expect("put");
+
+        let whose = async |tenant, item| whose(&*bus, tenant, item).await.expect("get");
+        assert_eq!(whose(&acme, "fc_1").await.as_deref(), Some("resp_1"));
+        assert_eq!(whose(&acme, "odd id").await, None);
+        assert_eq!(whose(&other, "fc_1").await, None);
+        let place = Place::new(&acme, "item-fc_1").expect("a place");
+        assert_eq!(get(&*bus, &place).await.expect("get"), None, "it is no response");
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! Reads an upstream's stream on its way to the caller: pure, fed with pieces of any size. What comes before
 //! the first content is held. Where both sides speak the same dialect, bytes then pass as they came, but for the
-//! model's name, the reason of a choice that called tools and says that it just stopped, thoughts and usage that the
-//! caller did not ask for, comments, broken events and the end mark; else events are written anew.
+//! model's name, numbers and ids of calls that are left out, the reason of a choice that called tools and says that it
+//! just stopped, thoughts and usage that the caller did not ask for, comments, broken events and the end mark; else
+//! events are written anew.
 //!
 //! Guarantees: the same stream gives the same events to the caller wherever it is cut; pieces that are taken
 //! together are one buffer; no more is held than one event, [`HELD_BYTES_MAX`] and [`ECHOES`] of the
@@ -14,7 +15,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
-use dialects::passage::{Seen, Skimmer, end_mark, may_call, private};
+use dialects::passage::{Seen, Skimmer, end_mark, may_call, private, speaks};
 use dialects::responses::passage::follow::Follower;
 use dialects::sse::{Error as FramingError, Event, Framer};
 use dialects::superset::answer::Broken;
@@ -286,7 +287,7 @@ impl<'a> Reading<'a> {
         self.progressed
     }
 
-    /// The usage that was told last.
+    /// The usage that was told, of each class the last figure.
     pub(super) const fn usage(&self) -> Option<UsageFacts> {
         self.usage
     }
@@ -324,9 +325,16 @@ impl<'a> Reading<'a> {
     }
 
     /// Leaves out an event that cannot be read. One that is damaged may have held a piece of a call, and a call without
-    /// it would be another: then the answer is broken.
+    /// it would be another: then the answer is broken, as it is without one that is whole and tells of something
+    /// generated in a form, or at a place, that no client understands.
     fn drop(&mut self, event: &Event) -> Result<(), Fault> {
-        if is_damaged(&event.data) && (self.called || may_call(&event.data)) {
+        let data = &event.data;
+        let lost = if is_damaged(data) {
+            self.called || may_call(data)
+        } else {
+            speaks(data)
+        };
+        if lost {
             return Err(Fault::Unusable(Unusable::Malformed));
         }
         self.dropped += 1;

@@ -38,7 +38,7 @@ pub(super) async fn relay(call: &Call<'_>, answer: Answer, meter: &mut Meter, st
     let mut patience = Patience::new(&config.clocks, started, call.stream_deadline);
     if is_json(&answer.headers) {
         timer.set(patience.deadline(Instant::now()));
-        return whole_instead(call, answer, &mut timer).await;
+        return whole_instead(call, answer, meter, &mut timer).await;
     }
     // The headers keep the connection's first read buffer alive; a stream may last for an hour.
     let Answer {
@@ -178,12 +178,13 @@ async fn hand_over(call: &Call<'_>, reading: &mut Reading<'_>, meter: &mut Meter
 }
 
 /// A JSON document where a stream was asked for: an error, or nothing that could be passed on.
-async fn whole_instead(call: &Call<'_>, answer: Answer, timer: &mut Timer) -> Ending {
+async fn whole_instead(call: &Call<'_>, answer: Answer, meter: &mut Meter, timer: &mut Timer) -> Ending {
     let mut body = answer.body;
     let bytes = match call.collect(&mut body, timer, |_| ()).await {
         Ok(bytes) => bytes,
         Err(broken) => return broken.into(),
     };
+    meter.usage = unstreamed::charged(call.prepared.dialect, &bytes);
     Ending::Failed(explained(call.prepared.dialect, &bytes).unwrap_or(Fault::Unusable(Unusable::Malformed)))
 }
 

@@ -65,6 +65,7 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
     }
     call.deliver(meter, skim.content, count(skim.output_bytes));
     let mut edits = private::edits(body, call.names_providers());
+    edits.extend(passage::ids(dialect, body, &skim));
     if call.offer.told.hides_thinking {
         edits.extend(passage::thoughts(dialect, body));
     }
@@ -73,7 +74,7 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
 
 /// The same of an answer in another dialect.
 fn translated(call: &Call<'_>, way: &Way, body: &Bytes, meter: &mut Meter) -> Result<Bytes, Fault> {
-    let whole = whole(way, body)?;
+    let whole = whole(way, body).inspect_err(|_| meter.usage = charged(call.prepared.dialect, body))?;
     meter.usage = whole.usage;
     call.deliver(meter, whole.content, count(whole.output_bytes));
     Ok(whole.body)
@@ -92,9 +93,18 @@ fn embedded(call: &Call<'_>, body: &Bytes, meter: &mut Meter) -> Result<Bytes, F
     if answer.vectors.is_empty() {
         return Err(Fault::Unusable(Unusable::Empty));
     }
+    if embeddings::filled(body, &answer) < embeddings::asked(call.caller_body) {
+        return Err(Fault::Unusable(Unusable::Partial));
+    }
     call.deliver(meter, true, 0);
     let base64 = embeddings::asks_base64(call.caller_body);
     Ok(embeddings::answered(body, &answer, call.model_json, base64))
+}
+
+/// What a body that is no answer tells of what was counted and charged for it.
+pub(super) fn charged(dialect: Dialect, body: &[u8]) -> Option<UsageFacts> {
+    let skim = passage::answer(dialect, body).ok()?;
+    skim.usage.and_then(UsageFacts::counted)
 }
 
 fn count(bytes: usize) -> u64 {

@@ -81,6 +81,7 @@ fn failures_without_a_status_speak_against_the_backend() {
         Fault::Redirected,
         Fault::Cut,
         Fault::Unusable(Unusable::Empty),
+        Fault::Unusable(Unusable::Partial),
     ] {
         assert_eq!(fault.verdict(), Verdict::Faulty, "{fault:?}");
         assert_eq!(fault.remedy(), Remedy::NextEndpoint, "{fault:?}");
@@ -265,6 +266,27 @@ fn a_key_that_google_calls_invalid_is_a_credential_and_not_a_request() {
     assert_eq!(fault.failure().status, 502);
     assert_eq!(fault.failure().code, FailureCode::UpstreamRejectedCredential);
     assert_eq!(of_google(400, r#"{"reason":"OTHER"}"#).failure().status, 400);
+}
+
+#[test]
+fn a_key_that_is_refused_with_the_status_of_a_mistake_is_a_credential_as_well() {
+    let of = |error: &str| {
+        let body = format!(r#"{{"error":{error}}}"#);
+        Fault::from(Refusal::of_answer(400, &HeaderMap::new(), body.as_bytes()))
+    };
+    for error in [
+        r#"{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}"#,
+        r#"{"message":"no","type":"authentication_error"}"#,
+    ] {
+        let fault = of(error);
+        assert_eq!(fault.flaw(), Some(Flaw::Refused), "{error}");
+        assert_eq!(fault.remedy(), Remedy::NextCredential, "{error}");
+        assert_eq!(fault.failure().code, FailureCode::UpstreamRejectedCredential);
+    }
+    let mistake =
+        of(r#"{"message":"invalid_api_key is no tool","type":"invalid_request_error","code":null}"#);
+    assert_eq!(mistake.flaw(), None);
+    assert_eq!(mistake.remedy(), Remedy::Report);
 }
 
 #[test]

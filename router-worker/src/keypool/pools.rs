@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use schemas::catalog::{CredentialRef, Endpoint, Role};
 use schemas::id::EndpointId;
 
-use crate::credential::Credentials;
+use crate::credential::{Book, Credentials};
 use crate::fault::Flaw;
 use crate::metrics::{KeyEvent, Metrics};
 
@@ -26,6 +26,7 @@ pub(crate) struct Pools {
 #[derive(Debug)]
 struct Entry {
     endpoint: Arc<Endpoint>,
+    book: Arc<Book>,
     pool: Pool,
     /// None of the references is in the book.
     empty: bool,
@@ -132,28 +133,31 @@ impl Pools {
         let entry = self.entries.entry(endpoint.id.clone()).or_insert_with(|| {
             let mut entry = Entry {
                 endpoint: Arc::clone(endpoint),
+                book: credentials.book(),
                 pool: Pool::default(),
                 empty: false,
             };
-            entry.declare(credentials);
+            entry.declare();
             Mutex::new(entry)
         });
         act(current(&mut entry.lock(), endpoint, credentials))
     }
 }
 
-/// The entry, as the endpoint is now.
+/// The entry, as the endpoint and the book are now.
 fn current<'e>(entry: &'e mut Entry, endpoint: &Arc<Endpoint>, credentials: &Credentials) -> &'e mut Entry {
-    if !Arc::ptr_eq(&entry.endpoint, endpoint) {
+    let book = credentials.book();
+    if !Arc::ptr_eq(&entry.endpoint, endpoint) || !Arc::ptr_eq(&entry.book, &book) {
         entry.endpoint = Arc::clone(endpoint);
-        entry.declare(credentials);
+        entry.book = book;
+        entry.declare();
     }
     entry
 }
 
 impl Entry {
-    fn declare(&mut self, credentials: &Credentials) {
-        let declarations = declarations(&self.endpoint, credentials);
+    fn declare(&mut self) {
+        let declarations = declarations(&self.endpoint, &self.book);
         self.empty = declarations.is_empty();
         self.pool.declare(declarations);
     }
@@ -161,10 +165,10 @@ impl Entry {
 
 /// What an endpoint declares, as far as the book knows it. A secret that is declared twice is one credential, kept for
 /// the highest of the roles.
-fn declarations(endpoint: &Endpoint, credentials: &Credentials) -> Vec<Declaration> {
+fn declarations(endpoint: &Endpoint, book: &Book) -> Vec<Declaration> {
     let mut found: Vec<Declaration> = Vec::with_capacity(endpoint.credentials.len());
     for (place, reference) in endpoint.credentials.iter().enumerate() {
-        let Some(secret) = credentials.get(reference) else {
+        let Some(secret) = book.get(reference) else {
             continue;
         };
         let role = endpoint
@@ -172,13 +176,14 @@ fn declarations(endpoint: &Endpoint, credentials: &Credentials) -> Vec<Declarati
             .get(place)
             .copied()
             .unwrap_or(Role::Free);
-        let same = |known: &&mut Declaration| credentials.get(&known.reference) == Some(secret);
+        let same = |known: &&mut Declaration| known.secret == *secret;
         if let Some(known) = found.iter_mut().find(same) {
             known.role = known.role.max(role);
             continue;
         }
         found.push(Declaration {
             reference: reference.clone(),
+            secret: Arc::clone(secret),
             place,
             role,
         });
@@ -230,7 +235,7 @@ mod tests {
     fn a_secret_that_is_declared_twice_is_one_credential_of_the_highest_role() {
         let declared = declarations(
             &keyed(&["a", "b", "c"], &[Role::Free, Role::Free, Role::Pro]),
-            &book(),
+            &book().book(),
         );
 
         assert_eq!(declared.len(), 2);
@@ -266,5 +271,27 @@ mod tests {
             pools.acquire((&reserved, &book), &free, &[], 0),
             Declared::Lacking(Lack::Reserved)
         );
+    }
+
+    #[test]
+    fn a_secret_that_was_changed_is_another_credential_and_the_others_stay_what_they_were() {
+        let (pools, book) = (Pools::default(), book());
+        let (free, endpoint) = (asker(Role::Free), keyed(&["a", "b"], &[]));
+        let lease = |tried: &[Lease]| match pools.acquire((&endpoint, &book), &free, tried, 0) {
+            Declared::Key(lease) => Some(lease),
+            _ => None,
+        };
+        let first = lease(&[]).expect("a credential");
+        let second = lease(&[first]).expect("another");
+
+        let changed = (CredentialRef("b".to_owned()), Secret::new("three".to_owned()));
+        book.add([changed].into());
+        assert_eq!(lease(&[]), Some(first));
+        let third = lease(&[first]).expect("another");
+        assert_eq!(third.place, second.place);
+        assert_ne!(third, second);
+
+        book.retain(&[CredentialRef("a".to_owned())].into());
+        assert_eq!((lease(&[]), lease(&[first])), (Some(first), None));
     }
 }

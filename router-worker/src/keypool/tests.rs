@@ -21,6 +21,7 @@ fn pool(roles: &[Role]) -> Pool {
 fn declared(roles: &[Role]) -> Vec<Declaration> {
     let declaration = |(place, role): (usize, &Role)| Declaration {
         reference: CredentialRef(format!("k{place}")),
+        secret: Arc::new(Secret::new(format!("secret-{place}"))),
         place,
         role: *role,
     };

@@ -2,7 +2,8 @@
 //! drops it, or it is no more than a hint of how much to think.
 
 use bytes::Bytes;
-use dialects::parameter::{effort_word, name, without, without_effort_word};
+use dialects::parameter::told::called;
+use dialects::parameter::{effort_words, taken_out, without};
 use dialects::skim::{self, Limits};
 use dialects::superset::request::Unmappable;
 use schemas::command::{Offer, Splice};
@@ -28,21 +29,21 @@ pub(super) fn fit(
 ) -> Result<Option<Fitted>, Unmappable> {
     let asks = offer.requirements.parameters;
     if let Some(first) = takes.refused(asks, drops).each().next() {
-        return Err(refusal(name(offer.surface, first)));
+        return Err(refusal(called(offer.surface, body, first)));
     }
     let lacking = takes.lacking(asks);
-    let is_other = has_other_effort(takes, asks, offer, body);
-    if lacking.is_empty() && !is_other {
+    let others = other_efforts(takes, asks, offer, body);
+    if lacking.is_empty() && others.is_empty() {
         return Ok(None);
     }
-    if is_other && takes.effort_binding && !drops {
-        return Err(refusal(name(offer.surface, Parameters::EFFORT)));
+    if let Some(first) = others.first().filter(|_| takes.effort_binding && !drops) {
+        return Err(refusal(first));
     }
     let (mut left, mut dropped) = without(offer.surface, body, lacking);
-    if is_other {
-        let (others, word) = without_effort_word(offer.surface, &left);
-        left = others;
-        dropped.extend(word);
+    if !others.is_empty() {
+        let (rest, words) = taken_out(&left, &others);
+        left = rest;
+        dropped.extend(words);
     }
     if dropped.is_empty() {
         return Ok(None);
@@ -61,12 +62,17 @@ pub(super) fn fit(
     }))
 }
 
-/// True when the word for how much to think is none of the model's.
-fn has_other_effort(takes: &Takes, asks: Parameters, offer: &Offer, body: &[u8]) -> bool {
+/// Where words for how much to think stand that are none of the model's.
+fn other_efforts(takes: &Takes, asks: Parameters, offer: &Offer, body: &[u8]) -> Vec<&'static str> {
     let is_taken = takes.parameters.and(asks).contains(Parameters::EFFORT);
-    is_taken
-        && !takes.efforts.is_empty()
-        && effort_word(offer.surface, body).is_some_and(|word| !takes.efforts.contains(&word))
+    if !is_taken || takes.efforts.is_empty() {
+        return Vec::new();
+    }
+    let words = effort_words(offer.surface, body).into_iter();
+    words
+        .filter(|(_, word)| !takes.efforts.contains(word))
+        .map(|(place, _)| place)
+        .collect()
 }
 
 fn refusal(param: &'static str) -> Unmappable {
@@ -190,5 +196,41 @@ mod tests {
             other.expect("fits").expect("differs").dropped,
             ["reasoning_effort"]
         );
+    }
+
+    #[test]
+    fn a_word_of_effort_counts_wherever_a_caller_of_chat_writes_it() {
+        let asks = |effort: &str| {
+            let body = format!(
+                r#"{{"model":"m","reasoning":{{"effort":"{effort}"}},"messages":[{{"role":"user","content":"hi"}}]}}"#
+            );
+            asked(Surface::Chat, &body)
+        };
+        let some = Takes {
+            efforts: vec!["low".to_owned(), "high".to_owned()],
+            ..Takes::default()
+        };
+        let binding = Takes {
+            effort_binding: true,
+            ..some.clone()
+        };
+
+        let other = fitted(&some, false, &asks("medium"))
+            .expect("fits")
+            .expect("differs");
+
+        assert_eq!(other.dropped, ["reasoning.effort"]);
+        assert_eq!(
+            other.body,
+            r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#
+        );
+        let refused = fitted(&binding, false, &asks("medium")).map(|_| ());
+        assert_eq!(refused, Err("reasoning.effort".to_owned()));
+        for known in ["high", "none"] {
+            assert!(
+                matches!(fitted(&binding, false, &asks(known)), Ok(None)),
+                "{known}"
+            );
+        }
     }
 }

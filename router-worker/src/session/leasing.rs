@@ -173,7 +173,11 @@ fn door(shared: &Shared, candidate: &Candidate, lease: Option<Lease>) -> Door {
         .and_then(|lease| endpoint.credentials.get(lease.place))
         .and_then(|reference| Some((reference, shared.credentials.get(reference)?)));
     match backend {
-        Some(backend) => shared.limiter.door(endpoint, &backend.base_url, credential),
+        Some(backend) => {
+            let credential = credential.as_ref();
+            let credential = credential.map(|(reference, secret)| (*reference, &**secret));
+            shared.limiter.door(endpoint, &backend.base_url, credential)
+        }
         None => Door::open(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dialects::chat::mend::{Needs, mend};
 use dialects::dialect::Dialect;
-use dialects::member;
+use dialects::member::{self, renamed};
 use dialects::parameter::told::told;
 use dialects::passage::history::{may_carry_proofs, without_our_proofs, without_thoughts};
 use dialects::passage::request::{Suspicion, choices_asked, may_carry_signatures, suspicion};
@@ -221,6 +221,9 @@ impl Preparation {
                 dropped.extend(gone.into_iter().map(Cow::Borrowed));
                 sent = left.into();
             }
+            if !profile.renames.is_empty() {
+                sent = renamed(sent.joined(), profile.renames).into();
+            }
         }
         sent = self.freed(dialect, sent, &mut dropped);
         if dialect == Dialect::Responses {
@@ -277,6 +280,7 @@ impl Preparation {
         let target = Target {
             model: &candidate.upstream_model,
             profile: profile(endpoint),
+            efforts: &candidate.takes.efforts,
             max_tokens_default: if answer_tokens == 0 {
                 ANSWER_TOKENS
             } else {
@@ -298,7 +302,7 @@ impl Preparation {
             upstream: passage.upstream,
             caller: passage.caller,
             processor,
-            tools: processor.map_or_else(Arc::default, |_| conversation.tools.as_slice().into()),
+            tools: processor.map_or_else(Arc::default, |_| encoded.names.told(&conversation.tools).into()),
             names: encoded.names,
             reply: Reply {
                 id: offer.request_id.0.as_simple().to_string(),

@@ -27,6 +27,7 @@ pub mod segment;
 mod share;
 pub mod spool;
 mod sync;
+pub mod waiting;
 pub mod wire;
 
 #[cfg(any(test, feature = "conformance"))]

@@ -2,7 +2,6 @@
 //! One credential serves the callers of all tenants, so that whoever learned such an id from elsewhere could read
 //! what is another's. Looked for wherever an upstream would look for it, and nowhere that is the caller's own.
 
-use memchr::memmem;
 use schemas::event::request::Surface;
 use serde_json::value::RawValue;
 
@@ -37,11 +36,13 @@ const OWN: [&str; 12] = [
     "schema",
     "text",
 ];
+/// The type of an item that stands for another one.
+const REFERENCE: &str = "item_reference";
 /// What begins the escape of a character that a name may have.
 const ESCAPE: &[u8] = br"\u00";
 
 /// Where a request names such a thing, as a path with dots; `None` where it does not. On Responses,
-/// `previous_response_id` is not looked at: it names what is kept here.
+/// `previous_response_id` and items with a [`reference_id`] are not looked at: they name what is kept here.
 pub fn named(surface: Surface, body: &[u8]) -> Option<String> {
     let responses = surface == Surface::Responses;
     if surface == Surface::Embeddings || !responses && !may_name(body) {
@@ -62,7 +63,7 @@ pub fn named(surface: Surface, body: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether there may be one: a guess that is never wrong where it says no. Two searches, whatever the number of names.
+/// Whether there may be one: a guess that is never wrong where it says no. One search, whatever the number of names.
 fn may_name(body: &[u8]) -> bool {
     let begins = |rest: &[u8]| {
         let mut names = IDS.iter().chain(&NAMED).chain(&BEFORE);
@@ -71,8 +72,10 @@ fn may_name(body: &[u8]) -> bool {
             rest.is_some_and(|rest| rest.starts_with(b"\""))
         })
     };
-    let mut quotes = memchr::memchr_iter(b'"', body);
-    memmem::find(body, ESCAPE).is_some() || quotes.any(|at| body.get(at + 1..).is_some_and(begins))
+    memchr::memchr2_iter(b'"', b'\\', body).any(|at| {
+        let rest = body.get(at..).unwrap_or_default();
+        rest.starts_with(ESCAPE) || rest.strip_prefix(b"\"").is_some_and(begins)
+    })
 }
 
 /// The items of a request's input, which may stand for others.
@@ -80,10 +83,36 @@ fn items(input: &RawValue, path: &Path<'_>) -> Option<String> {
     let list: Vec<&RawValue> = serde_json::from_str(input.get()).ok()?;
     let mut items = list.into_iter().enumerate();
     items.find_map(|(number, raw)| {
+        if reference_id(raw).is_some() {
+            return None;
+        }
         let path = path.element(number);
         let item = Object::read(raw.get())?;
         reference(&item, &path).or_else(|| walk(raw, &path))
     })
+}
+
+/// The id of the item that an item of Responses stands for, where it says that and nothing else:
+/// `{"type":"item_reference","id":"msg_1"}`, of which the type may be left out. What says more, or says it twice, is
+/// no such item: [`named`] tells where it names something.
+pub fn reference_id(item: &RawValue) -> Option<String> {
+    let item = Object::read(item.get())?;
+    let (mut ids, mut types) = (Vec::new(), Vec::new());
+    for (name, value) in item.members() {
+        match name {
+            "id" => ids.push(value),
+            "type" => types.push(value),
+            _ => return None,
+        }
+    }
+    let says_so = match types.as_slice() {
+        [] => true,
+        [kind] => !is_told(kind) || is_text(kind, REFERENCE),
+        _ => false,
+    };
+    let [id] = ids.as_slice() else { return None };
+    let id = serde_json::from_str::<String>(id.get()).ok();
+    id.filter(|id| says_so && !id.is_empty())
 }
 
 /// The place in an item that says that it stands for another one.
@@ -96,7 +125,7 @@ fn reference(item: &Object<'_>, path: &Path<'_>) -> Option<String> {
         let mut members = item.members();
         members.any(|(name, value)| name == "type" && is_text(value, kind))
     };
-    if is_of("item_reference") {
+    if is_of(REFERENCE) {
         return Some(path.member("type").to_string());
     }
     let is_message = has("role") && has("content");
@@ -166,23 +195,32 @@ mod tests {
     const NAMED_THERE: &[(Surface, &str, &str)] = &[
         (
             Surface::Responses,
-            r#"{"input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_1"}]}"#,
+            r#"{"input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_1","status":"completed"}]}"#,
             "input.1.type",
         ),
-        (Surface::Responses, r#"{"input":[{"id":"msg_1"}]}"#, "input.0.id"),
         (
             Surface::Responses,
-            r#"{"input":[{"type":null,"id":"msg_1"}]}"#,
+            r#"{"input":[{"id":"msg_1","status":"completed"}]}"#,
             "input.0.id",
         ),
         (
             Surface::Responses,
-            r#"{"input":[{"type":"item\u005freference","id":"msg_1"}]}"#,
+            r#"{"input":[{"type":null,"id":"msg_1","id":"msg_2"}]}"#,
+            "input.0.id",
+        ),
+        (
+            Surface::Responses,
+            r#"{"input":[{"type":"item\u005freference"}]}"#,
             "input.0.type",
         ),
         (
             Surface::Responses,
-            r#"{"input":"x","input":[{"id":"msg_1"}]}"#,
+            r#"{"input":[{"type":"item_reference","type":null,"id":"msg_1"}]}"#,
+            "input.0.type",
+        ),
+        (
+            Surface::Responses,
+            r#"{"input":"x","input":[{"id":7}]}"#,
             "input.0.id",
         ),
         (
@@ -291,6 +329,32 @@ mod tests {
             (Surface::Embeddings, r#"{"input":"x","file_id":"y"}"#),
         ] {
             assert_eq!(found(surface, body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_item_that_says_only_which_one_it_stands_for_is_told_by_its_id() {
+        let id = |item: &str| reference_id(&RawValue::from_string(item.to_owned()).expect("JSON"));
+
+        for item in [
+            r#"{"type":"item_reference","id":"msg_1"}"#,
+            r#"{"id":"msg_1","type":"item\u005freference"}"#,
+            r#"{"type":null,"id":"msg_1"}"#,
+            r#"{"id":"msg_1"}"#,
+        ] {
+            assert_eq!(id(item).as_deref(), Some("msg_1"), "{item}");
+            let body = format!(r#"{{"input":[{item}]}}"#);
+            assert_eq!(found(Surface::Responses, &body), None, "{item}");
+        }
+        for item in [
+            r#"{"type":"item_reference","id":""}"#,
+            r#"{"type":"message","id":"msg_1"}"#,
+            r#"{"type":"item_reference","id":"msg_1","content":[]}"#,
+            r#"{"type":"item_reference","type":"message","id":"msg_1"}"#,
+            r#"{"id":"msg_1","id":"msg_2"}"#,
+            r#""msg_1""#,
+        ] {
+            assert_eq!(id(item), None, "{item}");
         }
     }
 

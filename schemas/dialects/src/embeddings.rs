@@ -60,6 +60,8 @@ struct Item<'a> {
 struct Request<'a> {
     #[serde(borrow, default)]
     encoding_format: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
 }
 
 /// Reads a body.
@@ -80,12 +82,35 @@ pub fn skim(body: &[u8]) -> Result<Answer, Error> {
             .flatten()
             .map(|item| span(item.embedding))
             .collect(),
-        usage: usage.map(|mut usage| {
+        usage: usage.and_then(UsageFacts::counted).map(|mut usage| {
             usage.completion_tokens.get_or_insert(0);
             usage
         }),
         error: told.then(|| parse_upstream_error(body).unwrap_or_default()),
     })
+}
+
+/// How many vectors a request asks for: one for each text, or each list of tokens. One of no known form asks for one.
+pub fn asked(request: &[u8]) -> usize {
+    let request: Option<Request<'_>> = serde_json::from_slice(request).ok();
+    let input = request
+        .and_then(|request| request.input)
+        .map_or("", RawValue::get);
+    let first = input.strip_prefix('[').unwrap_or_default().trim_start();
+    if first.starts_with(|first: char| first.is_ascii_digit()) {
+        return 1;
+    }
+    let inputs: Vec<&RawValue> = serde_json::from_str(input).unwrap_or_default();
+    inputs.len().max(1)
+}
+
+/// How many vectors of an answer have something in them.
+pub fn filled(body: &[u8], answer: &Answer) -> usize {
+    let is_filled = |span: &&Range<usize>| {
+        let value = body.get((*span).clone()).unwrap_or_default();
+        !matches!(value, b"null" | b"[]" | b"\"\"")
+    };
+    answer.vectors.iter().filter(is_filled).count()
 }
 
 /// Whether a request asks for base64.
@@ -201,6 +226,27 @@ mod tests {
         assert_eq!(failed.error.and_then(|error| error.status), Some(429));
         assert!(skim(b"[]").is_err());
         assert!(skim(b"\xff").is_err());
+    }
+
+    #[test]
+    fn as_many_vectors_are_asked_for_as_there_are_inputs() {
+        for (input, count) in [
+            (r#""one""#, 1),
+            (r#"["one", "two"]"#, 2),
+            ("[1, 2, 3]", 1),
+            ("[ 1, 2, 3]", 1),
+            ("[[1, 2], [3], [4]]", 3),
+            ("null", 1),
+        ] {
+            assert_eq!(
+                asked(format!(r#"{{"model":"e","input":{input}}}"#).as_bytes()),
+                count,
+                "{input}"
+            );
+        }
+        assert_eq!(asked(b"{"), 1);
+        let body = br#"{"data":[{"embedding":[1]},{"embedding":null},{"embedding":[]},{"embedding":""},{"embedding":"AACAPw=="}]}"#;
+        assert_eq!(filled(body, &skim(body).expect("an answer")), 2);
     }
 
     #[test]

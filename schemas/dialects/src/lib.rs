@@ -25,4 +25,6 @@ pub mod skim;
 pub mod splice;
 pub mod sse;
 pub mod superset;
+#[cfg(test)]
+mod testing;
 pub mod translate;

@@ -123,6 +123,31 @@ pub fn removals(body: &[u8], names: &[&str]) -> Vec<Edit> {
     edits
 }
 
+/// The object with other names for members: each of `names` and what it becomes. One whose new name is taken goes.
+pub fn renamed(body: Bytes, names: &[(&str, &str)]) -> Bytes {
+    let Some(all) = members(&body) else {
+        return body;
+    };
+    let has = |name: &str| all.iter().any(|member| member.name == name);
+    let mut moved = String::new();
+    let mut gone = Vec::new();
+    for (from, to) in names.iter().filter(|(from, _)| has(from)) {
+        gone.push(*from);
+        let value = all.iter().rfind(|member| member.name == *from);
+        let value = value.and_then(|member| body.get(member.value.clone()));
+        if let Some(value) = value.filter(|_| !has(to)) {
+            moved.push_str(&String::from_utf8_lossy(&json_string(to)));
+            moved.push(':');
+            moved.push_str(&String::from_utf8_lossy(value));
+            moved.push(',');
+        }
+    }
+    if gone.is_empty() {
+        return body;
+    }
+    with(without(&body, &gone), &moved)
+}
+
 struct Members<'a>(&'a str);
 
 impl<'a> Visitor<'a> for Members<'a> {
@@ -175,6 +200,21 @@ mod tests {
         assert_eq!(added(r#"{"b":2}"#), r#"{"a":1,"b":2}"#);
         assert_eq!(added(" { } "), r#" {"a":1 } "#);
         assert_eq!(added("3"), "3");
+    }
+
+    #[test]
+    fn members_get_other_names_unless_those_are_taken() {
+        let names = [("seed", "random_seed"), ("a", "b")];
+        for (body, left) in [
+            (r#"{"model":"m","seed":7}"#, r#"{"random_seed":7,"model":"m"}"#),
+            (r#"{"seed":7}"#, r#"{"random_seed":7}"#),
+            (r#"{"a":1,"b":2,"seed":7}"#, r#"{"random_seed":7,"b":2}"#),
+            (r#"{ "model":"m" }"#, r#"{ "model":"m" }"#),
+            ("[1]", "[1]"),
+        ] {
+            let body = Bytes::from_static(body.as_bytes());
+            assert_eq!(renamed(body.clone(), &names), left, "{body:?}");
+        }
     }
 
     #[test]

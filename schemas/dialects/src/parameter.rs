@@ -43,7 +43,13 @@ fn names(surface: Surface, parameter: Parameters) -> &'static [&'static str] {
         (Surface::Responses, Parameters::EFFORT) => &["reasoning.effort"],
         (Surface::Responses, Parameters::TOOLS) => &["tools", "tool_choice", "parallel_tool_calls"],
         (Surface::Responses, Parameters::FORMAT) => &["text.format"],
-        (_, Parameters::EFFORT) => &["reasoning_effort", "reasoning", "thinking"],
+        (_, Parameters::EFFORT) => &[
+            "reasoning_effort",
+            "reasoning",
+            "thinking",
+            "enable_thinking",
+            "thinking_budget",
+        ],
         (_, Parameters::TOOLS) => &[
             "tools",
             "tool_choice",
@@ -69,23 +75,31 @@ pub fn without(surface: Surface, body: &Bytes, parameters: Parameters) -> (Bytes
     taken_out(body, &unwanted)
 }
 
-/// The same without the one member that says how much to think in a word.
-pub fn without_effort_word(surface: Surface, body: &Bytes) -> (Bytes, Vec<&'static str>) {
-    taken_out(body, &[name(surface, Parameters::EFFORT)])
-}
-
-/// The word that says how much to think; `None` when none does.
-pub fn effort_word(surface: Surface, body: &[u8]) -> Option<String> {
-    let path = name(surface, Parameters::EFFORT);
-    let mut object = Object::read(std::str::from_utf8(body).ok()?)?;
-    let value = match path.split_once('.') {
-        None => object.take(path)?,
-        Some((outer, inner)) => Object::read(object.take(outer)?.get())?.take(inner)?,
+/// The words of a request that say how much to think, and the members where they stand. Not to think at all is none.
+pub fn effort_words(surface: Surface, body: &[u8]) -> Vec<(&'static str, String)> {
+    let places: &[&'static str] = match surface {
+        Surface::Messages => &["output_config.effort"],
+        Surface::Responses => &["reasoning.effort"],
+        _ => &["reasoning_effort", "reasoning.effort"],
     };
-    serde_json::from_str(value.get()).ok()
+    let word = |place: &'static str| {
+        let word: String = serde_json::from_str(at(body, place)?.get()).ok()?;
+        (word != "none").then_some((place, word))
+    };
+    places.iter().filter_map(|place| word(place)).collect()
 }
 
-fn taken_out(body: &Bytes, unwanted: &[&'static str]) -> (Bytes, Vec<&'static str>) {
+/// The value of a member, by its path.
+fn at<'a>(body: &'a [u8], path: &str) -> Option<&'a RawValue> {
+    let mut object = Object::read(std::str::from_utf8(body).ok()?)?;
+    match path.split_once('.') {
+        None => object.take(path),
+        Some((outer, inner)) => Object::read(object.take(outer)?.get())?.take(inner),
+    }
+}
+
+/// A body without members, by their paths of at most one dot, and what of them was there. What is no object stays.
+pub fn taken_out(body: &Bytes, unwanted: &[&'static str]) -> (Bytes, Vec<&'static str>) {
     let object = std::str::from_utf8(body).ok().and_then(Object::read);
     let Some(object) = object else {
         return (body.clone(), Vec::new());
@@ -95,8 +109,8 @@ fn taken_out(body: &Bytes, unwanted: &[&'static str]) -> (Bytes, Vec<&'static st
     for (member, value) in object.members() {
         if let Some(name) = unwanted.iter().find(|name| **name == member) {
             found.push(*name);
-        } else {
-            left.push((member, inner(member, value, unwanted, &mut found)));
+        } else if let Some(value) = inner(member, value, unwanted, &mut found) {
+            left.push((member, value));
         }
     }
     if found.is_empty() {
@@ -105,21 +119,21 @@ fn taken_out(body: &Bytes, unwanted: &[&'static str]) -> (Bytes, Vec<&'static st
     (written(&left).into(), found)
 }
 
-/// The value of a member without what is unwanted of its own members.
+/// The value of a member without what is unwanted of its own members; `None` where nothing else was in it.
 fn inner<'a>(
     member: &str,
     value: &'a RawValue,
     unwanted: &[&'static str],
     found: &mut Vec<&'static str>,
-) -> Cow<'a, str> {
+) -> Option<Cow<'a, str>> {
     let is_of_it = |name: &&&str| name.split_once('.').is_some_and(|(outer, _)| outer == member);
     if !unwanted.iter().any(|name| is_of_it(&name)) {
-        return value.get().into();
+        return Some(value.get().into());
     }
     let Some(object) = Object::read(value.get()) else {
-        return value.get().into();
+        return Some(value.get().into());
     };
-    let mut left = Vec::new();
+    let (mut left, before) = (Vec::new(), found.len());
     for (own, value) in object.members() {
         let path = unwanted
             .iter()
@@ -130,7 +144,10 @@ fn inner<'a>(
             None => left.push((own, Cow::Borrowed(value.get()))),
         }
     }
-    String::from_utf8_lossy(&written(&left)).into_owned().into()
+    if left.is_empty() && found.len() > before {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&written(&left)).into_owned().into())
 }
 
 /// Members as an object.
@@ -210,27 +227,33 @@ mod tests {
                 Parameters::EFFORT | Parameters::FORMAT
             ),
             (
-                r#"{"model":"m","reasoning":{"summary":"auto"},"text":{}}"#.to_owned(),
+                r#"{"model":"m","reasoning":{"summary":"auto"}}"#.to_owned(),
                 vec!["reasoning.effort", "text.format"]
             )
         );
     }
 
     #[test]
-    fn the_word_of_effort_is_found_and_taken_out_by_itself() {
+    fn words_of_effort_are_found_wherever_they_stand_and_can_be_taken_out_by_themselves() {
+        let words = |surface, body: &str| effort_words(surface, body.as_bytes());
         let body = r#"{"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}}"#;
 
+        let found = words(Surface::Messages, body);
+        assert_eq!(found, [("output_config.effort", "high".to_owned())]);
         assert_eq!(
-            effort_word(Surface::Messages, body.as_bytes()).as_deref(),
-            Some("high")
+            words(
+                Surface::Chat,
+                r#"{"reasoning_effort":"low","reasoning":{"effort":"high","exclude":true}}"#
+            ),
+            [
+                ("reasoning_effort", "low".to_owned()),
+                ("reasoning.effort", "high".to_owned())
+            ]
         );
-        assert_eq!(
-            effort_word(Surface::Chat, br#"{"reasoning_effort":"low"}"#).as_deref(),
-            Some("low")
-        );
-        assert_eq!(effort_word(Surface::Responses, b"{}"), None);
-        let (left, found) = without_effort_word(Surface::Messages, &Bytes::from_static(body.as_bytes()));
-        assert_eq!(left, r#"{"thinking":{"type":"adaptive"},"output_config":{}}"#);
+        assert_eq!(words(Surface::Responses, "{}"), []);
+        assert_eq!(words(Surface::Chat, r#"{"reasoning":{"effort":"none"}}"#), []);
+        let (left, found) = taken_out(&Bytes::from_static(body.as_bytes()), &["output_config.effort"]);
+        assert_eq!(left, r#"{"thinking":{"type":"adaptive"}}"#);
         assert_eq!(found, ["output_config.effort"]);
     }
 }

@@ -4,11 +4,14 @@
 use std::ops::Range;
 
 use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::chat::answer::{self, Answer};
 use crate::chat::chunk::{self, Finish};
 use crate::chat::ends::Called;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
+use crate::chat::numbers::{self, Numbers};
 use crate::chat::usage::UsageFacts;
 use crate::dialect::Dialect;
 use crate::splice::Edit;
@@ -48,7 +51,7 @@ pub struct Seen {
     pub called: bool,
     /// Bytes of generated text in it.
     pub output_bytes: usize,
-    /// Usage, the last figures of every class merged with those of earlier events.
+    /// Usage as the event tells it; in Messages, where events tell parts, with those that were told before.
     pub usage: Option<UsageFacts>,
     /// The upstream says that it failed.
     pub error: Option<UpstreamError>,
@@ -88,6 +91,8 @@ pub enum Skimmer {
         called: Called,
         /// Choices that have ended.
         ended: Called,
+        /// Calls, told apart by their numbers.
+        numbers: Numbers,
         /// For a caller who does not want to see thoughts.
         hides_thoughts: bool,
     },
@@ -107,6 +112,7 @@ impl Skimmer {
                 chunks: chat::chunk::skimmer::Skimmer::default(),
                 called: Called::default(),
                 ended: Called::default(),
+                numbers: Numbers::default(),
                 hides_thoughts: false,
             },
         }
@@ -120,11 +126,13 @@ impl Skimmer {
                 chunks,
                 called,
                 ended,
+                numbers,
                 ..
             } => Self::Chat {
                 chunks,
                 called,
                 ended,
+                numbers,
                 hides_thoughts: true,
             },
             Self::Messages(skimmer) => Self::Messages(skimmer.without_thoughts()),
@@ -140,9 +148,10 @@ impl Skimmer {
                 chunks,
                 called,
                 ended,
+                numbers,
                 hides_thoughts,
             } => {
-                let mut seen = chat_event((chunks, called, ended), event)?;
+                let mut seen = chat_event((chunks, numbers), (called, ended), event)?;
                 if *hides_thoughts {
                     seen.edits.extend(chat::thoughts::edits(&event.data));
                     seen.edits.sort_by_key(|edit| edit.range.start);
@@ -161,9 +170,39 @@ pub fn may_call(data: &[u8]) -> bool {
     CALL_WORDS.iter().any(has)
 }
 
+/// Events that tell of something generated, beside those whose type ends with [`DELTA`].
+const SPEAKING: [&str; 3] = [
+    "content_block_start",
+    "content_block_delta",
+    "response.output_item.done",
+];
+/// What types of events end with that tell of the next piece.
+const DELTA: &str = ".delta";
+
+/// True when an event that is readable, and none of its dialect where it stands, tells of something generated: without
+/// it the answer would be another.
+pub fn speaks(data: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Told<'a> {
+        #[serde(rename = "type", default)]
+        kind: serde_json::Value,
+        #[serde(borrow, default)]
+        choices: Option<&'a RawValue>,
+    }
+    let Ok(told) = serde_json::from_slice::<Told<'_>>(data) else {
+        return false;
+    };
+    let speaking = |kind: &str| SPEAKING.contains(&kind) || kind.ends_with(DELTA);
+    told.kind.as_str().is_some_and(speaking)
+        || told
+            .choices
+            .is_some_and(|choices| !matches!(choices.get(), "null" | "[]"))
+}
+
 /// Reads an event of chat or completions.
 fn chat_event(
-    (skimmer, called, ended): (&mut chat::chunk::skimmer::Skimmer, &mut Called, &mut Called),
+    (skimmer, numbers): (&mut chat::chunk::skimmer::Skimmer, &mut Numbers),
+    (called, ended): (&mut Called, &mut Called),
     event: &sse::Event,
 ) -> Result<Seen, Foreign> {
     if chunk::is_done(&event.data) {
@@ -183,10 +222,16 @@ fn chat_event(
         // No chunk: whatever it says is not for callers.
         return Err(Foreign);
     }
+    let calls = chunk.ends.called != Called::default();
+    let mut edits = chunk.ends.edits(called);
+    if calls || chunk.grammar.is_some() {
+        edits.extend(numbers.edits(&event.data, chunk.grammar));
+        edits.sort_by_key(|edit| edit.range.start);
+    }
     Ok(Seen {
         hidden: false,
-        called: chunk.ends.called != Called::default(),
-        edits: chunk.ends.edits(called),
+        called: calls,
+        edits,
         usage_alone: chunk::usage_only(&chunk),
         aborted: chunk.finish.is_some_and(Finish::failed),
         finished: chunk.finish.is_some(),
@@ -206,6 +251,14 @@ pub fn answer(dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
         Dialect::Messages => messages::passage::skim_answer(body),
         Dialect::Responses => responses::passage::skim_answer(body),
         Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => answer::skim(body),
+    }
+}
+
+/// What gives the calls of a passing answer that came whole the ids that they lack.
+pub fn ids(dialect: Dialect, body: &[u8], answer: &Answer) -> Vec<Edit> {
+    match dialect {
+        Dialect::Chat if answer.ends.called != Called::default() => numbers::ids(body),
+        _ => Vec::new(),
     }
 }
 

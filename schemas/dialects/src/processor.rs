@@ -4,7 +4,8 @@
 //! Guarantees: the events that leave follow the rules of [`crate::superset::event`]; wherever the text is cut the same
 //! events leave, up to where a text is divided; text that is neither a thought nor a call leaves as it came, but for
 //! the space right behind a thought or a call; a block that cannot be read, or that broke off before all its values were
-//! closed, leaves as the text it was. No more is held than one block and [`BLOCK_BYTES_MAX`].
+//! closed, leaves as the text it was. No more is held than one block and [`BLOCK_BYTES_MAX`]. Qwen leaves out the tag in
+//! front of a call now and then: a whole function of a tool that was offered is a call without it, too.
 
 mod calls;
 
@@ -13,7 +14,7 @@ use crate::superset::event::{Event, Sink};
 use crate::superset::request::{Call, Part};
 use crate::superset::tool::Tool;
 
-use calls::{Extent, Form, Schemas};
+use calls::{Extent, Form, Found, Schemas};
 
 /// Longest block of a call, in bytes; a longer one is text.
 pub const BLOCK_BYTES_MAX: usize = 1024 * 1024;
@@ -24,6 +25,10 @@ const THINK: &str = "<think>";
 const THINK_END: &str = "</think>";
 const CALL: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
+const FUNCTION: &str = "<function=";
+const FUNCTION_END: &str = "</function>";
+/// Longest name of a function that is waited for, in bytes.
+const NAME_BYTES_MAX: usize = 256;
 
 /// What a model writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +56,7 @@ impl Kind {
     const fn tags(self) -> &'static [&'static str] {
         match self {
             Self::Glm => &[THINK, CALL],
-            Self::Qwen => &[CALL],
+            Self::Qwen => &[CALL, FUNCTION],
             Self::ThinkBlock => &[THINK],
         }
     }
@@ -70,6 +75,8 @@ enum Place {
     Text,
     Thought,
     Block,
+    /// In a function without a block around it, whose first tag is held.
+    Function,
 }
 
 /// Reads one answer.
@@ -85,6 +92,8 @@ pub struct Processor {
     searched: usize,
     /// Space is left out until something else comes.
     trims: bool,
+    /// A function without a block around it was the last that left: the tag that ends a block may follow.
+    bare: bool,
     /// Calls that left.
     calls: u32,
     /// Numbers of the upstream's own calls, and under which they left.
@@ -102,6 +111,7 @@ impl Processor {
             held: String::new(),
             searched: 0,
             trims: false,
+            bare: false,
             calls: 0,
             native: Vec::new(),
         }
@@ -196,26 +206,7 @@ impl Processor {
     /// Lets go of what is certain; true while there may be more.
     fn step(&mut self, sink: &mut dyn Sink) -> bool {
         match self.place {
-            Place::Text => {
-                let tags = self.kind.tags();
-                let first = tags
-                    .iter()
-                    .filter_map(|tag| Some((self.held.find(tag)?, *tag)))
-                    .min();
-                let Some((at, tag)) = first else {
-                    let keep = open_tag(&self.held, tags);
-                    self.let_go(self.held.len() - keep, sink);
-                    return false;
-                };
-                self.let_go(at, sink);
-                self.held.drain(..tag.len());
-                self.place = if tag == THINK {
-                    Place::Thought
-                } else {
-                    Place::Block
-                };
-                true
-            }
+            Place::Text => self.begin(sink),
             Place::Thought => {
                 let Some(at) = self.held.find(THINK_END) else {
                     let keep = open_tag(&self.held, &[THINK_END]);
@@ -228,7 +219,8 @@ impl Processor {
                 self.trims = true;
                 true
             }
-            Place::Block => match self.block_end() {
+            Place::Function => self.function(sink),
+            Place::Block => match self.end_of(CALL_END) {
                 Some(at) => {
                     self.searched = 0;
                     let block: String = self.held.drain(..at + CALL_END.len()).collect();
@@ -249,12 +241,79 @@ impl Processor {
         }
     }
 
-    /// Where a block's end begins; what was searched before is not searched again.
-    fn block_end(&mut self) -> Option<usize> {
+    /// Finds what begins in text.
+    fn begin(&mut self, sink: &mut dyn Sink) -> bool {
+        let end: &[&str] = if self.bare { &[CALL_END] } else { &[] };
+        let tags: Vec<&str> = self.kind.tags().iter().chain(end).copied().collect();
+        let first = tags
+            .iter()
+            .filter_map(|tag| Some((self.held.find(tag)?, *tag)))
+            .min();
+        let Some((at, tag)) = first else {
+            let keep = open_tag(&self.held, &tags);
+            self.let_go(self.held.len() - keep, sink);
+            return false;
+        };
+        self.let_go(at, sink);
+        // Text between a function and such a tag makes it text as well.
+        if tag == CALL_END && !self.bare {
+            self.let_go(tag.len(), sink);
+            return true;
+        }
+        if tag != FUNCTION {
+            self.held.drain(..tag.len());
+        }
+        self.place = match tag {
+            THINK => Place::Thought,
+            CALL => Place::Block,
+            FUNCTION => Place::Function,
+            _ => Place::Text,
+        };
+        self.bare = false;
+        true
+    }
+
+    /// Reads a function without a block around it, when it is whole.
+    fn function(&mut self, sink: &mut dyn Sink) -> bool {
+        let begun = self.held.get(FUNCTION.len()..).unwrap_or_default();
+        let is_known = match begun.split_once('>') {
+            Some((name, _)) => self.schemas.has(name.trim()),
+            None => begun.len() <= NAME_BYTES_MAX,
+        };
+        if !is_known || self.held.len() > BLOCK_BYTES_MAX {
+            self.release(sink);
+            return true;
+        }
+        let Some(at) = self.end_of(FUNCTION_END) else {
+            return false;
+        };
+        let whole = self.held.get(..at + FUNCTION_END.len()).unwrap_or_default();
+        match calls::read(whole, Extent::Unclosed, self.kind.form(), &self.schemas) {
+            Some(found) => {
+                self.searched = 0;
+                self.held.drain(..at + FUNCTION_END.len());
+                self.place = Place::Text;
+                self.found(&found, sink);
+                self.bare = true;
+            }
+            None => self.release(sink),
+        }
+        true
+    }
+
+    /// What looked like a function is text, its first tag for certain.
+    fn release(&mut self, sink: &mut dyn Sink) {
+        self.place = Place::Text;
+        self.searched = 0;
+        self.let_go(FUNCTION.len(), sink);
+    }
+
+    /// Where the tag that ends what is held begins; what was searched before is not searched again.
+    fn end_of(&mut self, tag: &str) -> Option<usize> {
         let from = self
             .held
-            .floor_char_boundary(self.searched.saturating_sub(CALL_END.len()));
-        let found = self.held.get(from..).and_then(|rest| rest.find(CALL_END));
+            .floor_char_boundary(self.searched.saturating_sub(tag.len()));
+        let found = self.held.get(from..).and_then(|rest| rest.find(tag));
         self.searched = self.held.len();
         found.map(|at| from + at)
     }
@@ -275,6 +334,7 @@ impl Processor {
         let text = if self.trims { text.trim_start() } else { text };
         if !text.is_empty() {
             self.trims = false;
+            self.bare = false;
             sink.event(Event::Text(text));
         }
     }
@@ -289,7 +349,12 @@ impl Processor {
             }
             return;
         };
-        for one in &found {
+        self.found(&found, sink);
+    }
+
+    /// Lets calls go.
+    fn found(&mut self, found: &[Found], sink: &mut dyn Sink) {
+        for one in found {
             let id = format!("call_{}_{}", self.id, self.calls);
             sink.event(Event::Call {
                 call: self.calls,
@@ -309,6 +374,10 @@ impl Processor {
 
     /// Lets everything go: nothing more comes that could complete it. `extent` tells how much of a block there is.
     fn flush(&mut self, extent: Extent, sink: &mut dyn Sink) {
+        while self.place == Place::Function {
+            self.release(sink);
+            while self.step(sink) {}
+        }
         if self.place == Place::Block {
             let block = std::mem::take(&mut self.held);
             self.place = Place::Text;

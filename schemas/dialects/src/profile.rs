@@ -53,6 +53,8 @@ pub struct Profile {
     pub drops: &'static [&'static str],
     /// The name of `seed`.
     pub seed: &'static str,
+    /// Members that it knows under another name, where a request passes as it came.
+    pub renames: &'static [(&'static str, &'static str)],
 }
 
 /// How a server is told how much to think.
@@ -95,6 +97,7 @@ pub const DEFAULT: Profile = Profile {
     stops_max: usize::MAX,
     drops: &[],
     seed: "seed",
+    renames: &[],
 };
 
 /// Hints of OpenAI's own that strict servers answer with a refusal.
@@ -255,6 +258,7 @@ const PROFILES: &[Profile] = &[
         short_call_ids: true,
         drops: openai_hints!("name", "user", "stream_options"),
         seed: "random_seed",
+        renames: &[("seed", "random_seed"), ("max_completion_tokens", "max_tokens")],
         ..DEFAULT
     },
     Profile {
@@ -317,6 +321,9 @@ pub fn of_host(host: &str) -> Option<&'static Profile> {
 pub fn names() -> impl Iterator<Item = &'static str> {
     PROFILES.iter().map(|profile| profile.name)
 }
+
+#[cfg(test)]
+mod documents;
 
 #[cfg(test)]
 mod tests {

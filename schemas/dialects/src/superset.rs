@@ -6,6 +6,10 @@
 //! is given, refuses it by name ([`request::Unmappable`]), or, for harmless hints alone, drops it and says so.
 
 pub mod answer;
+pub(crate) mod calls;
 pub mod event;
+pub(crate) mod proof;
 pub mod request;
+#[cfg(test)]
+pub(crate) mod spoken;
 pub mod tool;

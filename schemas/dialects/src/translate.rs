@@ -49,7 +49,7 @@ pub struct Whole {
     pub content: bool,
     /// Bytes of generated text.
     pub output_bytes: usize,
-    /// What the upstream reported.
+    /// What the upstream reported; what it left out is estimated.
     pub usage: Option<UsageFacts>,
 }
 
@@ -60,12 +60,18 @@ pub fn whole(way: &Way, body: &[u8]) -> Result<Whole, Broken> {
         answer = processor.answer(answer);
     }
     names::renamed(&mut answer, &way.names);
-    answer.usage = answer.usage.and_then(UsageFacts::counted);
+    let output_bytes = answer.output_bytes();
+    let told = answer.usage.and_then(UsageFacts::counted);
+    let written = u64::try_from(output_bytes).unwrap_or(u64::MAX);
+    let usage = told
+        .unwrap_or_default()
+        .completed(way.reply.prompt_tokens, written);
+    answer.usage = Some(usage);
     Ok(Whole {
         body: encode_answer(way.caller, &answer, &way.reply),
         content: answer.has_content(),
-        output_bytes: answer.output_bytes(),
-        usage: answer.usage,
+        output_bytes,
+        usage: told.map(|_| usage),
     })
 }
 
@@ -248,38 +254,4 @@ impl Encoder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_call_that_is_demanded_without_a_tool_is_refused_by_every_dialect() {
-        let target = Target {
-            model: "theirs",
-            profile: &crate::profile::DEFAULT,
-            max_tokens_default: 9,
-            max_tokens_limit: None,
-            drop_params: true,
-        };
-        let refused = |upstream, choice: &str| {
-            let body = format!(
-                r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"tool_choice":{choice}}}"#
-            );
-            let conversation = decode_request(Dialect::Chat, body.as_bytes()).expect("a request");
-            encode_request(upstream, &conversation, &target)
-                .map(|_| ())
-                .map_err(|refused| refused.param.into_owned())
-        };
-
-        for upstream in [
-            Dialect::Chat,
-            Dialect::Responses,
-            Dialect::Messages,
-            Dialect::Gemini,
-        ] {
-            let named = Err("tool_choice".to_owned());
-            assert_eq!(refused(upstream, r#""required""#), named, "{upstream:?}");
-            assert_eq!(refused(upstream, r#""auto""#), Ok(()), "{upstream:?}");
-            assert_eq!(refused(upstream, r#""none""#), Ok(()), "{upstream:?}");
-        }
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use harness::{End, Outcome, Plan, Scene};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{faulty_upstreams, good_upstreams, load, told};
+use super::{faulty_upstreams, load, told};
 
 /// Between two kills.
 const LIFE: Duration = Duration::from_millis(1_500);
@@ -45,6 +45,20 @@ async fn assert_explained(scene: &Scene) {
         if outcome == "lost" {
             assert_eq!(row["cost_nano_usd"], 0, "{row}");
         }
+    }
+}
+
+/// Every call was answered, and what is not whole is so by its upstream's fault, which its row tells.
+async fn assert_only_upstreams_failed(scene: &Scene, outcome: &Outcome) {
+    assert_eq!(outcome.unanswered, 0, "{outcome:?}");
+    assert!(outcome.whole >= 50, "{outcome:?}");
+    for answer in &outcome.failed {
+        let row = scene.row(&answer.request_id).await;
+        let told = row["outcome"].as_str().unwrap_or_default();
+        assert!(
+            ["upstream_cut", "upstream_error"].contains(&told),
+            "{answer:?}: {row}"
+        );
     }
 }
 
@@ -107,7 +121,7 @@ async fn killed_routers_lose_no_answer() {
 #[tokio::test]
 async fn killed_ledgers_cost_no_call_and_no_row() {
     let mut scene = scene(Plan::default()).await;
-    good_upstreams(&scene);
+    faulty_upstreams(&scene);
     let load = load(&scene);
 
     for number in 0..kills() {
@@ -121,14 +135,14 @@ async fn killed_ledgers_cost_no_call_and_no_row() {
     }
     sleep(LIFE).await;
 
-    load.end().await.assert_whole(50);
+    assert_only_upstreams_failed(&scene, &load.end().await).await;
     scene.finish().await;
 }
 
 #[tokio::test]
 async fn a_killed_bus_costs_no_call_and_no_row() {
     let mut scene = scene(Plan::default()).await;
-    good_upstreams(&scene);
+    faulty_upstreams(&scene);
     let load = load(&scene);
 
     for _ in 0..kills() {
@@ -140,14 +154,14 @@ async fn a_killed_bus_costs_no_call_and_no_row() {
     }
     sleep(LIFE).await;
 
-    load.end().await.assert_whole(50);
+    assert_only_upstreams_failed(&scene, &load.end().await).await;
     scene.finish().await;
 }
 
 #[tokio::test]
 async fn a_killed_database_costs_no_call_and_no_row() {
     let mut scene = scene(Plan::default()).await;
-    good_upstreams(&scene);
+    faulty_upstreams(&scene);
     let load = load(&scene);
 
     for _ in 0..kills() {
@@ -159,7 +173,7 @@ async fn a_killed_database_costs_no_call_and_no_row() {
     }
     sleep(LIFE).await;
 
-    load.end().await.assert_whole(50);
+    assert_only_upstreams_failed(&scene, &load.end().await).await;
     scene.finish().await;
 }
 

@@ -91,6 +91,39 @@ async fn a_bus_that_is_silent_costs_no_call_and_its_rows_follow() {
 }
 
 #[tokio::test]
+async fn a_bus_and_a_database_that_are_slow_or_half_gone_cost_no_call_and_the_rows_follow() {
+    let mut scene = scene().await;
+    let load = load(&scene);
+    let (up, down) = (harness::Way::Up, harness::Way::Down);
+
+    for fault in 0..4 {
+        sleep(Duration::from_millis(500)).await;
+        let services = &scene.cluster().services;
+        for proxy in [&services.nats_proxy, &services.postgres_proxy] {
+            match fault {
+                0 => {
+                    proxy.delay(up, Duration::from_millis(300));
+                    proxy.delay(down, Duration::from_millis(300));
+                }
+                1 => {
+                    proxy.dribble(up, 64, Duration::from_millis(20));
+                    proxy.dribble(down, 64, Duration::from_millis(20));
+                }
+                2 => proxy.half_close(up),
+                _ => proxy.half_close(down),
+            }
+        }
+        sleep(outage() / 2).await;
+        services.nats_proxy.heal();
+        services.postgres_proxy.heal();
+    }
+
+    load.end().await.assert_whole(50);
+    caught_up(&scene).await;
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn a_database_that_is_away_costs_no_call_and_its_rows_follow() {
     let mut scene = scene().await;
     let load = load(&scene);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// How long routers may run on for a gateway that is dead, and some more for a slow machine.
-const CANCEL_MAX: Duration = Duration::from_millis(3_700);
+/// How long routers may run on for a gateway that is dead.
+const CANCEL_MAX: Duration = Duration::from_secs(3);
 /// Streams at once over an interrupted bus.
 const STREAMS: usize = 50;
 

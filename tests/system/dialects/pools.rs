@@ -12,10 +12,10 @@ use crate::retries::tireless;
 use crate::rows::{assert_free, endpoint};
 
 /// The key of a caller of role pro.
-pub(super) const PRO_KEY: &str = "sk-harness-canary-pro-77a1c05e";
+pub(crate) const PRO_KEY: &str = "sk-harness-canary-pro-77a1c05e";
 
 /// The model with one leg to an upstream and these credentials.
-pub(super) fn model(upstream: &Upstream, keys: Value) -> Model {
+pub(crate) fn model(upstream: &Upstream, keys: Value) -> Model {
     Model::new("m")
         .leg(upstream, 0)
         .set_leg("api_key", Value::Null)
@@ -23,7 +23,7 @@ pub(super) fn model(upstream: &Upstream, keys: Value) -> Model {
 }
 
 /// A scene of one leg with these credentials, and a second leg where `fallback` says so. Circuits never open.
-pub(super) async fn scene(
+pub(crate) async fn scene(
     keys: Value,
     fallback: bool,
     bend: impl FnOnce(NodeBuilder) -> NodeBuilder,
@@ -43,12 +43,12 @@ pub(super) async fn scene(
     scene
 }
 
-pub(super) fn as_it_is(node: NodeBuilder) -> NodeBuilder {
+pub(crate) fn as_it_is(node: NodeBuilder) -> NodeBuilder {
     node
 }
 
 /// The credentials of an upstream's calls from the one with this number on, without their scheme.
-pub(super) fn used(upstream: &Upstream, from: usize) -> Vec<String> {
+pub(crate) fn used(upstream: &Upstream, from: usize) -> Vec<String> {
     let key = |call: harness::Call| {
         let header = call
             .request
@@ -60,7 +60,7 @@ pub(super) fn used(upstream: &Upstream, from: usize) -> Vec<String> {
     upstream.recorded().into_iter().skip(from).map(key).collect()
 }
 
-pub(super) async fn ask(client: &Client, surface: Surface) -> Answer {
+pub(crate) async fn ask(client: &Client, surface: Surface) -> Answer {
     client.post(surface, &surface.ask("m")).await
 }
 

@@ -116,6 +116,33 @@ async fn a_request_goes_on_from_a_response_with_all_that_was_said_and_the_answer
 }
 
 #[tokio::test]
+async fn calls_of_an_upstream_that_counts_those_of_each_answer_are_gone_on_from() {
+    let scene = Scene::start().await;
+    let called = || Behaviour::chat("").tool_calls(&[("call_0", "look", "{}")]);
+    scene.o1.script([called(), called(), Behaviour::chat("seen")]);
+    let result = |previous: &Value, text: &str| {
+        let mut body = going_on(previous, "");
+        body["input"] = json!([{"type": "function_call_output", "call_id": "call_0", "output": text}]);
+        body
+    };
+
+    let first = respond(&scene.client, &ask("one")).await;
+    let second = respond(&scene.client, &result(&first["id"], "first")).await;
+    respond(&scene.client, &result(&second["id"], "second")).await;
+
+    let sent = scene.o1.call(2).request.json();
+    let messages = sent["messages"].as_array().expect("messages");
+    let told = |message: &Value| {
+        let id = message["tool_call_id"].as_str();
+        id.or(message["tool_calls"][0]["id"].as_str()).map(str::to_owned)
+    };
+    let ids: Vec<String> = messages.iter().filter_map(told).collect();
+    assert_eq!(ids, ["call_0", "call_0", "call_0_2", "call_0_2"]);
+    assert_eq!(last_sent(&scene).last(), Some(&said("tool", "second")));
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn a_stream_is_gone_on_from_as_soon_as_its_last_event_is_there_and_every_event_names_the_one_before() {
     let scene = Scene::start().await;
     scene.o1.default(Behaviour::chat("a b c"));
@@ -369,7 +396,10 @@ async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
     for (body, param) in [
         (with("background", json!(true)), "background"),
         (with("conversation", json!("conv_1")), "conversation"),
-        (with("input", json!([{"id": "msg_1"}])), "input.0.id"),
+        (
+            with("input", json!([{"id": "msg_1", "status": "completed"}])),
+            "input.0.id",
+        ),
         (
             with(
                 "tools",
@@ -379,7 +409,10 @@ async fn what_is_kept_elsewhere_or_done_later_is_refused_by_name() {
         ),
         (with("prompt", json!({"id": "pmpt_1"})), "prompt"),
         (
-            with("input", json!([{"type": "item_reference", "id": "msg_1"}])),
+            with(
+                "input",
+                json!([{"type": "item_reference", "id": "msg_1", "role": "user"}]),
+            ),
             "input.0.type",
         ),
     ] {
@@ -487,6 +520,26 @@ async fn an_upstream_that_speaks_responses_is_sent_the_history_and_not_what_it_i
     assert_eq!(third.told().text, "an answer");
     let shown = get(&scene.client, second["id"].as_str().expect("an id")).await;
     assert_eq!((shown.status, shown.json()), (200, second));
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_item_is_told_by_its_place_in_what_the_caller_sent() {
+    let scene = Scene::start().await;
+    let first = respond(&scene.client, &ask("one")).await;
+    let mut body = going_on(&first["id"], "two");
+    body["input"] = json!([
+        {"role": "user", "content": "two"},
+        {"type": "function_call_output", "call_id": "never", "output": "x"},
+    ]);
+
+    let refused = scene.client.post(Surface::Responses, &body).await;
+
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    let error = &refused.json()["error"];
+    assert_eq!(error["param"], "input.1.call_id");
+    let message = error["message"].as_str().expect("a text");
+    assert!(message.contains("'input.1.call_id'"), "{message}");
     scene.finish().await;
 }
 

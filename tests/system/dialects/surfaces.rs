@@ -239,6 +239,30 @@ async fn embeddings_fall_back_in_the_order_of_the_file_and_are_billed_as_input()
     scene.finish().await;
 }
 
+#[tokio::test]
+async fn embeddings_of_which_some_are_missing_are_no_answer() {
+    let scene = embedding_scene().await;
+    let entry = |vector: Value| json!({"object": "embedding", "index": 0, "embedding": vector});
+    let list = |entries: &[Value]| json!({"object": "list", "model": "u", "data": entries, "usage": {"prompt_tokens": 9, "total_tokens": 9}});
+    let body = json!({"model": "e", "input": ["one", "two"]});
+
+    for entries in [
+        vec![entry(json!([0.5]))],
+        vec![entry(json!([0.5])), entry(json!(null))],
+        vec![entry(json!([])), entry(json!([0.5]))],
+    ] {
+        scene.o1.script([Behaviour::status(200, list(&entries))]);
+        let answer = post(&scene.client, "/v1/embeddings", &body).await;
+
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let vectors = answer.json()["data"].as_array().map(Vec::len);
+        assert_eq!(vectors, Some(2), "the next endpoint gave all: {}", answer.text());
+        let row = scene.row(answer.request_id()).await;
+        assert_eq!(row["attempts"][0]["outcome"], "upstream_error", "{row}");
+    }
+    scene.finish().await;
+}
+
 fn ids(list: &Value) -> Vec<&str> {
     let data = list["data"].as_array().expect("a list");
     data.iter()

@@ -152,13 +152,8 @@ impl Context<'_> {
             }
         }
         self.tell_apart(&mut ready, &mut out.problems);
-        if ready.iter().all(|leg| leg.route.weight_micro == 0) {
-            let message = format!(
-                "\"{}\" has no leg with a weight above 0 and is not served",
-                self.entry.id
-            );
-            out.problems
-                .push(self.problem("route", message, "give one leg a weight"));
+        if let Some(problem) = self.not_served(&ready, legs) {
+            out.problems.push(problem);
             return Ok(());
         }
         self.note_tools(&ready, &mut out.problems);
@@ -176,6 +171,26 @@ impl Context<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Why nothing serves the model; `None` when a leg does. `legs` are those of the file, `ready` those that are left.
+    fn not_served(&self, ready: &[Ready], legs: &[Leg]) -> Option<Problem> {
+        if ready.iter().any(|leg| leg.route.weight_micro > 0) {
+            return None;
+        }
+        let id = &self.entry.id;
+        let (message, remedy) = if ready.is_empty() && !legs.is_empty() {
+            (
+                format!("every leg of \"{id}\" is left out, so it is not served"),
+                "set the variables of one of them",
+            )
+        } else {
+            (
+                format!("\"{id}\" has no leg with a weight above 0 and is not served"),
+                "give one leg a weight",
+            )
+        };
+        Some(self.problem("route", message, remedy))
     }
 
     fn problem(&self, key: &str, message: impl Into<String>, remedy: &str) -> Problem {

@@ -10,19 +10,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bus::clock::Clock;
 use bus::follow::CatalogView;
-use bus::{Expected, Kv};
+use bus::{Expected, Kv, Revision};
 use bytes::Bytes;
 use schemas::catalog::{self, Origin, Role};
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::limit::limits::Limits;
 use schemas::node::NodeRole;
 use schemas::subject;
+use schemas::time::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::error::Elapsed;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{Adapters, FINISH_WAIT};
 use crate::catalog_files::{self, Seeds};
 use crate::config::Config;
+use crate::control::Reload;
 use crate::models::Compiled;
 use crate::patience::{self, START_WAIT};
 use crate::{agreement, discover, seed};
@@ -59,7 +65,7 @@ pub(super) async fn seed(
     if config.bus.is_shared() && config.roles.read_catalog() {
         join_cluster(config, adapters, &*kv).await?;
     }
-    let compiled = compile(config, adapters).await?;
+    let compiled = compile(config, adapters.clock.now()).await?;
     for problem in config
         .warnings
         .iter()
@@ -108,11 +114,10 @@ async fn join_cluster(config: &Config, adapters: &Adapters, kv: &dyn Kv) -> anyh
     .await?)
 }
 
-async fn compile(config: &Config, adapters: &Adapters) -> anyhow::Result<Compiled> {
+async fn compile(config: &Config, now: Timestamp) -> anyhow::Result<Compiled> {
     if !config.roles.read_catalog() {
         return Ok(Compiled::default());
     }
-    let now = adapters.clock.now();
     let mut compiled = catalog_files::compile(config, now)?;
     if config.discover {
         let reader = router_worker::Reader::new().context("cannot set up TLS")?;
@@ -120,6 +125,86 @@ async fn compile(config: &Config, adapters: &Adapters) -> anyhow::Result<Compile
         compiled.extend(discover::providers(&reader, &config.environment, now).await);
     }
     Ok(compiled)
+}
+
+/// What reads the models of a node again while it runs.
+pub(super) struct Reloader {
+    config: Config,
+    kv: Arc<dyn Kv>,
+    clock: Arc<dyn Clock>,
+    view: CatalogView,
+    credentials: Arc<router_worker::Credentials>,
+}
+
+impl Reloader {
+    pub(super) fn new(
+        config: &Config,
+        adapters: &Adapters,
+        view: &CatalogView,
+        credentials: Arc<router_worker::Credentials>,
+    ) -> Self {
+        Self {
+            config: config.clone(),
+            kv: adapters.carrier.kv(),
+            clock: adapters.clock.clone(),
+            view: view.clone(),
+            credentials,
+        }
+    }
+
+    /// Does what `wishes` ask for, one after another.
+    pub(super) async fn run(
+        self,
+        mut wishes: mpsc::Receiver<Reload>,
+        end: CancellationToken,
+    ) -> anyhow::Result<()> {
+        while let Some(Some(wish)) = end.run_until_cancelled(wishes.recv()).await {
+            let told = self.reload().await.map_err(|problem| {
+                warn!(error = format!("{problem:#}"), "the models stay as they were");
+                format!("{problem:#}\n")
+            });
+            // Who asked may have left.
+            let _ = wish.send(told);
+        }
+        Ok(())
+    }
+
+    /// Reads the files of models again. Nothing is changed when they are wrong; callers of what stays notice nothing.
+    async fn reload(&self) -> anyhow::Result<String> {
+        let compiled = compile(&self.config, self.clock.now()).await?;
+        let references = compiled.credentials.keys().cloned().collect();
+        let records = catalog_files::served(&compiled)?;
+        // First what is new, last what is gone: requests run on either side of the change.
+        self.credentials.add(compiled.credentials);
+        for problem in &compiled.problems {
+            warn!("{problem}");
+        }
+        if writes(&self.config) {
+            let mut complete = complete(&self.config);
+            complete.retain(|prefix| [subject::catalog::MODEL, subject::catalog::ENDPOINT].contains(prefix));
+            let write = || seed::apply(&*self.kv, records.clone(), &complete);
+            let last = patience::until("the catalogue cannot be written", FINISH_WAIT, write).await?;
+            in_force(&self.view, last)
+                .await
+                .context("the catalogue was written and has not come back yet")?;
+        }
+        self.credentials.retain(&references);
+        let (models, endpoints) = (compiled.models.len(), compiled.endpoints.len());
+        info!(models, endpoints, "the models were read again");
+        let problems = compiled.problems.iter().map(|problem| format!("{problem}\n"));
+        let counts = format!("{models} models on {endpoints} endpoints are in force\n");
+        Ok(problems.chain([counts]).collect())
+    }
+}
+
+/// Waits until a view shows the catalogue as of `revision`.
+async fn in_force(view: &CatalogView, revision: Revision) -> Result<(), Elapsed> {
+    let seen = async {
+        while view.peek().revision < revision {
+            tokio::time::sleep(KEY_POLL).await;
+        }
+    };
+    tokio::time::timeout(FINISH_WAIT, seen).await
 }
 
 /// Mints an operator key when the catalogue has no key at all, and waits until it is in force. Of a cluster's nodes one
@@ -161,12 +246,7 @@ pub(super) async fn first_key(
     let made = kv
         .put(subject::CATALOG_BUCKET, &place, value, Expected::Absent)
         .await?;
-    let in_force = async {
-        while view.peek().revision < made {
-            tokio::time::sleep(KEY_POLL).await;
-        }
-    };
-    tokio::time::timeout(FINISH_WAIT, in_force)
+    in_force(view, made)
         .await
         .context("the operator key did not come into force")?;
     Ok(Some(key))

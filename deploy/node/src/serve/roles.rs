@@ -18,13 +18,15 @@ use prometheus_client::registry::Registry;
 use router_worker::{Credentials, Router};
 use schemas::id::NodeId;
 use schemas::node::{NodeRecord, NodeRole};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::catalog::Reloader;
 use super::{Adapters, Stages, room};
 use crate::adapters::Carrier;
 use crate::config::Config;
-use crate::control::Control;
+use crate::control::{self, Control};
 use crate::patience::START_WAIT;
 use crate::status::{self, Status};
 use crate::supervisor::{Supervisor, Urgency};
@@ -346,11 +348,22 @@ impl<'a> Running<'a> {
     }
 
     /// Hears commands; the token is cancelled when one asks the node to drain.
-    pub(super) fn start_control(&mut self, control: Option<Control>) -> CancellationToken {
+    pub(super) fn start_control(
+        &mut self,
+        control: Option<Control>,
+        reloader: Reloader,
+    ) -> CancellationToken {
         let drain = CancellationToken::new();
         if let Some(control) = control {
-            let run = control.run(drain.clone(), self.stages.ledger.clone());
-            self.supervisor.spawn("control", run);
+            let (reload, wishes) = mpsc::channel(1);
+            let asks = control::Asks {
+                drain: drain.clone(),
+                reload,
+            };
+            self.supervisor
+                .spawn("control", control.run(asks, self.stages.ledger.clone()));
+            self.supervisor
+                .spawn("reload", reloader.run(wishes, self.stages.intake.clone()));
         }
         drain
     }

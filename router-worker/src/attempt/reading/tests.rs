@@ -11,9 +11,9 @@ mod calls;
 
 const MODEL_JSON: &[u8] = b"\"m\"";
 
-fn reading() -> Reading<'static> {
-    Reading::new(Manner {
-        caller: Dialect::Chat,
+fn manner(caller: Dialect) -> Manner<'static> {
+    Manner {
+        caller,
         way: None,
         model_json: MODEL_JSON,
         include_usage: false,
@@ -24,7 +24,44 @@ fn reading() -> Reading<'static> {
         prompt_tokens: 0,
         asked: b"{}",
         request_bytes: 0,
+    }
+}
+
+/// Of a stream of chat that passes.
+fn reading() -> Reading<'static> {
+    Reading::new(manner(Dialect::Chat))
+}
+
+/// Of a stream that is written anew.
+fn translated(way: &Way) -> Reading<'_> {
+    Reading::new(Manner {
+        way: Some(way),
+        ..manner(way.caller)
     })
+}
+
+fn way(upstream: Dialect, caller: Dialect) -> Way {
+    Way {
+        upstream,
+        caller,
+        processor: None,
+        tools: Arc::default(),
+        names: dialects::superset::tool::Names::default(),
+        reply: Reply {
+            id: "07".to_owned(),
+            created: 5,
+            model: "m".to_owned(),
+            include_usage: false,
+            hides_thinking: false,
+            prompt_tokens: 9,
+            request: Bytes::from_static(b"{}"),
+        },
+    }
+}
+
+/// An event without a name.
+fn event(data: impl std::fmt::Display) -> Bytes {
+    Bytes::from(format!("data: {data}\n\n"))
 }
 
 /// Reads the pieces and gives all that the caller gets, with its bytes of generated text.
@@ -122,22 +159,18 @@ fn an_end_mark_without_a_blank_line_counts() {
 #[test]
 fn an_event_that_needs_no_change_is_passed_without_a_copy() {
     let mut reading = reading();
-    let event = Bytes::from_static(
-        b"data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
-    );
+    let came = event(r#"{"model":"m","choices":[{"index":0,"delta":{"content":"x"}}]}"#);
 
-    reading.push(event.clone()).expect("readable");
+    reading.push(came.clone()).expect("readable");
 
     let (sent, _) = reading.take().expect("content");
-    assert_eq!(sent.as_ptr(), event.as_ptr());
+    assert_eq!(sent.as_ptr(), came.as_ptr());
 }
 
 #[test]
 fn nothing_is_sent_before_content_and_what_is_held_is_bounded() {
     let mut reading = reading();
-    let role = Bytes::from_static(
-        b"data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n",
-    );
+    let role = event(r#"{"model":"m","choices":[{"index":0,"delta":{"role":"assistant"}}]}"#);
 
     let overflow = (0..20_000).find_map(|_| {
         let pushed = reading.push(role.clone());
@@ -162,9 +195,8 @@ fn a_line_without_an_end_is_bounded() {
 fn an_error_that_is_null_is_none() {
     let mut reading = reading();
 
-    let pushed = reading.push(Bytes::from_static(
-        b"data: {\"error\":null,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
-    ));
+    let chunk = r#"{"error":null,"choices":[{"index":0,"delta":{"content":"x"}}]}"#;
+    let pushed = reading.push(event(chunk));
 
     assert_eq!(pushed, Ok(()));
     assert!(reading.take().is_some());
@@ -284,44 +316,26 @@ fn name_and_reasons_are_replaced_in_one_event() {
 
 #[test]
 fn an_event_that_is_no_json_is_passed_over_where_events_are_written_anew_too() {
-    let way = Way {
-        upstream: Dialect::Messages,
-        caller: Dialect::Chat,
-        processor: None,
-        tools: Arc::default(),
-        names: dialects::superset::tool::Names::default(),
-        reply: Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: false,
-            hides_thinking: false,
-            prompt_tokens: 9,
-            request: Bytes::new(),
-        },
-    };
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading().manner
-    });
+    let way = way(Dialect::Messages, Dialect::Chat);
+    let mut reading = translated(&way);
     let delta = |text: &str| {
         let delta = format!(r#"{{"type":"text_delta","text":"{text}"}}"#);
-        format!("data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{delta}}}\n\n")
+        format!(r#"{{"type":"content_block_delta","index":0,"delta":{delta}}}"#)
     };
     let stream = [
-        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"a\"}}\n\n".to_owned(),
-        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\"}}\n\n"
-            .to_owned(),
-        delta("one "),
-        "data: {\"type\":\"brok\n\n".to_owned(),
-        delta("two"),
+        r#"{"type":"message_start","message":{"id":"a"}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text"}}"#,
+        &delta("one "),
+        r#"{"type":"brok"#,
+        &delta("two"),
     ];
 
+    let stream: Vec<Bytes> = stream.iter().map(event).collect();
     reading.push(Bytes::from(stream.concat())).expect("readable");
     let sent = reading
         .take()
         .map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
-    let odd = reading.push(Bytes::from_static(b"data: {\"type\":\"message_start\"}\n\n"));
+    let odd = reading.push(event(r#"{"type":"message_start"}"#));
 
     let sent = sent.expect("content");
     assert!(
@@ -338,8 +352,8 @@ fn an_event_that_is_no_json_is_passed_over_where_events_are_written_anew_too() {
 #[test]
 fn a_choice_that_ends_twice_does_not_stand_in_for_another() {
     let chunk = |index: u64, finish: &str| {
-        Bytes::from(format!(
-            "data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":{finish}}}]}}\n\n"
+        event(format!(
+            r#"{{"choices":[{{"index":{index},"delta":{{"content":"a"}},"finish_reason":{finish}}}]}}"#
         ))
     };
     let ends = |pieces: &[Bytes]| {
@@ -362,17 +376,15 @@ fn a_choice_that_ends_twice_does_not_stand_in_for_another() {
 fn what_repeats_the_request_may_be_held_and_no_more_than_that() {
     let instructions = "x".repeat(600_000);
     let opening = |kind: &str| {
-        Bytes::from(format!(
-            r#"data: {{"type":"response.{kind}","response":{{"status":"in_progress","instructions":"{instructions}"}}}}{}"#,
-            "\n\n"
+        event(format!(
+            r#"{{"type":"response.{kind}","response":{{"status":"in_progress","instructions":"{instructions}"}}}}"#
         ))
     };
     let held = |request_bytes: usize, openings: usize| {
         let mut reading = Reading::new(Manner {
-            caller: Dialect::Responses,
             event_bytes_max: 1 << 20,
             request_bytes,
-            ..reading().manner
+            ..manner(Dialect::Responses)
         });
         reading.push(opening("created"))?;
         (1..openings).try_for_each(|_| reading.push(opening("in_progress")))
@@ -390,8 +402,8 @@ fn what_repeats_the_request_may_be_held_and_no_more_than_that() {
 fn a_zero_for_usage_is_none() {
     let usage = |figures: &str| {
         let mut reading = reading();
-        let chunk = format!("data: {{\"choices\":[],\"usage\":{figures}}}\n\n");
-        reading.push(Bytes::from(chunk)).expect("readable");
+        let chunk = format!(r#"{{"choices":[],"usage":{figures}}}"#);
+        reading.push(event(chunk)).expect("readable");
         reading.usage()
     };
 
@@ -400,36 +412,13 @@ fn a_zero_for_usage_is_none() {
     assert_eq!((told.prompt_tokens, told.completion_tokens), (Some(1), Some(0)));
 }
 
-fn way(upstream: Dialect, caller: Dialect) -> Way {
-    Way {
-        upstream,
-        caller,
-        processor: None,
-        tools: Arc::default(),
-        names: dialects::superset::tool::Names::default(),
-        reply: Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: false,
-            hides_thinking: false,
-            prompt_tokens: 9,
-            request: Bytes::from_static(b"{}"),
-        },
-    }
-}
-
 #[test]
 fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
     let way = way(Dialect::Gemini, Dialect::Chat);
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading().manner
-    });
+    let mut reading = translated(&way);
     let piece = |reason: &str| {
-        Bytes::from(format!(
-            r#"data: {{"candidates":[{{"content":{{"parts":[{{"text":"a"}}]}}{reason}}}],"usageMetadata":{{"promptTokenCount":4,"candidatesTokenCount":1}}}}{}"#,
-            "\n\n"
+        event(format!(
+            r#"{{"candidates":[{{"content":{{"parts":[{{"text":"a"}}]}}{reason}}}],"usageMetadata":{{"promptTokenCount":4,"candidatesTokenCount":1}}}}"#
         ))
     };
 
@@ -437,10 +426,8 @@ fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
     assert_eq!(reading.finished_choices(), 0);
     assert_eq!(reading.may_end(|| 1), Err(Fault::Cut));
 
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading.manner
-    });
+    let mut reading = translated(&way);
+    reading.push(piece("")).expect("readable");
     reading
         .push(piece(r#","finishReason":"STOP""#))
         .expect("readable");
@@ -453,16 +440,15 @@ fn an_answer_of_gemini_may_end_while_its_connection_stays_open() {
 #[test]
 fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_one_may_be() {
     let text = "x".repeat(8 << 20);
-    let chunk = Bytes::from(format!(
-        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
+    let chunk = event(format!(
+        r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#
     ));
     let readable = |caller: Dialect| {
         let way = way(Dialect::Chat, caller);
         let mut reading = Reading::new(Manner {
-            caller,
             way: Some(&way),
             event_bytes_max: 16 << 20,
-            ..reading().manner
+            ..manner(caller)
         });
         let pushed = (0..6).map_while(|_| {
             let pushed = reading.push(chunk.clone());
@@ -479,14 +465,10 @@ fn an_answer_that_is_repeated_at_its_end_breaks_where_it_is_more_than_a_whole_on
 #[test]
 fn half_a_character_breaks_a_translated_answer_in_sight() {
     let way = way(Dialect::Responses, Dialect::Chat);
-    let mut reading = Reading::new(Manner {
-        way: Some(&way),
-        ..reading().manner
-    });
+    let mut reading = translated(&way);
     let delta = |text: &str| {
-        let delta = format!(r#""output_index":0,"item_id":"a","delta":"{text}""#);
-        Bytes::from(format!(
-            "data: {{\"type\":\"response.output_text.delta\",{delta}}}\n\n"
+        event(format!(
+            r#"{{"type":"response.output_text.delta","output_index":0,"item_id":"a","delta":"{text}"}}"#
         ))
     };
 
@@ -495,4 +477,71 @@ fn half_a_character_breaks_a_translated_answer_in_sight() {
 
     assert_eq!(half, Err(Fault::Unusable(Unusable::Malformed)));
     assert_eq!(reading.take_dropped(), 0);
+}
+
+/// Reads an event of a passing stream, after others.
+fn passed(caller: Dialect, before: &[&str], last: &str) -> Result<String, Fault> {
+    let mut reading = Reading::new(manner(caller));
+    for data in before {
+        reading.push(event(data)).expect("readable");
+    }
+    reading.take();
+    reading.push(event(last))?;
+    let taken = reading.take().map(|(bytes, _)| bytes.to_vec());
+    Ok(String::from_utf8(taken.unwrap_or_default()).expect("text"))
+}
+
+#[test]
+fn half_a_character_passes_where_bytes_pass_and_with_it_what_else_is_to_be_changed() {
+    let text = |model: &str, delta: &str| {
+        format!(r#"{{"model":"{model}","choices":[{{"index":0,"delta":{delta},"finish_reason":null}}]}}"#)
+    };
+    for delta in [
+        r#"{"content":"a\ud83c"}"#,
+        r#"{"content":"\udf89b"}"#,
+        r#"{"tool_calls":[{"index":0,"function":{"arguments":"x\uD83C"}}]}"#,
+        r#"{"reasoning_content":"\udf89"}"#,
+    ] {
+        let told = passed(Dialect::Chat, &[], &text("org/m", delta));
+
+        assert_eq!(told, Ok(format!("data: {}\n\n", text("m", delta))));
+    }
+    let completion = r#"{"model":"m","choices":[{"index":0,"text":"\ud83c"}]}"#;
+    assert_eq!(
+        passed(Dialect::Completions, &[], completion),
+        Ok(format!("data: {completion}\n\n"))
+    );
+}
+
+#[test]
+fn what_was_generated_and_no_client_understands_breaks_a_passing_answer() {
+    let (start, block, over) = (
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":1,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}"#,
+    );
+    let text = r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"x"}}"#;
+    let broken: [(Dialect, &[&str], &str); 5] = [
+        (
+            Dialect::Chat,
+            &[],
+            r#"{"choices":{"0":{"delta":{"content":"x"}}}}"#,
+        ),
+        (Dialect::Completions, &[], r#"{"choices":"x"}"#),
+        (Dialect::Messages, &[start, block], text),
+        (Dialect::Messages, &[start, block], block),
+        (Dialect::Messages, &[start, over], text),
+    ];
+    for (caller, before, event) in broken {
+        let read = passed(caller, before, event);
+        assert_eq!(read, Err(Fault::Unusable(Unusable::Malformed)), "{event}");
+    }
+    for (caller, event) in [
+        (Dialect::Chat, r#"{"detail":"x"}"#),
+        (Dialect::Chat, "3"),
+        (Dialect::Messages, r#"{"type":"content_block_stop","index":4}"#),
+        (Dialect::Responses, r#"{"choices":[]}"#),
+    ] {
+        assert_eq!(passed(caller, &[], event), Ok(String::new()), "{event}");
+    }
 }

@@ -25,6 +25,7 @@ use crate::BusError;
 use crate::clock::Clock;
 use crate::dispatch::{Dispatch, Dispatcher, Session};
 use crate::mint::Mint;
+use crate::waiting::once_there;
 use crate::wire::{Delivery, Wire};
 
 /// How a gateway offers requests.
@@ -313,10 +314,13 @@ fn unreadable(subject: &str, problem: &code::Malformed) {
 /// still open then end as if their routers were lost. Fails when the wire ends.
 pub async fn run(dispatcher: RemoteDispatcher, shutdown: CancellationToken) -> Result<(), BusError> {
     let shared = dispatcher.shared;
-    let inbox = shared
-        .wire
-        .subscribe(&format!("{}.*", shared.wire.inbox()))
-        .await?;
+    let replies = format!("{}.*", shared.wire.inbox());
+    let hear = || shared.wire.subscribe(&replies);
+    let inbox = tokio::select! {
+        biased;
+        inbox = once_there("requests cannot be given to routers", hear) => inbox?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     let unsent = |lane| shared.unsent(lane);
     let served = tokio::select! {
         biased;

@@ -22,6 +22,7 @@ use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, BODY_BYTES_MAX, GROUP, LOOK};
 use crate::BusError;
 use crate::dispatch::{Dispatch, Dispatcher};
 use crate::follow::CatalogView;
+use crate::waiting::once_there;
 use crate::wire::{Delivery, Wire};
 
 /// How long an offer may wait for the router's catalogue to be as new as the offer's.
@@ -74,8 +75,13 @@ impl Intake {
         catalog: CatalogView,
         shutdown: CancellationToken,
     ) -> Result<(), BusError> {
-        let orders = wire.subscribe(&subject::control(&config.boot)).await?;
-        let offers = wire.share(&subject::run(config.pool.as_str()), GROUP).await?;
+        let (control, run) = (subject::control(&config.boot), subject::run(config.pool.as_str()));
+        let hear = || async { Ok((wire.subscribe(&control).await?, wire.share(&run, GROUP).await?)) };
+        let (orders, offers) = tokio::select! {
+            biased;
+            heard = once_there("requests of other nodes are not taken", hear) => heard?,
+            () = shutdown.cancelled() => return Ok(()),
+        };
         let shared = Arc::new(Shared {
             config,
             wire,

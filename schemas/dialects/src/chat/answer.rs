@@ -33,8 +33,6 @@ pub struct Answer {
     pub output_bytes: usize,
     /// How its choices ended; a failure outweighs the others.
     pub finish: Option<Finish>,
-    /// Choices that ended.
-    pub finished_choices: usize,
     /// Usage, wherever it was told: `usage`, `x_groq.usage`, or `timings`.
     pub usage: Option<UsageFacts>,
     /// An error, which a status of 200 may carry.
@@ -53,7 +51,6 @@ pub fn skim(body: &[u8]) -> Result<Answer, Error> {
         content: frame.found.content,
         output_bytes: frame.found.output_bytes,
         finish: frame.found.finish,
-        finished_choices: frame.found.finished_choices,
         usage: frame.usage,
         error: frame.error,
         ends: frame.ends,

@@ -26,7 +26,6 @@ pub(super) struct Found {
     pub(super) content: bool,
     pub(super) output_bytes: usize,
     pub(super) finish: Option<Finish>,
-    pub(super) finished_choices: usize,
     pub(super) fault: Option<Fault>,
     /// Address and length of the last content that is a string without escapes.
     pub(super) text_at: Option<(usize, usize)>,
@@ -49,7 +48,6 @@ impl Found {
 
     /// Notes a choice's end; a failure outweighs any other.
     fn end(&mut self, finish: Finish) {
-        self.finished_choices += 1;
         if self.finish != Some(Finish::Failed) {
             self.finish = Some(finish);
         }

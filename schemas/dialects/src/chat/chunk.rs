@@ -1,15 +1,12 @@
 //! One chunk of a streamed answer: skimmed and checked once, where it stands, without allocation for plain
-//! content; and the one edit that is made to it, its model's name.
+//! content.
 
 use std::ops::Range;
-
-use bytes::{BufMut, BytesMut};
 
 use super::ends::Ends;
 use super::error::UpstreamError;
 use super::frame;
 use super::usage::UsageFacts;
-use crate::sse;
 
 pub mod skimmer;
 
@@ -90,8 +87,6 @@ pub struct Chunk {
     pub output_bytes: usize,
     /// How the last of its choices that ended did; a failure outweighs the others.
     pub finish: Option<Finish>,
-    /// Choices that ended in it.
-    pub finished_choices: usize,
     /// Usage, wherever it was told. It replaces what an earlier chunk told.
     pub usage: Option<UsageFacts>,
     /// The answer failed.
@@ -118,7 +113,6 @@ fn read(data: &[u8]) -> Result<(Chunk, Option<Range<usize>>), Error> {
         content: frame.found.content,
         output_bytes: frame.found.output_bytes,
         finish: frame.found.finish,
-        finished_choices: frame.found.finished_choices,
         usage: frame.usage,
         error: frame.error,
         grammar: frame.found.fault,
@@ -135,40 +129,4 @@ pub fn is_done(data: &[u8]) -> bool {
 /// True for the chunk that carries the usage and nothing else: it is for callers who asked for it.
 pub const fn usage_only(chunk: &Chunk) -> bool {
     chunk.choices == 0 && chunk.usage.is_some() && chunk.error.is_none()
-}
-
-/// Appends the event's bytes with its model replaced. `span` is [`Chunk::model_span`] of the event's data,
-/// `model_json` a JSON string with quotes. Data of several lines is written as one.
-pub fn with_model(event: &sse::Event, span: Range<usize>, model_json: &[u8], out: &mut BytesMut) {
-    if let Some(data_start) = event.data_start {
-        let range = data_start.saturating_add(span.start)..data_start.saturating_add(span.end);
-        replace(&event.raw, range, model_json, out);
-        return;
-    }
-    if let Some(name) = &event.name {
-        out.put_slice(b"event: ");
-        out.put_slice(name);
-        out.put_u8(b'\n');
-    }
-    out.put_slice(b"data: ");
-    let start = out.len();
-    replace(&event.data, span, model_json, out);
-    // A line feed in valid JSON is only ever space between its parts.
-    for byte in out.iter_mut().skip(start).filter(|byte| **byte == b'\n') {
-        *byte = b' ';
-    }
-    out.put_slice(b"\n\n");
-}
-
-/// Appends `text` with `range` replaced; unchanged when the range does not fit.
-fn replace(text: &[u8], range: Range<usize>, with: &[u8], out: &mut BytesMut) {
-    match (text.get(..range.start), text.get(range.end..)) {
-        (Some(before), Some(after)) if range.start <= range.end => {
-            out.reserve(before.len() + with.len() + after.len());
-            out.put_slice(before);
-            out.put_slice(with);
-            out.put_slice(after);
-        }
-        _ => out.put_slice(text),
-    }
 }

@@ -1,7 +1,7 @@
-//! Errors on the wire: those of upstreams, in all their shapes, and our own in the one shape of the dialect.
+//! Errors of upstreams on the wire, in all their shapes.
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 mod words;
@@ -196,57 +196,4 @@ fn says_overflow(body: &[u8]) -> bool {
             .is_some_and(|(_, rest)| rest.contains("exceed"))
     };
     OVERFLOW_WORDS.iter().any(|words| text.contains(words)) || counted()
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    error: &'a Inner<'a>,
-}
-
-#[derive(Serialize)]
-struct Inner<'a> {
-    message: &'a str,
-    #[serde(rename = "type")]
-    kind: &'a str,
-    code: &'a str,
-    param: Option<&'a str>,
-    request_id: &'a str,
-}
-
-/// Our own error as a JSON body: `{"error":{"message","type","code","param","request_id"}}`.
-pub fn openai_error(message: &str, kind: &str, code: &str, param: Option<&str>, request_id: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    write_error(
-        &mut body,
-        &Inner {
-            message,
-            kind,
-            code,
-            param,
-            request_id,
-        },
-    );
-    body
-}
-
-/// The same as an event of a stream. It ends the stream: no end mark follows.
-pub fn error_event(message: &str, kind: &str, code: &str, param: Option<&str>, request_id: &str) -> Vec<u8> {
-    let mut event = b"data: ".to_vec();
-    write_error(
-        &mut event,
-        &Inner {
-            message,
-            kind,
-            code,
-            param,
-            request_id,
-        },
-    );
-    event.extend_from_slice(b"\n\n");
-    event
-}
-
-fn write_error(out: &mut Vec<u8>, error: &Inner<'_>) {
-    let written = serde_json::to_writer(out, &Body { error });
-    debug_assert!(written.is_ok(), "text always serializes");
 }

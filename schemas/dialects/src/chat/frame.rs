@@ -11,6 +11,7 @@ use super::choices::{Choices, Found};
 use super::chunk::Fault;
 use super::ends::Ends;
 use super::error::{self, UpstreamError};
+use super::halves;
 use super::usage::UsageFacts;
 
 /// What was found in a chunk or answer.
@@ -39,6 +40,15 @@ struct Draft<'a> {
 
 /// Reads one JSON object.
 pub(super) fn read(text: &str) -> Result<Frame, serde_json::Error> {
+    let read = read_whole(text);
+    if read.is_ok() {
+        return read;
+    }
+    // As long as it, so what stands where in the one stands there in the other.
+    halves::replaced(text).map_or(read, |whole| read_whole(&whole))
+}
+
+fn read_whole(text: &str) -> Result<Frame, serde_json::Error> {
     let mut draft = Draft::default();
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.deserialize_map(FrameVisitor(&mut draft))?;

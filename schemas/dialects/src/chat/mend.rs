@@ -1,5 +1,5 @@
 //! Repairs of a request that passes as it came, for servers that refuse what others let through: instructions that
-//! are not one message at the front, earlier calls whose arguments are not the text of a JSON object, calls and results
+//! are not one message at the front or a developer's, earlier calls whose arguments are not the text of a JSON object, calls and results
 //! that are apart, names, tools without a schema, and schemas of a form of their own. Everything else stays byte for byte.
 
 use std::borrow::Cow;
@@ -107,6 +107,8 @@ pub struct Needs {
     /// Several instructions, or late ones: they become one message at the front, their texts joined by blank lines,
     /// and it is the system's.
     pub one_system: bool,
+    /// Messages of the role `developer`: they are the system's.
+    pub roles: bool,
     /// Arguments of earlier calls that are no text of an object: an object becomes its text, anything else an empty
     /// one.
     pub arguments: bool,
@@ -127,6 +129,7 @@ impl Needs {
         let has = |text: &[u8]| memmem::find(body, text).is_some();
         Self {
             one_system: suspicion.systems && profile.one_system,
+            roles: !profile.developer && has(DEVELOPER.as_bytes()),
             arguments: suspicion.arguments,
             results_follow: profile.results_follow && (has(b"\"tool_calls\"") || has(b"\"tool\"")),
             names: profile.drops.contains(&NAME) && has(b"\"name\""),
@@ -200,17 +203,14 @@ fn messages(
             edits.sort_by_key(|edit| edit.range.start);
         }
     }
-    let together = needs.one_system.then(|| Together::of(&messages)).flatten();
+    if needs.roles {
+        let developers = messages.iter().filter(|message| message.is(DEVELOPER));
+        let roles = developers.filter_map(|message| message.role);
+        edits.extend(roles.map(|role| edit(body, role, SYSTEM)));
+        edits.sort_by_key(|edit| edit.range.start);
+    }
+    let text = needs.one_system.then(|| together(&messages)).flatten();
     let order = needs.results_follow.then(|| order::of(&messages)).flatten();
-    let text = match together {
-        Some(Together::Role(role)) => {
-            edits.push(edit(body, role, SYSTEM.to_owned()));
-            edits.sort_by_key(|edit| edit.range.start);
-            None
-        }
-        Some(Together::Text(text)) => Some(text),
-        None => None,
-    };
     if text.is_none() && order.is_none() {
         return;
     }
@@ -231,33 +231,18 @@ fn messages(
     *edits = vec![edit(body, list, joined(text.as_deref(), written))];
 }
 
-/// What is to be done about instructions.
-enum Together<'a> {
-    /// Only the name of the one who gives them is not known everywhere.
-    Role(&'a RawValue),
-    /// They are to be one message of this text.
-    Text(String),
-}
-
-impl<'a> Together<'a> {
-    fn of(messages: &[Message<'a>]) -> Option<Self> {
-        let count = messages.iter().filter(|message| message.instructs()).count();
-        let first = messages.first()?;
-        match count {
-            0 => None,
-            1 if first.is(DEVELOPER) => first.role.map(Self::Role),
-            1 if first.is(SYSTEM) => None,
-            _ => {
-                let texts = messages
-                    .iter()
-                    .filter(|message| message.instructs())
-                    .map(Message::text);
-                let mut texts = texts.collect::<Option<Vec<String>>>()?;
-                texts.retain(|text| !text.is_empty());
-                Some(Self::Text(texts.join(BETWEEN)))
-            }
-        }
+/// The text of the one message that instructions are to be; `None` where they are one at the front.
+fn together(messages: &[Message<'_>]) -> Option<String> {
+    let instructions = || messages.iter().filter(|message| message.instructs());
+    let is_one = messages.first()?.instructs() && instructions().count() == 1;
+    if is_one || instructions().next().is_none() {
+        return None;
     }
+    let mut texts = instructions()
+        .map(Message::text)
+        .collect::<Option<Vec<String>>>()?;
+    texts.retain(|text| !text.is_empty());
+    Some(texts.join(BETWEEN))
 }
 
 /// The list of messages, with `text` at its front.

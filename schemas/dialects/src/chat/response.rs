@@ -2,7 +2,7 @@
 //! place of an answer is told apart from one.
 
 pub(super) mod details;
-pub(super) mod usage;
+pub(crate) mod usage;
 pub(super) mod wire;
 
 use std::borrow::Cow;

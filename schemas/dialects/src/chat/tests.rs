@@ -1,12 +1,12 @@
 //! Chunks, answers and errors as engines were recorded sending them, and as they might.
 
-use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::chunk::{self, Chunk, Fault, Finish};
 use super::usage::UsageFacts;
 use super::{answer, error};
-use crate::sse::{Event, Framer};
+use crate::sse::Event;
+use crate::testing::framed;
 
 mod answers;
 mod errors;
@@ -28,9 +28,7 @@ const STREAMS: [&[u8]; 6] = [
 ];
 
 fn events(stream: &'static [u8]) -> Vec<Event> {
-    let mut framer = Framer::new(1 << 20);
-    framer.push(Bytes::from_static(stream));
-    let events = std::iter::from_fn(|| framer.next().expect("below the cap"));
+    let events = framed(&[stream]).into_iter();
     events.filter(|event| !event.is_comment()).collect()
 }
 
@@ -105,7 +103,7 @@ fn the_last_content_and_the_finish_may_share_a_chunk() {
         (chunks[2].content, chunks[2].finish),
         (true, Some(Finish::Length))
     );
-    assert_eq!((chunks[2].finished_choices, chunks[2].output_bytes), (1, 3));
+    assert_eq!(chunks[2].output_bytes, 3);
     assert_eq!(chunks[3].usage, Some(told(4, 3, Some(7), None)));
 }
 
@@ -224,7 +222,7 @@ fn finish_reasons_are_told_apart_and_failures_outweigh_them() {
     let chunk = skim(
         r#"{"choices":[{"index":0,"finish_reason":"abort"},{"index":1,"finish_reason":"stop"},{"index":2}]}"#,
     );
-    assert_eq!((chunk.choices, chunk.finished_choices), (3, 2));
+    assert_eq!(chunk.choices, 3);
     assert!(chunk.finish.is_some_and(Finish::failed));
 }
 
@@ -332,56 +330,17 @@ fn hostile_nesting_is_refused_and_not_followed() {
 }
 
 #[test]
-fn the_model_of_every_recorded_event_can_be_replaced() {
+fn the_model_of_every_recorded_event_is_found() {
     for stream in STREAMS {
         for event in events(stream).iter().filter(|event| !chunk::is_done(&event.data)) {
-            let span = chunk::skim(&event.data)
-                .expect("a chunk")
-                .model_span
-                .expect("a model");
-            let mut out = BytesMut::new();
+            let chunk = chunk::skim(&event.data).expect("a chunk");
 
-            chunk::with_model(event, span.clone(), b"\"public/name\"", &mut out);
+            let found = &event.data[chunk.model_span.expect("a model")];
 
-            let old = std::str::from_utf8(&event.data[span]).expect("UTF-8");
-            let expected = String::from_utf8(event.raw.to_vec()).expect("UTF-8");
-            assert_eq!(
-                out,
-                expected.replacen(&format!("\"model\":{old}"), "\"model\":\"public/name\"", 1)
-            );
+            let whole: serde_json::Value = serde_json::from_slice(&event.data).expect("json");
+            assert_eq!(found, whole["model"].to_string().as_bytes());
         }
     }
-}
-
-#[test]
-fn data_of_several_lines_is_written_as_one_with_its_new_model() {
-    let event = &events(
-        b": note\r\nevent: chunk\r\ndata: {\"model\":\r\ndata: \"up\",\r\ndata:\"choices\":[]}\r\n\r\n",
-    )[0];
-    let span = chunk::skim(&event.data)
-        .expect("a chunk")
-        .model_span
-        .expect("a model");
-    let mut out = BytesMut::from(&b"before"[..]);
-
-    chunk::with_model(event, span, b"\"m\"", &mut out);
-
-    assert_eq!(
-        out,
-        "beforeevent: chunk\ndata: {\"model\": \"m\", \"choices\":[]}\n\n"
-    );
-}
-
-#[test]
-fn a_span_that_does_not_fit_leaves_the_event_as_it_is() {
-    let event = &events(b"data: {}\n\n")[0];
-    let mut out = BytesMut::new();
-
-    chunk::with_model(event, 5..900, b"\"m\"", &mut out);
-    #[expect(clippy::reversed_empty_ranges, reason = "the case at hand")]
-    chunk::with_model(event, 2..1, b"\"m\"", &mut out);
-
-    assert_eq!(out, "data: {}\n\ndata: {}\n\n");
 }
 
 proptest! {
@@ -393,17 +352,13 @@ proptest! {
 
     #[test]
     fn a_recorded_chunk_with_any_byte_changed_is_read_without_a_panic(
-        which in 0..STREAMS.len(), place in any::<prop::sample::Index>(), byte: u8, span in (0_usize..400, 0_usize..400),
+        which in 0..STREAMS.len(), place in any::<prop::sample::Index>(), byte: u8,
     ) {
         let mut stream = STREAMS[which].to_vec();
         let at = place.index(stream.len());
         stream[at] = byte;
-        let mut framer = Framer::new(1 << 20);
-        framer.push(Bytes::from(stream));
-
-        while let Some(event) = framer.next().expect("below the cap") {
+        for event in framed(&[&stream]) {
             let _ = (chunk::skim(&event.data), answer::skim(&event.data), error::parse_upstream_error(&event.data));
-            chunk::with_model(&event, span.0..span.1, b"\"m\"", &mut BytesMut::new());
         }
     }
 

@@ -7,6 +7,8 @@ use schemas::usage::{TOKENS_MAX, Usage, UsageFlag};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::estimate;
+
 /// What an upstream told about one answer. A later figure replaces an earlier one; they are never added.
 /// `None` means that it was not told, or was no number: that part has to be estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +31,7 @@ pub struct UsageFacts {
     pub clamped: bool,
     /// A count was no number, negative, or beyond belief, and was left out: nobody pays for such a figure.
     pub malformed: bool,
-    /// A count was never told, and whoever holds these figures has estimated it.
+    /// A count was never told, and was estimated.
     pub partial: bool,
 }
 
@@ -95,13 +97,31 @@ impl UsageFacts {
         }
     }
 
-    /// True when some figure was not a plain count in range.
-    pub const fn odd(&self) -> bool {
-        self.clamped || self.malformed
+    /// These facts with an estimate of what was not told, of a prompt of about `prompt_tokens` and an answer with so many
+    /// bytes of generated text. A count of 0 was not told: no prompt is empty, and no text is without tokens.
+    #[must_use]
+    pub fn completed(self, prompt_tokens: u64, output_bytes: u64) -> Self {
+        let counted = |count: Option<u64>, estimate: u64| count.filter(|count| *count > 0 || estimate == 0);
+        let output = estimate::bytes_tokens(output_bytes);
+        let told = (
+            counted(self.prompt_tokens, prompt_tokens),
+            counted(self.completion_tokens, output),
+        );
+        if let (Some(_), Some(_)) = told {
+            return self;
+        }
+        Self {
+            prompt_tokens: told.0.or(Some(prompt_tokens.min(TOKENS_MAX))),
+            completion_tokens: told.1.or(Some(output.min(TOKENS_MAX))),
+            // What the upstream summed up is not what is estimated.
+            total_tokens: None,
+            partial: self.partial || !self.malformed,
+            ..self
+        }
     }
 
     /// The figures in disjoint classes, and what a reader should know about them, in rising order. What was
-    /// not told counts 0 here; look at `prompt_tokens` and `completion_tokens` to estimate it instead.
+    /// not told counts 0 here, unless it was estimated before: see [`Self::completed`].
     pub fn normalize(self) -> (Usage, Vec<UsageFlag>) {
         let mut flags = Vec::new();
         let (prompt, output) = (

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::chat::response::usage::Usage;
 use crate::chat::usage::UsageFacts;
 use crate::superset::answer::{Answer, Finish};
 use crate::superset::event::Reply;
@@ -28,26 +29,6 @@ pub(super) struct Choice<'a> {
     finish_reason: Option<&'static str>,
 }
 
-#[derive(Serialize)]
-pub(super) struct Usage {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    total_tokens: u64,
-    prompt_tokens_details: Cached,
-}
-
-#[derive(Serialize)]
-struct Cached {
-    cached_tokens: u64,
-    #[serde(skip_serializing_if = "is_nothing")]
-    cache_write_tokens: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-const fn is_nothing(tokens: &u64) -> bool {
-    *tokens == 0
-}
-
 impl<'a> Completion<'a> {
     /// An object with one choice.
     pub(super) fn of(reply: &'a Reply, text: &'a str, finish: Option<Finish>) -> Self {
@@ -63,7 +44,7 @@ impl<'a> Completion<'a> {
     }
 
     /// An object without choices.
-    pub(super) fn bare(reply: &'a Reply, usage: Option<&UsageFacts>) -> Self {
+    pub(super) fn bare(reply: &'a Reply, usage: Option<UsageFacts>) -> Self {
         Self {
             id: format!("cmpl-{}", reply.id),
             object: "text_completion",
@@ -78,22 +59,6 @@ impl<'a> Completion<'a> {
     pub(super) fn json(&self) -> Vec<u8> {
         // Text and numbers always serialize.
         serde_json::to_vec(self).unwrap_or_default()
-    }
-}
-
-impl Usage {
-    fn of(facts: &UsageFacts) -> Self {
-        let (usage, _) = facts.normalize();
-        let prompt_tokens = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens;
-        Self {
-            prompt_tokens,
-            completion_tokens: usage.output_tokens,
-            total_tokens: prompt_tokens + usage.output_tokens,
-            prompt_tokens_details: Cached {
-                cached_tokens: usage.cached_tokens,
-                cache_write_tokens: usage.cache_write_tokens,
-            },
-        }
     }
 }
 
@@ -113,14 +78,14 @@ pub fn encode(answer: &Answer, reply: &Reply) -> Bytes {
     });
     let text: String = texts.collect();
     let mut whole = Completion::of(reply, &text, Some(answer.finish));
-    whole.usage = answer.usage.as_ref().map(Usage::of);
+    whole.usage = answer.usage.map(Usage::of);
     whole.json().into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::completions::stream::tests::reply;
+    use crate::testing::reply;
 
     #[test]
     fn each_class_of_input_is_told() {
@@ -128,7 +93,7 @@ mod tests {
         let told = serde_json::json!({"prompt_tokens": 17, "completion_tokens": 4, "prompt_tokens_details": details});
         let facts = UsageFacts::read(&told.to_string()).expect("usage");
 
-        let usage = serde_json::to_value(Usage::of(&facts)).expect("json");
+        let usage = serde_json::to_value(Usage::of(facts)).expect("json");
 
         assert_eq!(usage["prompt_tokens"], 17);
         assert_eq!(usage["prompt_tokens_details"], details);
@@ -160,7 +125,7 @@ mod tests {
                 "id": "cmpl-07", "object": "text_completion", "created": 5, "model": "m",
                 "choices": [{"index": 0, "text": "upon a time", "logprobs": null, "finish_reason": "length"}],
                 "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
-                    "prompt_tokens_details": {"cached_tokens": 0}},
+                    "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}},
             })
         );
     }

@@ -40,10 +40,8 @@ impl Encoder {
     pub fn end(&mut self) -> Bytes {
         let mut out = BytesMut::new();
         put(&mut out, &Completion::of(&self.reply, "", Some(self.finish)));
-        if self.reply.include_usage
-            && let Some(usage) = &self.usage
-        {
-            put(&mut out, &Completion::bare(&self.reply, Some(usage)));
+        if self.reply.include_usage && self.usage.is_some() {
+            put(&mut out, &Completion::bare(&self.reply, self.usage));
         }
         out.put_slice(b"data: [DONE]\n\n");
         out.freeze()
@@ -57,20 +55,9 @@ fn put(out: &mut BytesMut, completion: &Completion<'_>) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    pub(in crate::completions) fn reply() -> Reply {
-        Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: true,
-            hides_thinking: false,
-            prompt_tokens: 3,
-            request: Bytes::new(),
-        }
-    }
+    use crate::testing::reply;
 
     #[test]
     fn a_stream_is_pieces_of_text_an_end_the_usage_and_the_mark() {

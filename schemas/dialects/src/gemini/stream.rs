@@ -22,8 +22,11 @@ pub struct Decoder {
     /// The ids of the calls so far.
     ids: Vec<String>,
     finish: Option<Finish>,
-    /// Something was said after a reason to end: this upstream gives one with each piece.
-    went_on: bool,
+    /// Something was said.
+    said: bool,
+    /// What was said first came with a reason to end and with usage, or something was said after a reason to end: some
+    /// upstreams give one with each piece.
+    with_each: bool,
     usage: Option<UsageFacts>,
     over: bool,
 }
@@ -40,9 +43,9 @@ impl Decoder {
     }
 
     /// True once the upstream has said why it ended and what it counted: nothing more is to come, though some leave the
-    /// connection open.
+    /// connection open. Where it may say that with each piece, only the end of the stream tells.
     pub const fn finished(&self) -> bool {
-        self.finish.is_some() && self.usage.is_some() && !self.went_on
+        self.finish.is_some() && self.usage.is_some() && !self.with_each
     }
 
     /// The stream is over: whether the answer is whole.
@@ -102,18 +105,21 @@ impl Decoder {
             self.answer = name_of(chunk);
             sink.event(Event::Begin);
         }
-        let first = candidates
-            .iter()
-            .find(|candidate| candidate.index.unwrap_or(0) == 0);
-        if let Some(candidate) = first {
-            self.candidate(candidate, sink)?;
-        }
+        // Before what may end the answer: also one that failed has cost something.
         if let Some(told) = chunk.usage_metadata.and_then(|raw| usage::read(raw.get()))
             && self.usage != Some(told)
         {
             self.usage = Some(told);
             sink.event(Event::Usage(told));
         }
+        let first = candidates
+            .iter()
+            .find(|candidate| candidate.index.unwrap_or(0) == 0);
+        let is_first = !self.said;
+        if let Some(candidate) = first {
+            self.candidate(candidate, sink)?;
+        }
+        self.with_each |= is_first && self.said && self.finish.is_some() && chunk.usage_metadata.is_some();
         Ok(())
     }
 
@@ -121,7 +127,8 @@ impl Decoder {
         let content = candidate.content.as_ref();
         let parts = content.and_then(|content| content.parts.as_deref());
         for part in parts.unwrap_or_default() {
-            self.went_on |= self.finish.is_some();
+            self.said = true;
+            self.with_each |= self.finish.is_some();
             self.part(part, sink)?;
         }
         if let Some(reason) = &candidate.finish_reason {

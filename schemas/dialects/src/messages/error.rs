@@ -7,11 +7,12 @@ use memchr::memmem;
 use schemas::failure::{Exceeded, Failure, FailureCode};
 use serde::{Deserialize, Serialize};
 
-use crate::object::MISSING;
-use crate::superset::request::Refusal;
-
-/// How Anthropic's API says that the account of a key is spent, with a status that otherwise is for callers' mistakes.
-const SPENT: &str = "credit balance is too low";
+/// How Anthropic's API says that the account of a key is spent, with a status that otherwise is for callers' mistakes:
+/// that there is no money left, or that its owner allows no more.
+const SPENT: [&str; 2] = [
+    "Your credit balance is too low",
+    "You have reached your specified",
+];
 /// What a prompt that does not fit is called: clients look for it to shorten the conversation by themselves.
 const TOO_LONG: &str = "prompt is too long";
 
@@ -67,25 +68,18 @@ pub fn tells_of_spent_account(body: &[u8]) -> bool {
         #[serde(borrow)]
         message: Cow<'a, str>,
     }
-    if memmem::find(body, SPENT.as_bytes()).is_none() {
+    if SPENT
+        .iter()
+        .all(|words| memmem::find(body, words.as_bytes()).is_none())
+    {
         return false;
     }
     let told: Option<Told<'_>> = serde_json::from_slice(body).ok();
     told.is_some_and(|told| {
         // Elsewhere the words may be a caller's, repeated to him.
         let (kind, message) = (&*told.error.r#type, &*told.error.message);
-        kind == "invalid_request_error" && message.trim_start_matches("Your ").starts_with(SPENT)
+        kind == "invalid_request_error" && SPENT.iter().any(|words| message.starts_with(words))
     })
-}
-
-/// The words for a refused request: `Missing required field: X` for a member of the request that is not there.
-pub fn refusal_message(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Invalid { param, problem } if problem == MISSING => {
-            format!("Missing required field: {param}")
-        }
-        _ => refusal.to_string(),
-    }
 }
 
 fn write(failure: &Failure, request_id: &str, out: &mut Vec<u8>) {
@@ -165,7 +159,11 @@ mod tests {
         let spent =
             "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.";
 
+        let capped =
+            "You have reached your specified API usage limits. You will regain access on 2026-12-01.";
+
         assert!(said("invalid_request_error", spent));
+        assert!(said("invalid_request_error", capped));
         assert!(!said("api_error", spent));
         assert!(!said(
             "invalid_request_error",
@@ -196,20 +194,6 @@ mod tests {
         assert!(
             body.contains(r#""message":"prompt is too long: the model takes 8192 tokens""#),
             "{body}"
-        );
-    }
-
-    #[test]
-    fn a_missing_member_is_named_in_the_words_that_clients_know() {
-        let missing = Refusal::Invalid {
-            param: "max_tokens".into(),
-            problem: MISSING.into(),
-        };
-
-        assert_eq!(refusal_message(&missing), "Missing required field: max_tokens");
-        assert_eq!(
-            refusal_message(&Refusal::InvalidJson),
-            "the request body is not valid JSON"
         );
     }
 }

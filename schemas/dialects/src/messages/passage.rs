@@ -226,7 +226,6 @@ pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
             .any(|block| block_bytes(block) > 0 || !matches!(word(block.kind), "text" | "thinking")),
         output_bytes: blocks.iter().map(whole_bytes).sum(),
         finish,
-        finished_choices: usize::from(finish.is_some()),
         usage: Tally::default().read(message.usage),
         error,
         ends: Ends::default(),

@@ -1,29 +1,19 @@
 //! Usage in the words of Messages: its input excludes what was read from or written to a cache, and a stream tells
 //! it in two places, the later figure of a class replacing the earlier one.
 
-use schemas::usage::TOKENS_MAX;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
-use crate::chat::usage::UsageFacts;
-use crate::estimate;
+use crate::chat::usage::{Told, UsageFacts};
 use crate::superset::event::Reply;
 
 /// What an upstream told so far, class by class.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
-    input: Option<u64>,
-    cached: Option<u64>,
-    written: Option<u64>,
-    output: Option<u64>,
+    /// The prompt is what was neither read from a cache nor written to one.
+    told: UsageFacts,
     /// What the start of a stream told of the output: a small number that says nothing of what follows.
     provisional: Option<u64>,
-    thinking: Option<u64>,
-    clamped: bool,
-    malformed: bool,
 }
-
-type Told<'a> = Option<&'a RawValue>;
 
 /// The members of a usage object that count.
 #[derive(Default, Deserialize)]
@@ -49,8 +39,8 @@ impl Tally {
     /// tells no other: a stream that is left before is not paid for by it.
     pub(super) fn start(&mut self, usage: Told<'_>) -> Option<UsageFacts> {
         self.read(usage)?;
-        self.provisional = self.output.take();
-        self.input.is_some().then(|| self.facts())
+        self.provisional = self.told.completion_tokens.take();
+        self.told.prompt_tokens.is_some().then(|| self.facts())
     }
 
     /// Takes in a usage object; `None` when it tells nothing, else everything known so far.
@@ -60,60 +50,33 @@ impl Tally {
             .output_tokens_details
             .and_then(|raw| serde_json::from_str(raw.get()).ok())
             .unwrap_or_default();
-        self.input = self.count(members.input_tokens).or(self.input);
-        self.cached = self.count(members.cache_read_input_tokens).or(self.cached);
-        self.written = self.count(members.cache_creation_input_tokens).or(self.written);
-        self.output = match (members.output_tokens, self.count(members.output_tokens)) {
+        let told = &mut self.told;
+        told.prompt_tokens = told.count(&[members.input_tokens]).or(told.prompt_tokens);
+        told.cached_tokens = told
+            .count(&[members.cache_read_input_tokens])
+            .or(told.cached_tokens);
+        told.cache_write_tokens = told
+            .count(&[members.cache_creation_input_tokens])
+            .or(told.cache_write_tokens);
+        told.completion_tokens = match (members.output_tokens, told.count(&[members.output_tokens])) {
             // What was told of less is not what a figure that cannot be believed means.
             (Some(_), count) => {
                 self.provisional = None;
                 count
             }
-            (None, _) => self.output.or(self.provisional),
+            (None, _) => told.completion_tokens.or(self.provisional),
         };
-        self.thinking = self.count(details.thinking_tokens).or(self.thinking);
-        (self.input.is_some() || self.output.is_some()).then(|| self.facts())
+        told.reasoning_tokens = told.count(&[details.thinking_tokens]).or(told.reasoning_tokens);
+        (told.prompt_tokens.is_some() || told.completion_tokens.is_some()).then(|| self.facts())
     }
 
     fn facts(&self) -> UsageFacts {
-        let cached = self.cached.unwrap_or(0).saturating_add(self.written.unwrap_or(0));
+        let told = self.told;
+        let parts = [told.cached_tokens, told.cache_write_tokens].map(|count| count.unwrap_or(0));
         UsageFacts {
-            prompt_tokens: self.input.map(|input| input.saturating_add(cached)),
-            completion_tokens: self.output,
-            total_tokens: None,
-            cached_tokens: self.cached,
-            cache_write_tokens: self.written,
-            reasoning_tokens: self.thinking,
-            clamped: self.clamped,
-            malformed: self.malformed,
-            partial: false,
-            cost_nano_usd: None,
+            prompt_tokens: told.prompt_tokens.map(|fresh| fresh + parts.iter().sum::<u64>()),
+            ..told
         }
-    }
-
-    /// Reads a count, noting what is odd about it.
-    fn count(&mut self, raw: Told<'_>) -> Option<u64> {
-        let text = raw?.get();
-        let plain = text.trim_matches('"').trim();
-        let count = match (plain.parse::<u64>(), plain.parse::<f64>()) {
-            (Ok(count), _) => {
-                self.clamped |= plain.len() != text.len();
-                Some(count)
-            }
-            (_, Ok(number)) if number >= 0.0 => {
-                self.clamped |= number.fract() != 0.0;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "the cast saturates, and the sum is checked next"
-                )]
-                Some(number as u64)
-            }
-            _ => None,
-        };
-        let count = count.filter(|&count| count <= TOKENS_MAX);
-        self.malformed |= count.is_none();
-        count
     }
 }
 
@@ -148,20 +111,14 @@ impl Figures {
 
     /// At the end. What was not told is estimated; `output_bytes` of text were generated.
     pub(super) fn of(facts: Option<UsageFacts>, reply: &Reply, output_bytes: usize) -> Self {
+        let output_bytes = u64::try_from(output_bytes).unwrap_or(u64::MAX);
         let facts = facts.unwrap_or_default();
-        let (usage, _) = facts.normalize();
-        let estimated = || estimate::bytes_tokens(u64::try_from(output_bytes).unwrap_or(u64::MAX));
+        let (usage, _) = facts.completed(reply.prompt_tokens, output_bytes).normalize();
         Self {
-            input_tokens: match facts.prompt_tokens {
-                Some(_) => usage.input_tokens,
-                None => reply.prompt_tokens,
-            },
+            input_tokens: usage.input_tokens,
             cache_creation_input_tokens: usage.cache_write_tokens,
             cache_read_input_tokens: usage.cached_tokens,
-            output_tokens: match facts.completion_tokens {
-                Some(_) => usage.output_tokens,
-                None => estimated().min(TOKENS_MAX),
-            },
+            output_tokens: usage.output_tokens,
             output_tokens_details: (usage.reasoning_tokens > 0).then_some(Thinking {
                 thinking_tokens: usage.reasoning_tokens,
             }),
@@ -171,6 +128,8 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+
     use super::*;
 
     fn raw(text: &str) -> Box<RawValue> {

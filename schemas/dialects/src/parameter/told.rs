@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use schemas::event::request::Surface;
+use schemas::parameter::Parameters;
 use serde_json::value::RawValue;
 
 use crate::object::{Object, Path, shown};
@@ -23,6 +24,14 @@ pub fn told(surface: Surface, body: &[u8], refused: Unmappable) -> Unmappable {
     Unmappable { param, ..refused }
 }
 
+/// What a caller on `surface` who sent `body` calls one parameter: the first of its names that he wrote.
+pub fn called(surface: Surface, body: &[u8], parameter: Parameters) -> &'static str {
+    let request = std::str::from_utf8(body).ok().and_then(Object::read);
+    let names = super::names(surface, parameter).iter();
+    let mut written = names.filter(|name| request.as_ref().is_some_and(|request| has(request, name)));
+    written.next().copied().unwrap_or(super::name(surface, parameter))
+}
+
 /// What stands for a parameter on a surface: of several names the one that counts where more are there.
 fn names(surface: Surface, param: &str) -> &'static [&'static str] {
     match (surface, param) {
@@ -35,7 +44,13 @@ fn names(surface: Surface, param: &str) -> &'static [&'static str] {
         (Surface::Chat, "max_tokens") => &["max_tokens", "max_completion_tokens"],
         (Surface::Messages, "reasoning_effort") => &["thinking", "output_config.effort"],
         (Surface::Responses, "reasoning_effort") => &["reasoning.effort"],
-        (Surface::Chat, "reasoning_effort") => &["reasoning_effort", "reasoning", "thinking"],
+        (Surface::Chat, "reasoning_effort") => &[
+            "reasoning_effort",
+            "reasoning",
+            "thinking",
+            "enable_thinking",
+            "thinking_budget",
+        ],
         (Surface::Messages, "parallel_tool_calls") => &["tool_choice.disable_parallel_tool_use"],
         (Surface::Messages, "user") => &["metadata.user_id"],
         (Surface::Chat, "tool_choice") => &["tool_choice", "function_call"],
@@ -176,6 +191,61 @@ mod tests {
             (Surface::Messages, "stop", "[", "stop"),
         ] {
             assert_eq!(name(surface, param, body), own, "{surface:?} {param} {body}");
+        }
+    }
+
+    #[test]
+    fn of_several_names_for_a_parameter_callers_are_told_the_one_that_they_wrote() {
+        for (surface, parameter, body, own) in [
+            (
+                Surface::Chat,
+                Parameters::TOOLS,
+                r#"{"functions":[{}],"function_call":"auto"}"#,
+                "functions",
+            ),
+            (
+                Surface::Chat,
+                Parameters::TOOLS,
+                r#"{"tool_choice":"auto"}"#,
+                "tool_choice",
+            ),
+            (
+                Surface::Chat,
+                Parameters::LOGPROBS,
+                r#"{"top_logprobs":2}"#,
+                "top_logprobs",
+            ),
+            (
+                Surface::Chat,
+                Parameters::EFFORT,
+                r#"{"thinking_budget":9}"#,
+                "thinking_budget",
+            ),
+            (
+                Surface::Messages,
+                Parameters::EFFORT,
+                r#"{"thinking":{"type":"adaptive"}}"#,
+                "thinking",
+            ),
+            (
+                Surface::Messages,
+                Parameters::FORMAT,
+                r#"{"output_format":{}}"#,
+                "output_format",
+            ),
+            (
+                Surface::Responses,
+                Parameters::FORMAT,
+                r#"{"text":{}}"#,
+                "text.format",
+            ),
+            (Surface::Chat, Parameters::TOP_K, "[", "top_k"),
+        ] {
+            assert_eq!(
+                called(surface, body.as_bytes(), parameter),
+                own,
+                "{surface:?} {body}"
+            );
         }
     }
 

@@ -11,6 +11,9 @@ use crate::superset::tool::{Input, Tool};
 /// What ends the value of a pair.
 const VALUE_END: &str = "</arg_value>";
 
+/// The parameter of a function that stands for a tool of free text.
+const FREE_TEXT: &str = "input";
+
 /// How a block is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -39,7 +42,7 @@ pub(super) struct Found {
     pub(super) arguments: String,
 }
 
-/// Which parameters of which tools are text.
+/// Which parameters of which tools are text; tools without a schema have none.
 #[derive(Debug, Default)]
 pub(super) struct Schemas(HashMap<String, HashMap<String, bool>>);
 
@@ -57,9 +60,11 @@ struct Property<'a> {
 
 impl Schemas {
     pub(super) fn new(tools: &[Tool]) -> Self {
-        let of_tool = |tool: &Tool| {
-            let Input::Schema(Some(schema)) = &tool.input else {
-                return None;
+        let parameters = |tool: &Tool| {
+            let schema = match &tool.input {
+                Input::Schema(schema) => schema.as_ref()?,
+                // The function that stands for it takes one text.
+                Input::Text(_) => return Some(HashMap::from([(FREE_TEXT.to_owned(), true)])),
             };
             let object: Object<'_> = serde_json::from_str(schema.get()).ok()?;
             let texts = object.properties.into_iter().map(|(name, property)| {
@@ -67,9 +72,15 @@ impl Schemas {
                 let kind = kind.ok().and_then(|property| property.kind);
                 (name, kind.is_some_and(|kind| kind.get() == "\"string\""))
             });
-            Some((tool.name.clone(), texts.collect()))
+            Some(texts.collect())
         };
-        Self(tools.iter().filter_map(of_tool).collect())
+        let of_tool = |tool: &Tool| (tool.name.clone(), parameters(tool).unwrap_or_default());
+        Self(tools.iter().map(of_tool).collect())
+    }
+
+    /// Whether such a tool was offered.
+    pub(super) fn has(&self, tool: &str) -> bool {
+        self.0.contains_key(tool)
     }
 
     fn is_text(&self, tool: &str, parameter: &str) -> bool {

@@ -175,6 +175,56 @@ fn a_call_written_as_json_is_a_call() {
 }
 
 #[test]
+fn a_function_of_an_offered_tool_is_a_call_without_a_block_around_it() {
+    let function = "<function=weather>\n<parameter=city>\nx\n</parameter>\n</function>";
+    let call = [
+        "call 0 call_70000000000000000000_0 weather",
+        r#"arguments 0 {"city":"x"}"#,
+    ];
+
+    for (before, after) in [("", ""), ("", "\n</tool_call>"), ("So: ", "\n</tool_call>\n")] {
+        let mut expected: Vec<String> = call.map(str::to_owned).to_vec();
+        if !before.is_empty() {
+            expected.insert(0, format!("text {before}"));
+        }
+        expected.push("finish ToolCalls".to_owned());
+        let text = format!("{before}{function}{after}");
+        assert_eq!(read(Kind::Qwen, &[&text]), expected, "{text}");
+    }
+    let two = format!("{function}\n{function}\n</tool_call>\ndone </tool_call>");
+    let events = read(Kind::Qwen, &[&two]);
+    assert_eq!(events.len(), 6, "{events:?}");
+    assert_eq!(events[4], "text done </tool_call>");
+}
+
+#[test]
+fn what_only_begins_like_a_function_stays_text() {
+    let whole = "<tool_call><function=weather></function></tool_call>";
+    for text in [
+        "<function=other><parameter=a>1</parameter></function>",
+        "<function=weather><parameter=city>x</parameter>",
+        "<function=weather>, they say, </function>",
+        "write <function=NAME> and </function>",
+        "<function=weather",
+        "<function=",
+    ] {
+        assert_eq!(
+            read(Kind::Qwen, &[text]),
+            [format!("text {text}"), "finish Stop".to_owned()]
+        );
+        let before = read(Kind::Qwen, &[text, " ", whole]);
+        assert_eq!(
+            before.last().map(String::as_str),
+            Some("finish ToolCalls"),
+            "{text}"
+        );
+        assert_eq!(before[0], format!("text {text} "));
+    }
+    let glm = "<function=weather></function>";
+    assert_eq!(read(Kind::Glm, &[glm])[0], format!("text {glm}"));
+}
+
+#[test]
 fn a_thought_alone_leaves_tags_of_calls_in_the_text() {
     assert_eq!(
         read(Kind::ThinkBlock, &["<think>a", "b</think>\nc<tool_call>"]),

@@ -95,9 +95,9 @@ impl Frame {
     }
 
     /// Of a response of which the request is not at hand.
-    pub(super) fn bare(request_id: &str, created_at: i64, model: &str) -> Self {
+    pub(super) fn bare(id: String, created_at: i64, model: &str) -> Self {
         Self {
-            id: format!("resp_{request_id}"),
+            id,
             created_at,
             model: model.to_owned(),
             echo: echo(&Request::default()),

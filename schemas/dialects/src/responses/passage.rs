@@ -275,7 +275,6 @@ pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
         content: has_calls || output_bytes > 0,
         output_bytes,
         finish,
-        finished_choices: usize::from(finish.is_some()),
         usage: response.usage.and_then(|usage| usage::read(usage.get())),
         error: (failed || response.error.is_some()).then(|| error(&response, body)),
         ends: Ends::default(),

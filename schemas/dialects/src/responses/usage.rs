@@ -63,12 +63,11 @@ struct OutputDetails {
 }
 
 impl Usage {
-    /// Of what an upstream told. `input` and `output` are estimates that stand in for figures it did not tell.
-    pub(super) fn of(facts: Option<&UsageFacts>, input: u64, output: u64) -> Self {
-        let mut facts = facts.copied().unwrap_or_default();
-        facts.prompt_tokens = facts.prompt_tokens.or(Some(input));
-        facts.completion_tokens = facts.completion_tokens.or(Some(output));
-        let (usage, _) = facts.normalize();
+    /// Of what an upstream told. What it did not tell is estimated: of a prompt of about `prompt_tokens`, and
+    /// `output_bytes` of text that were generated.
+    pub(super) fn of(facts: Option<UsageFacts>, prompt_tokens: u64, output_bytes: u64) -> Self {
+        let facts = facts.unwrap_or_default();
+        let (usage, _) = facts.completed(prompt_tokens, output_bytes).normalize();
         let input_tokens = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens;
         Self {
             input_tokens,
@@ -109,7 +108,7 @@ mod tests {
         let facts = read(r#"{"input_tokens":9,"output_tokens":1,"cost":0.000000001}"#).expect("usage");
 
         assert_eq!(facts.cost_nano_usd, Some(1));
-        let written = serde_json::to_string(&Usage::of(Some(&facts), 0, 0)).expect("json");
+        let written = serde_json::to_string(&Usage::of(Some(facts), 0, 0)).expect("json");
         assert!(!written.contains("cost"), "{written}");
     }
 
@@ -117,7 +116,7 @@ mod tests {
     fn usage_that_was_not_told_is_estimated() {
         let facts = read(r#"{"input_tokens":9}"#);
 
-        let written = serde_json::to_value(Usage::of(facts.as_ref(), 1, 7)).expect("json");
+        let written = serde_json::to_value(Usage::of(facts, 1, 24)).expect("json");
 
         assert_eq!(
             (&written["input_tokens"], &written["output_tokens"]),

@@ -36,6 +36,8 @@ members! {
     ReasoningEffort = "reasoning_effort",
     Reasoning = "reasoning",
     Thinking = "thinking",
+    EnableThinking = "enable_thinking",
+    ThinkingBudget = "thinking_budget",
     User = "user",
 }
 
@@ -80,6 +82,8 @@ impl<'a> Members<'a> for Field {
             Self::ReasoningEffort => draft.read_ask(Parameters::EFFORT, &["\"none\""], map)?,
             Self::Reasoning => draft.read_ask(Parameters::EFFORT, &["{}"], map)?,
             Self::Thinking => draft.read_thinking(map)?,
+            Self::EnableThinking => draft.read_ask(Parameters::EFFORT, &["false"], map)?,
+            Self::ThinkingBudget => draft.read_ask(Parameters::EFFORT, &["0"], map)?,
             Self::User => draft.user = Some(map.next_value()?),
             Self::Other => drop(map.next_value::<IgnoredAny>()?),
         }

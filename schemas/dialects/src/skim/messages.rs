@@ -22,6 +22,8 @@ members! {
     TopP = "top_p",
     TopK = "top_k",
     StopSequences = "stop_sequences",
+    LogitBias = "logit_bias",
+    RepetitionPenalty = "repetition_penalty",
     Metadata = "metadata",
     OutputConfig = "output_config",
     OutputFormat = "output_format",
@@ -69,6 +71,8 @@ impl Field {
             Self::TopP => draft.read_ask(Parameters::TOP_P, &["1", "1.0"], map)?,
             Self::TopK => draft.read_ask(Parameters::TOP_K, &["0"], map)?,
             Self::StopSequences => draft.read_ask(Parameters::STOP, &["[]"], map)?,
+            Self::LogitBias => draft.read_ask(Parameters::LOGIT_BIAS, &["{}"], map)?,
+            Self::RepetitionPenalty => draft.read_ask(Parameters::REPETITION_PENALTY, &["1", "1.0"], map)?,
             Self::Thinking => draft.read_thinking(map)?,
             Self::ToolChoice | Self::Other => drop(map.next_value::<IgnoredAny>()?),
         }

@@ -33,6 +33,7 @@ members! {
     FrequencyPenalty = "frequency_penalty",
     PresencePenalty = "presence_penalty",
     TopLogprobs = "top_logprobs",
+    LogitBias = "logit_bias",
     Reasoning = "reasoning",
     User = "user",
 }
@@ -85,6 +86,7 @@ impl<'a> Members<'a> for Field {
             Self::FrequencyPenalty => draft.read_ask(Parameters::FREQUENCY_PENALTY, &["0", "0.0"], map)?,
             Self::PresencePenalty => draft.read_ask(Parameters::PRESENCE_PENALTY, &["0", "0.0"], map)?,
             Self::TopLogprobs => draft.read_ask(Parameters::LOGPROBS, &["0"], map)?,
+            Self::LogitBias => draft.read_ask(Parameters::LOGIT_BIAS, &["{}"], map)?,
             Self::Reasoning => {
                 let reasoning: Option<Reasoning<'_>> = map.next_value()?;
                 let effort = reasoning.and_then(|reasoning| reasoning.effort);

@@ -302,12 +302,40 @@ pub struct Target<'a> {
     pub model: &'a str,
     /// What a server of its kind tolerates.
     pub profile: &'a crate::profile::Profile,
+    /// Words of effort that the model takes; empty for all of them.
+    pub efforts: &'a [String],
     /// Most tokens of an answer where the dialect demands a figure and the caller gave none.
     pub max_tokens_default: u64,
     /// Most tokens that the model answers; `None` where that is not known.
     pub max_tokens_limit: Option<u64>,
     /// The route drops what cannot be mapped, and reports it, instead of refusing it.
     pub drop_params: bool,
+}
+
+/// Words for how much to think, from the least to the most.
+const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
+
+impl Target<'_> {
+    /// Whether the model is known to take this word of effort.
+    pub fn lists(&self, word: &str) -> bool {
+        self.efforts.iter().any(|known| known == word)
+    }
+
+    /// What the model is told for a word of effort that stands for what its caller asked otherwise, such as a number of
+    /// tokens: the word itself where it takes it, else the next one below, else the next above. Not to think at all is
+    /// no effort, and stays.
+    #[must_use]
+    pub fn effort(&self, word: &'static str) -> &'static str {
+        let Some(place) = EFFORTS.iter().position(|known| *known == word) else {
+            return word;
+        };
+        if self.efforts.is_empty() {
+            return word;
+        }
+        let (below, above) = EFFORTS.split_at(place + 1);
+        let known = below.iter().rev().chain(above).find(|known| self.lists(known));
+        known.copied().unwrap_or(word)
+    }
 }
 
 /// A request as an upstream reads it.
@@ -321,4 +349,33 @@ pub struct Encoded {
     pub dropped: Vec<Cow<'static, str>>,
     /// Tools that have other names there.
     pub names: super::tool::Names,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_effort_becomes_the_next_one_that_the_model_takes() {
+        let told = |efforts: &[&str], word| {
+            let efforts: Vec<String> = efforts.iter().map(ToString::to_string).collect();
+            let target = Target {
+                model: "m",
+                profile: &crate::profile::DEFAULT,
+                efforts: &efforts,
+                max_tokens_default: 1,
+                max_tokens_limit: None,
+                drop_params: false,
+            };
+            target.effort(word)
+        };
+
+        assert_eq!(told(&[], "medium"), "medium");
+        assert_eq!(told(&["low", "medium"], "medium"), "medium");
+        assert_eq!(told(&["low", "high"], "medium"), "low");
+        assert_eq!(told(&["high", "low"], "max"), "high");
+        assert_eq!(told(&["high", "max"], "low"), "high");
+        assert_eq!(told(&["low", "high"], "none"), "none");
+        assert_eq!(told(&["other"], "low"), "low");
+    }
 }

@@ -89,8 +89,53 @@ impl Names {
             .map(|(_, known)| known)
     }
 
+    /// Tools as the upstream knows them.
+    pub fn told(&self, tools: &[Tool]) -> Vec<Tool> {
+        let sent = |tool: &Tool| {
+            let is_it = |known: &Known| known.name == tool.name && known.namespace == tool.namespace;
+            let found = self.0.iter().find(|(_, known)| is_it(known));
+            found.map_or_else(|| tool.name.clone(), |(sent, _)| sent.clone())
+        };
+        let told = |tool: &Tool| Tool {
+            name: sent(tool),
+            ..tool.clone()
+        };
+        tools.iter().map(told).collect()
+    }
+
     /// True when every tool bears the same name on both sides.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_told_by_the_names_that_the_upstream_knows() {
+        let tool = |name: &str, namespace: Option<&str>| Tool {
+            name: name.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            description: None,
+            input: Input::Schema(None),
+            strict: None,
+            cache: None,
+        };
+        let mut names = Names::default();
+        names.note(
+            "files__read".to_owned(),
+            Known {
+                name: "read".to_owned(),
+                namespace: Some("files".to_owned()),
+                custom: false,
+            },
+        );
+
+        let told = names.told(&[tool("read", Some("files")), tool("read", None)]);
+
+        let told: Vec<&str> = told.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(told, ["files__read", "read"]);
     }
 }

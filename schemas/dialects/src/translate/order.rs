@@ -67,61 +67,11 @@ fn homes(turns: &[Turn]) -> Option<Vec<Option<usize>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::superset::request::Call;
+    use crate::superset::spoken::{asks, gives, says, words};
 
-    fn says(role: Role, text: &str) -> Turn {
-        let part = Part::Text {
-            text: text.to_owned(),
-            cache: None,
-        };
-        turn(role, vec![part])
-    }
-
-    fn turn(role: Role, parts: Vec<Part>) -> Turn {
-        Turn {
-            role,
-            name: None,
-            parts,
-        }
-    }
-
-    fn asks(ids: &[&str]) -> Turn {
-        let call = |id: &&str| {
-            Part::ToolCall(Call {
-                id: (*id).to_owned(),
-                name: "f".into(),
-                namespace: None,
-                arguments: "{}".into(),
-                custom: false,
-                proof: None,
-            })
-        };
-        turn(Role::Assistant, ids.iter().map(call).collect())
-    }
-
-    fn gives(ids: &[&str]) -> Turn {
-        let result = |id: &&str| Part::ToolResult {
-            id: (*id).to_owned(),
-            parts: Vec::new(),
-            failed: false,
-        };
-        turn(Role::Tool, ids.iter().map(result).collect())
-    }
-
-    /// Turns as words, once they are in order.
     fn ordered(mut turns: Vec<Turn>) -> Vec<String> {
         results_follow(&mut turns);
-        let word = |part: &Part| match part {
-            Part::Text { text, .. } => text.clone(),
-            Part::ToolCall(call) => format!("?{}", call.id),
-            Part::ToolResult { id, .. } => format!("!{id}"),
-            other => format!("{other:?}"),
-        };
-        let of = |turn: &Turn| {
-            let parts: Vec<String> = turn.parts.iter().map(word).collect();
-            format!("{:?} {}", turn.role, parts.join(" "))
-        };
-        turns.iter().map(of).collect()
+        words(&turns)
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Translation {
     renamer: Renamer,
     encoder: Encoder,
     heard: Heard,
+    /// Estimated tokens of the prompt.
+    prompt_tokens: u64,
     over: Option<Result<(), Broken>>,
 }
 
@@ -65,16 +67,16 @@ impl Translation {
             processor,
             watch: Watch::default(),
             renamer: Renamer::new(way.names),
+            prompt_tokens: way.reply.prompt_tokens,
             encoder: Encoder::new(way.caller, way.reply),
             heard: Heard::default(),
             over: None,
         }
     }
 
-    /// Reads one event of the upstream that is no comment, and appends whole events for the caller to `out`. After an
-    /// error nothing more is read.
-    pub fn event(&mut self, event: &sse::Event, out: &mut BytesMut) -> Result<(), Broken> {
-        let mut line = Line {
+    /// The decoder, and where its events go.
+    fn parts<'t>(&'t mut self, out: &'t mut BytesMut) -> (&'t mut Decoder, Line<'t>) {
+        let line = Line {
             processor: self.processor.as_mut(),
             watch: &mut self.watch,
             renamer: &mut self.renamer,
@@ -84,7 +86,14 @@ impl Translation {
                 out,
             },
         };
-        self.decoder.event(event, &mut line)?;
+        (&mut self.decoder, line)
+    }
+
+    /// Reads one event of the upstream that is no comment, and appends whole events for the caller to `out`. After an
+    /// error nothing more is read.
+    pub fn event(&mut self, event: &sse::Event, out: &mut BytesMut) -> Result<(), Broken> {
+        let (decoder, mut line) = self.parts(out);
+        decoder.event(event, &mut line)?;
         if self.watch.failed() {
             return Err(Broken::Malformed);
         }
@@ -99,22 +108,16 @@ impl Translation {
         if let Some(over) = &self.over {
             return over.clone();
         }
-        let mut line = Line {
-            processor: self.processor.as_mut(),
-            watch: &mut self.watch,
-            renamer: &mut self.renamer,
-            writer: Writer {
-                encoder: &mut self.encoder,
-                heard: &mut self.heard,
-                out,
-            },
-        };
-        let over = match self.decoder.finish(&mut line) {
+        let (decoder, mut line) = self.parts(out);
+        let over = match decoder.finish(&mut line) {
             Ok(()) if self.watch.failed() => Err(Broken::Malformed),
             // What ends a stream for the caller must not stand behind an answer that has none.
             Ok(()) if !self.heard.finished => Err(Broken::Cut),
             over => over,
         };
+        if over.is_ok() {
+            self.complete_usage(out);
+        }
         self.over = Some(over.clone());
         over
     }
@@ -140,6 +143,17 @@ impl Translation {
             });
         }
         self.over = Some(Ok(()));
+    }
+
+    /// Has the caller told in full what the upstream told in part or not at all: as it is in the books.
+    fn complete_usage(&mut self, out: &mut BytesMut) {
+        let told = self.heard.usage;
+        let whole = told.unwrap_or_default();
+        let whole = whole.completed(self.prompt_tokens, self.heard.output_bytes);
+        self.heard.usage = told.map(|_| whole);
+        if Some(whole) != told {
+            self.encoder.event(Event::Usage(whole), out);
+        }
     }
 
     /// True once the upstream's end mark was read.

@@ -19,6 +19,7 @@ fn translated(caller: Dialect, upstream: Dialect, body: &Value) -> Result<Encode
     let target = Target {
         model: "upstream-model",
         profile: &profile::DEFAULT,
+        efforts: &[],
         max_tokens_default: 4096,
         max_tokens_limit: None,
         drop_params: false,

@@ -34,6 +34,7 @@ pub(crate) fn request(body: &[u8]) {
                 let target = Target {
                     model: "u",
                     profile: &profile::DEFAULT,
+                    efforts: &[],
                     max_tokens_default: 9,
                     max_tokens_limit: None,
                     drop_params,

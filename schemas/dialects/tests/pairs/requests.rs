@@ -274,6 +274,7 @@ pub(crate) fn one(dice: &mut Dice) {
     let target = Target {
         model: "upstream-model",
         profile: &profile::DEFAULT,
+        efforts: &[],
         max_tokens_default: 4096,
         max_tokens_limit: None,
         drop_params: false,

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use harness::{Behaviour, End, Scene, Surface, Then, Transcript};
+use harness::{Behaviour, End, Model, Scene, Surface, Then, Transcript};
 use serde_json::{Value, json};
 
 use super::super::shapes::{self, Shape, pairs, rich_pairs, stream};
+use super::super::surfaces::scene_of;
 use crate::retries::tireless;
 use crate::rows::{assert_billed, assert_free, assert_row, endpoint, text_estimate};
 
@@ -42,8 +43,49 @@ async fn the_text_of_an_error_is_shown_to_nobody_and_billed_to_nobody() {
 }
 
 #[tokio::test]
+async fn a_response_of_a_server_that_numbers_nothing_begins_once_and_fails_under_its_name() {
+    let scene = scene_of(|o1, _| vec![Model::new("m").leg(o1, 0).set_leg("responses", "only")]).await;
+    for id in ["resp_theirs", "chatcmpl-theirs"] {
+        let events = [
+            json!({"type": "response.created", "response": {"id": id, "object": "response",
+                "status": "in_progress", "model": "up", "output": []}}),
+            json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message",
+                "id": "msg_1", "role": "assistant", "status": "in_progress", "content": []}}),
+            json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0,
+                "content_index": 0, "delta": "half"}),
+        ];
+        let body: String = events
+            .map(|event| {
+                format!(
+                    "event: {}\ndata: {event}\n\n",
+                    event["type"].as_str().unwrap_or_default()
+                )
+            })
+            .concat();
+        scene.o1.script([Behaviour::raw(format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{body}"
+        ))]);
+
+        let client = scene.client.lenient();
+        let asked = Surface::Responses.ask_streamed("m");
+        let broken = client.stream(Surface::Responses, &asked).await.collect().await;
+
+        let told = String::from_utf8_lossy(&broken.raw).into_owned();
+        assert_eq!(told.matches("\"response.created\"").count(), 1, "{told}");
+        let End::ErrorEvent(failed) = &broken.end else {
+            panic!("{id}: {:?}", broken.end);
+        };
+        assert_eq!(failed["type"], "response.failed");
+        assert_eq!(failed["response"]["id"], id, "{told}");
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn a_call_that_delivered_nothing_is_an_http_error_and_free_on_every_surface() {
-    let scene = shapes::one_leg_scene(tireless).await;
+    let mut scene = shapes::one_leg_scene(tireless).await;
+    // What a node makes of faults one after another is its own: the good calls between them go to the same one.
+    scene.pin();
     for (surface, shape) in pairs() {
         for (case, behaviour) in [
             ("cut", Behaviour::chat("never").stop_after(0, Then::Cut)),

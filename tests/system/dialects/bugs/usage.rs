@@ -194,6 +194,27 @@ async fn every_caller_of_an_upstream_of_chat_is_told_each_class_of_tokens() {
 }
 
 #[tokio::test]
+async fn text_for_which_an_upstream_counts_nothing_is_paid_for_by_an_estimate() {
+    let scene = shapes::scene().await;
+    scene.o1.default(Behaviour::chat("nine and twenty").usage(9, 0));
+
+    for (surface, shape) in pairs() {
+        let case = format!("{surface:?} of {shape:?}");
+        let plain = ask(&scene, surface, shape.model()).await;
+        let streamed = stream(&scene, surface, shape.model()).await;
+
+        assert_eq!(plain.status, 200, "{case}: {}", plain.text());
+        streamed.whole();
+        for id in [plain.request_id(), streamed.request_id()] {
+            let row = scene.row(id).await;
+            assert_billed(&row, 9, 5, 58_000);
+            assert_row(&row, &json!({"usage_flags": ["partial"]}));
+        }
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn thoughts_and_cached_tokens_of_gemini_are_billed_in_their_classes() {
     let scene = shapes::scene().await;
     let usage = json!({"promptTokenCount": 3_500, "cachedContentTokenCount": 500, "candidatesTokenCount": 10,

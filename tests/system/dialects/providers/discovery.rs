@@ -2,6 +2,7 @@
 //! alone.
 
 use harness::{Node, PROVIDER_KEY, Upstream, chat};
+use serde_json::json;
 
 #[tokio::test]
 async fn the_models_of_anthropic_and_gemini_are_served_when_their_keys_are_set() {
@@ -38,7 +39,7 @@ async fn the_models_of_anthropic_and_gemini_are_served_when_their_keys_are_set()
         let answer = client.post_chat(&chat(model)).await;
         assert_eq!(answer.status, 200, "{model}: {}", answer.text());
         let row = node.wait_row_as(&key, answer.request_id()).await;
-        assert_eq!(row["usage_flags"], serde_json::json!(["unpriced"]), "{row}");
+        assert_eq!(row["usage_flags"], json!(["unpriced"]), "{row}");
     }
     let most = |call: usize| anthropic.call(call).request.json()["max_tokens"].clone();
     assert_eq!((most(0), most(1)), (32_000.into(), 4_096.into()));
@@ -62,6 +63,36 @@ async fn the_models_of_anthropic_and_gemini_are_served_when_their_keys_are_set()
         }
     }
     assert!(!node.logs().join("\n").contains(PROVIDER_KEY));
+    assert_eq!(node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_listed_embedder_is_asked_for_embeddings_and_a_listed_model_for_answers() {
+    let openai = Upstream::start();
+    openai.models(&["gpt-x", "text-embedding-x"]);
+    let mut node = Node::builder()
+        .without_config()
+        .env("API_KEY_SECRET", "")
+        .env("OPENAI_API_KEY", PROVIDER_KEY)
+        .env("OPENAI_BASE_URL", &openai.root_url())
+        .start()
+        .await;
+    let key = node.minted_key();
+    let client = node.client(&key);
+    let embed = |model: &str| json!({"model": model, "input": "a"}).to_string();
+    let post = async |path: &str, body: String| {
+        let answer = client.post_inference(path, body).await;
+        answer.expect("a whole answer")
+    };
+
+    let vectors = post("/v1/embeddings", embed("text-embedding-x")).await;
+
+    assert_eq!(vectors.status, 200, "{}", vectors.text());
+    assert_eq!(openai.call(0).request.target, "/v1/embeddings");
+    assert_eq!(client.post_chat(&chat("gpt-x")).await.status, 200);
+    assert_eq!(post("/v1/embeddings", embed("gpt-x")).await.status, 404);
+    assert_eq!(client.post_chat(&chat("text-embedding-x")).await.status, 404);
+    assert_eq!(openai.calls(), 2);
     assert_eq!(node.stop().await, Some(0));
 }
 

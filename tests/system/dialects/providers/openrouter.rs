@@ -253,6 +253,42 @@ async fn an_error_inside_an_answer_has_the_status_that_it_names() {
 }
 
 #[tokio::test]
+async fn what_a_failed_answer_costs_is_in_the_row_whoever_asked() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let model = of_kind(&o1, "openrouter");
+    let scene = Scene::start_on(o1, o2, |node| tireless(node).models(&[model])).await;
+    let usage: Value = serde_json::from_str(USAGE).expect("json");
+    let error = json!({"id": "gen-1", "error": {"code": 502, "message": "no"}, "usage": usage,
+        "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]});
+    let in_place = || Behaviour::status(200, error.clone());
+
+    for surface in [Surface::Chat, Surface::Messages, Surface::Responses] {
+        let amid = Behaviour::chat("a b c").error_after(2, error.clone());
+        scene.o1.script([in_place(), in_place(), amid]);
+        let whole = scene.client.post(surface, &surface.ask("m")).await;
+        let instead = scene.client.post(surface, &surface.ask_streamed("m")).await;
+        let stream = scene.client.stream(surface, &surface.ask_streamed("m")).await;
+        let broken = stream.collect().await;
+
+        assert_eq!((whole.status, instead.status), (502, 502), "{surface:?}");
+        for (id, tokens) in [
+            (whole.request_id(), 0),
+            (instead.request_id(), 0),
+            (broken.request_id(), 20),
+        ] {
+            let row = scene.row(id).await;
+            assert_eq!(row["upstream_cost_nano_usd"], 140_001, "{surface:?}: {row}");
+            assert_eq!(
+                (&row["cost_nano_usd"], &row["output_tokens"]),
+                (&json!(0), &json!(tokens)),
+                "{surface:?}: {row}"
+            );
+        }
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn an_error_inside_a_stream_ends_it_in_sight_and_without_a_reason_of_its_own() {
     let scene = plain().await;
     let error = json!({

@@ -185,3 +185,27 @@ async fn mistral_and_groq_get_none_of_the_hints_that_they_refuse() {
     assert_eq!(sent(&scene.o1, 2)["stream_options"], Value::Null);
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn mistral_gets_its_own_names_for_what_it_would_refuse() {
+    let scene = scene(|o1| vec![of_kind(o1, "mistral")]).await;
+    let mut passing = chat("m");
+    passing["seed"] = json!(7);
+    passing["max_completion_tokens"] = json!(9);
+    let translated = Surface::Responses.ask("m");
+
+    let passed = scene.client.post_chat(&passing).await;
+    let written = scene.client.post(Surface::Responses, &translated).await;
+
+    assert_eq!((passed.status, written.status), (200, 200), "{}", passed.text());
+    assert_eq!(passed.header("x-waybill-dropped"), "");
+    let body = sent(&scene.o1, 0);
+    assert_eq!(
+        (&body["random_seed"], &body["max_tokens"]),
+        (&json!(7), &json!(9))
+    );
+    for name in ["seed", "max_completion_tokens"] {
+        assert_eq!(body.get(name), None, "{body}");
+    }
+    scene.finish().await;
+}

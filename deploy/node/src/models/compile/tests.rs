@@ -111,6 +111,27 @@ fn an_optional_leg_is_left_out_alone() {
 }
 
 #[test]
+fn a_model_of_which_every_leg_is_left_out_is_told_for_what_it_is() {
+    let text = "
+models:
+  - id: m
+    provider: groq
+    route:
+      - { optional: true, api_key: '${ABSENT}' }
+";
+    let compiled = compiled(text).expect("compile");
+
+    assert!(compiled.models.is_empty());
+    let told: Vec<&str> = compiled
+        .problems
+        .iter()
+        .map(|problem| problem.message.as_str())
+        .collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told[1], "every leg of \"m\" is left out, so it is not served");
+}
+
+#[test]
 fn legs_that_would_collide_are_told_apart() {
     let text = "
 models:

@@ -32,16 +32,13 @@ const CALLS: [(Dialect, [&str; 3]); 3] = [
 
 /// Reads events of a stream that passes, behind what opens it.
 fn passing(caller: Dialect, events: &[&str]) -> (Result<(), Fault>, u64) {
-    let mut reading = Reading::new(Manner {
-        caller,
-        ..reading().manner
-    });
+    let mut reading = Reading::new(manner(caller));
     let start = r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":1}}}"#;
     let start = (caller == Dialect::Messages).then_some(start);
     let read = start
         .iter()
         .chain(events)
-        .try_for_each(|data| reading.push(Bytes::from(format!("data: {data}\n\n"))));
+        .try_for_each(|data| reading.push(event(data)));
     (read, reading.take_dropped())
 }
 
@@ -71,36 +68,11 @@ fn what_is_no_piece_of_a_call_is_dropped_as_ever() {
     }
 }
 
-fn way() -> Way {
-    Way {
-        upstream: Dialect::Chat,
-        caller: Dialect::Messages,
-        processor: None,
-        tools: Arc::default(),
-        names: dialects::superset::tool::Names::default(),
-        reply: Reply {
-            id: "07".to_owned(),
-            created: 5,
-            model: "m".to_owned(),
-            include_usage: false,
-            hides_thinking: false,
-            prompt_tokens: 9,
-            request: Bytes::new(),
-        },
-    }
-}
-
 /// Reads chunks of chat on their way to a caller of Messages.
 fn translated(events: &[&str]) -> (Result<(), Fault>, Result<(), Fault>, String) {
-    let way = way();
-    let mut reading = Reading::new(Manner {
-        caller: Dialect::Messages,
-        way: Some(&way),
-        ..reading().manner
-    });
-    let read = events
-        .iter()
-        .try_for_each(|data| reading.push(Bytes::from(format!("data: {data}\n\n"))));
+    let way = way(Dialect::Chat, Dialect::Messages);
+    let mut reading = super::translated(&way);
+    let read = events.iter().try_for_each(|data| reading.push(event(data)));
     let ends = reading.may_end(|| 1);
     let sent = reading.take().map(|(sent, _)| sent).unwrap_or_default();
     (read, ends, String::from_utf8(sent.to_vec()).expect("text"))
@@ -135,4 +107,22 @@ fn a_call_whose_arguments_are_no_object_does_not_end_well_unless_it_was_cut_shor
     let length = r#"{"id":"1","choices":[{"index":0,"finish_reason":"length","delta":{}}]}"#;
     let (short, ends, _) = translated(&[begun, length]);
     assert_eq!((short, ends), (Ok(()), Ok(())));
+}
+
+#[test]
+fn a_call_that_passes_has_a_number_and_an_id_though_its_server_gives_none() {
+    let piece = |call: &str| {
+        format!(
+            r#"{{"model":"org/m","choices":[{{"index":0,"delta":{{"tool_calls":[{{{call}"function":{{"name":"f","arguments":"{{}}"}}}}]}},"finish_reason":"stop"}}]}}"#
+        )
+    };
+
+    let told = passed(Dialect::Chat, &[], &piece("")).expect("readable");
+
+    let id = told.split("call_").nth(1).and_then(|rest| rest.split('"').next());
+    let given = format!(r#""index":0,"id":"call_{}","#, id.expect("an id"));
+    let expected = piece(&given)
+        .replace("org/m", "m")
+        .replace(r#""stop""#, r#""tool_calls""#);
+    assert_eq!(told, format!("data: {expected}\n\n"));
 }

@@ -1,5 +1,6 @@
 //! Messages are lost, doubled and late, connections are cut, readers are slow: answers stay whole, byte for byte.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -108,13 +109,22 @@ async fn a_quiet_request_survives_its_routers_cut_while_others_of_that_router_ar
     assert_whole(&[played], 2);
 }
 
-/// Loses, doubles and delays one message in five, as `seed` decides.
+/// Loses, doubles and delays one message in five, as `seed` decides. Who is not heard for long enough is lost, so of one
+/// kind on one subject no two in a row are lost.
 fn weather(seed: u64) -> impl FnMut(&str, &[u8]) -> Fate {
     let mut drawn = seed;
-    move |_, _| {
+    let mut lost = HashSet::new();
+    move |subject, payload| {
         drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let like = (subject.to_owned(), payload.get(1).copied());
+        if lost.remove(&like) {
+            return Fate::Pass;
+        }
         match (drawn >> 33) % 20 {
-            0 | 1 => Fate::Drop,
+            0 | 1 => {
+                lost.insert(like);
+                Fate::Drop
+            }
             2 => Fate::Double,
             3 => Fate::Late(Duration::from_millis(15)),
             _ => Fate::Pass,

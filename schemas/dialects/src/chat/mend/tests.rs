@@ -30,11 +30,25 @@ fn instructions_become_one_message_at_the_front_and_nothing_else_changes() {
 }
 
 #[test]
-fn one_leading_message_of_a_developer_is_the_systems() {
-    let body = r#"{"messages":[{"role":"developer","content":[{"type":"text","text":"x"}],"name":"d"},{"role":"user","content":"y"}]}"#;
-
-    let expected = body.replace("developer", "system");
-    assert_eq!(mended(body, true, false), Some(expected));
+fn what_a_developer_says_is_the_systems_where_its_server_knows_none() {
+    let needs = |profile: &str, body: &str| {
+        let profile = crate::profile::named(profile).expect("a profile");
+        let suspicion = crate::passage::request::suspicion(body.as_bytes());
+        text(body, Needs::of(profile, suspicion, body.as_bytes()))
+    };
+    let body = r#"{"messages":[{"role":"developer","content":[{"type":"text","text":"x"}],"name":"d"},{"role":"user","content":"a \"developer\""}]}"#;
+    let expected = body.replace(r#""role":"developer""#, r#""role":"system""#);
+    for known in ["openai", "openrouter", "llama.cpp"] {
+        assert_eq!(needs(known, body), None, "{known}");
+    }
+    for unknown in ["deepseek", "kimi", "zai", "vllm"] {
+        assert_eq!(needs(unknown, body).as_ref(), Some(&expected), "{unknown}");
+        assert_eq!(needs(unknown, &expected), None, "{unknown}");
+    }
+    let late = r#"{"messages":[{"role":"user","content":"a"},{"role":"developer","content":"x"},{"role":"system","content":"y"}]}"#;
+    assert_eq!(needs("deepseek", late), Some(late.replace("developer", "system")));
+    let one = r#"{"messages":[{"role":"system","content":"x\n\ny"},{"role":"user","content":"a"}]}"#;
+    assert_eq!(needs("vllm", late).as_deref(), Some(one));
 }
 
 #[test]
@@ -239,7 +253,7 @@ fn tools_without_a_schema_get_an_empty_one() {
 fn types_beside_any_of_go_into_the_branches() {
     let needs = Needs {
         types_in_branches: true,
-        one_system: true,
+        roles: true,
         ..Needs::default()
     };
     let body = r#"{"tools":[{"function":{"parameters":{"type":"object","anyOf":[{"required":["a"]}]}}}],"messages":[{"role":"developer","content":"d"}]}"#;

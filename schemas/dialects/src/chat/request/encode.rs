@@ -347,7 +347,7 @@ fn reasoning(conversation: &Conversation, draft: &mut Draft<'_>) {
             None => {}
             Some(Effort::Budget(tokens)) => object.max_tokens = Some(tokens),
             Some(Effort::Adaptive) => object.enabled = Some(true),
-            Some(effort) => object.effort = Some(word(effort, profile)),
+            Some(effort) => object.effort = Some(word(effort, draft.target)),
         }
         if reasoning.effort.is_some() || object.exclude.is_some() {
             draft.put("reasoning", &object);
@@ -360,7 +360,7 @@ fn reasoning(conversation: &Conversation, draft: &mut Draft<'_>) {
     let graded = !matches!(effort, Effort::Off | Effort::Adaptive);
     match profile.thinking {
         Thinking::Effort if effort == Effort::Adaptive => {}
-        Thinking::Effort => draft.put_unless_dropped("reasoning_effort", word(effort, profile)),
+        Thinking::Effort => draft.put_unless_dropped("reasoning_effort", word(effort, draft.target)),
         Thinking::Template => {
             let told = |name: &str| conversation.demands.iter().any(|demand| demand.name == name);
             if effort != Effort::Adaptive && !told("chat_template_kwargs") {
@@ -368,7 +368,7 @@ fn reasoning(conversation: &Conversation, draft: &mut Draft<'_>) {
                 draft.put("chat_template_kwargs", &TemplateArguments { enable_thinking });
             }
             if graded {
-                draft.put("reasoning_effort", word(effort, profile));
+                draft.put("reasoning_effort", word(effort, draft.target));
             }
         }
         Thinking::Switch => {
@@ -386,17 +386,19 @@ fn reasoning(conversation: &Conversation, draft: &mut Draft<'_>) {
     }
 }
 
-/// The word for how much to think: budgets by bands, and no more than the server knows.
-const fn word(effort: Effort, profile: &Profile) -> &'static str {
-    match effort {
+/// The word for how much to think: budgets by bands, and no more than the server or its model knows.
+fn word(effort: Effort, target: &Target<'_>) -> &'static str {
+    let finer = |word: &str| target.profile.effort_xhigh || target.lists(word);
+    target.effort(match effort {
         Effort::Off => "none",
         // Templates and most servers know three words.
-        Effort::Minimal if profile.effort_xhigh => "minimal",
+        Effort::Minimal if finer("minimal") => "minimal",
         Effort::Minimal | Effort::Low | Effort::Budget(0..=4096) => "low",
         Effort::Adaptive | Effort::Medium | Effort::Budget(4097..=16_384) => "medium",
-        Effort::ExtraHigh | Effort::Max if profile.effort_xhigh => "xhigh",
+        Effort::Max if target.lists("max") => "max",
+        Effort::ExtraHigh | Effort::Max if finer("xhigh") => "xhigh",
         Effort::High | Effort::ExtraHigh | Effort::Max | Effort::Budget(_) => "high",
-    }
+    })
 }
 
 fn carry(demand: &Member, draft: &mut Draft<'_>) -> Result<(), Unmappable> {

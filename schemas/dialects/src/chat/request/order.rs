@@ -1,77 +1,63 @@
-//! Calls and their results in strict order, for servers that refuse what is not: each call is answered in the turn
-//! right behind its own, and each result answers such a call. `chat::mend` does the same for requests that pass.
+//! For servers that refuse them: calls that no result follows, and results that follow no call. Where each result stands
+//! was settled before. `chat::mend` does the same for requests that pass.
+
+use std::collections::HashSet;
 
 use crate::superset::request::{Part, Role, Turn};
 
-/// The turns in strict order, and whether calls were dropped; `None` where they are.
+/// The turns without them, and whether calls were dropped; `None` where there are none.
 pub(super) fn of(turns: &[Turn]) -> Option<(Vec<Turn>, bool)> {
+    let (open, mut orphans) = loose(turns);
+    if open.is_empty() && !orphans.contains(&true) {
+        return None;
+    }
+    let mut orphans = orphans.drain(..);
     let mut ordered = Vec::with_capacity(turns.len());
-    let (mut is_changed, mut is_dropped) = (false, false);
-    // Ids of the calls of the turn before.
-    let mut open: Vec<&str> = Vec::new();
-    for (place, turn) in turns.iter().enumerate() {
+    for turn in turns {
         match turn.role {
-            Role::Assistant => {
-                let answered = answers(turns.get(place + 1));
-                let (kept, gone): (Vec<&Part>, Vec<&Part>) = turn
-                    .parts
-                    .iter()
-                    .partition(|part| call(part).is_none_or(|id| answered.contains(&id)));
-                open = kept.iter().filter_map(|part| call(part)).collect();
-                is_dropped |= !gone.is_empty();
-                let silent = kept.iter().all(|part| matches!(part, Part::Thinking { .. }));
-                if gone.is_empty() || !silent {
-                    ordered.push(with(turn, kept));
-                }
-            }
+            Role::Assistant => ordered.extend(without(turn, &open)),
             Role::Tool => {
-                let (own, orphans) = results(turn, &mut open);
-                is_changed |= !orphans.is_empty();
+                let own = |_: &&Part| orphans.next() == Some(false);
+                let (own, others): (Vec<&Part>, Vec<&Part>) = turn.parts.iter().partition(own);
                 if !own.is_empty() {
                     ordered.push(with(turn, own));
                 }
-                ordered.extend(told(&orphans));
-                open.clear();
+                ordered.extend(told(&others));
             }
-            Role::System | Role::Developer | Role::User => {
-                open.clear();
-                ordered.push(turn.clone());
+            Role::System | Role::Developer | Role::User => ordered.push(turn.clone()),
+        }
+    }
+    Some((ordered, !open.is_empty()))
+}
+
+/// Ids of calls that no result follows, and for each part of a turn of results whether it follows no call: each is
+/// answered once.
+fn loose(turns: &[Turn]) -> (HashSet<&str>, Vec<bool>) {
+    let (mut open, mut orphans) = (HashSet::new(), Vec::new());
+    for turn in turns {
+        for part in &turn.parts {
+            match part {
+                Part::ToolCall(call) => {
+                    open.insert(call.id.as_str());
+                }
+                Part::ToolResult { id, .. } if turn.role == Role::Tool => {
+                    orphans.push(!open.remove(id.as_str()));
+                }
+                _ if turn.role == Role::Tool => orphans.push(false),
+                _ => {}
             }
         }
     }
-    (is_changed || is_dropped).then_some((ordered, is_dropped))
+    (open, orphans)
 }
 
-/// The id of a call.
-fn call(part: &Part) -> Option<&str> {
-    match part {
-        Part::ToolCall(call) => Some(&call.id),
-        _ => None,
-    }
-}
-
-/// Ids of the calls that a turn answers.
-fn answers(turn: Option<&Turn>) -> Vec<&str> {
-    let parts = turn
-        .filter(|turn| turn.role == Role::Tool)
-        .map(|turn| &turn.parts);
-    let ids = parts.into_iter().flatten().filter_map(|part| match part {
-        Part::ToolResult { id, .. } => Some(id.as_str()),
-        _ => None,
-    });
-    ids.collect()
-}
-
-/// Results of open calls, each of which is answered once, and the others.
-fn results<'t>(turn: &'t Turn, open: &mut Vec<&str>) -> (Vec<&'t Part>, Vec<&'t Part>) {
-    let mut answers = |part: &&Part| {
-        let Part::ToolResult { id, .. } = part else {
-            return true;
-        };
-        let place = open.iter().position(|call| call == id);
-        place.map(|place| open.swap_remove(place)).is_some()
-    };
-    turn.parts.iter().partition(|part| answers(part))
+/// A turn without these calls; `None` where nothing but thoughts is left of it.
+fn without(turn: &Turn, calls: &HashSet<&str>) -> Option<Turn> {
+    let kept = turn.parts.iter();
+    let kept = kept.filter(|part| !matches!(part, Part::ToolCall(call) if calls.contains(call.id.as_str())));
+    let kept: Vec<&Part> = kept.collect();
+    let silent = kept.iter().all(|part| matches!(part, Part::Thinking { .. }));
+    (kept.len() == turn.parts.len() || !silent).then(|| with(turn, kept))
 }
 
 /// What the user tells of results that follow no call.
@@ -99,75 +85,18 @@ fn with(turn: &Turn, parts: Vec<&Part>) -> Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::superset::request::Call;
-
-    fn turn(role: Role, parts: Vec<Part>) -> Turn {
-        Turn {
-            role,
-            name: None,
-            parts,
-        }
-    }
-
-    fn text(text: &str) -> Part {
-        Part::Text {
-            text: text.to_owned(),
-            cache: None,
-        }
-    }
-
-    fn asks(ids: &[&str]) -> Turn {
-        let call = |id: &&str| {
-            Part::ToolCall(Call {
-                id: (*id).to_owned(),
-                name: "f".into(),
-                namespace: None,
-                arguments: "{}".into(),
-                custom: false,
-                proof: None,
-            })
-        };
-        turn(Role::Assistant, ids.iter().map(call).collect())
-    }
-
-    fn gives(ids: &[&str]) -> Turn {
-        let result = |id: &&str| Part::ToolResult {
-            id: (*id).to_owned(),
-            parts: vec![text(&format!("of {id}"))],
-            failed: false,
-        };
-        turn(Role::Tool, ids.iter().map(result).collect())
-    }
-
-    /// Turns as words.
-    fn words(turns: &[Turn]) -> Vec<String> {
-        let word = |part: &Part| match part {
-            Part::Text { text, .. } => text.clone(),
-            Part::ToolCall(call) => format!("?{}", call.id),
-            Part::ToolResult { id, .. } => format!("!{id}"),
-            other => format!("{other:?}"),
-        };
-        let of = |turn: &Turn| {
-            let parts: Vec<String> = turn.parts.iter().map(word).collect();
-            format!("{:?} {}", turn.role, parts.join(" "))
-        };
-        turns.iter().map(of).collect()
-    }
+    use crate::superset::spoken::{asks, gives, says, words};
 
     #[test]
     fn what_is_in_order_stays() {
-        let turns = [
-            turn(Role::User, vec![text("hi")]),
-            asks(&["a", "b"]),
-            gives(&["b", "a"]),
-        ];
+        let turns = [says(Role::User, "hi"), asks(&["a", "b"]), gives(&["b", "a"])];
 
         assert!(of(&turns).is_none());
     }
 
     #[test]
     fn calls_without_results_go_and_results_without_calls_are_the_users() {
-        let hi = || turn(Role::User, vec![text("hi")]);
+        let hi = || says(Role::User, "hi");
         for (turns, expected, dropped) in [
             (vec![asks(&["a"]), hi()], vec!["User hi"], true),
             (
@@ -179,6 +108,16 @@ mod tests {
                 vec![asks(&["a"]), gives(&["a"]), hi(), gives(&["a"])],
                 vec!["Assistant ?a", "Tool !a", "User hi", "User of a"],
                 false,
+            ),
+            (
+                vec![gives(&["a"]), asks(&["a"]), hi()],
+                vec!["User of a", "User hi"],
+                true,
+            ),
+            (
+                vec![gives(&["a"]), asks(&["a"]), gives(&["a"]), asks(&["b"])],
+                vec!["User of a", "Assistant ?a", "Tool !a"],
+                true,
             ),
         ] {
             let (ordered, is_dropped) = of(&turns).expect("out of order");

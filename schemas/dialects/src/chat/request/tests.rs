@@ -23,6 +23,7 @@ fn target(profile: &Profile) -> Target<'_> {
     Target {
         model: "theirs",
         profile,
+        efforts: &[],
         max_tokens_default: 4096,
         max_tokens_limit: None,
         drop_params: false,

@@ -16,7 +16,7 @@ pub(in crate::chat) fn told(frame: &Frame<'_>) -> Option<UsageFacts> {
 
 /// Usage as it is written.
 #[derive(Serialize)]
-pub(in crate::chat) struct Usage {
+pub(crate) struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
@@ -43,7 +43,7 @@ const fn is_nothing(tokens: &u64) -> bool {
 
 impl Usage {
     /// From what was reported: classes that add up.
-    pub(in crate::chat) fn of(facts: UsageFacts) -> Self {
+    pub(crate) fn of(facts: UsageFacts) -> Self {
         let (usage, _) = facts.normalize();
         let prompt_tokens = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens;
         Self {

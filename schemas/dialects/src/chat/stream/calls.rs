@@ -22,11 +22,14 @@ pub(super) struct Calls {
 struct Slot {
     /// The upstream's number.
     index: Option<u64>,
+    /// The upstream's id.
     id: String,
     name: String,
     custom: bool,
     /// The number under which it was told of.
     call: Option<u32>,
+    /// The id under which it was told of.
+    given: String,
     /// Its arguments begin as an object does, or are free text: they are given on as they come.
     flowing: bool,
     /// Arguments that were not given on.
@@ -130,7 +133,7 @@ impl Calls {
     /// Tells of a call, unless its name is not known or it was told of.
     fn begin(&mut self, at: usize, answer_id: &str, sink: &mut dyn Sink) {
         let taken = |id: &str, slots: &[Slot]| {
-            id.is_empty() || slots.iter().any(|slot| slot.call.is_some() && slot.id == id)
+            id.is_empty() || slots.iter().any(|slot| slot.call.is_some() && slot.given == id)
         };
         let Some(slot) = self
             .slots
@@ -148,11 +151,11 @@ impl Calls {
         let Some(slot) = self.slots.get_mut(at) else {
             return;
         };
-        slot.id = id.unwrap_or_else(|| std::mem::take(&mut slot.id));
+        slot.given = id.unwrap_or_else(|| slot.id.clone());
         slot.call = Some(self.begun);
         sink.event(Event::Call {
             call: self.begun,
-            id: &slot.id,
+            id: &slot.given,
             name: &slot.name,
             namespace: None,
             custom: slot.custom,

@@ -6,7 +6,7 @@ use crate::chat::chunk;
 use crate::chat::error;
 use crate::chat::response::told_error;
 use crate::chat::response::usage;
-use crate::chat::response::wire::{self, Choice, Said};
+use crate::chat::response::wire::{self, Choice, Frame, Said};
 use crate::sse;
 use crate::superset::answer::{Broken, Finish};
 use crate::superset::event::{Event, Sink};
@@ -56,31 +56,38 @@ impl Machine {
             return self.tell(said, sink);
         }
         let frame = wire::read(&event.data).map_err(|_| Broken::Malformed)?;
-        if let Some(error) = told_error(&frame, &event.data) {
+        if frame.choices.listed && !self.begun {
+            self.begun = true;
+            sink.event(Event::Begin);
+        }
+        let error = told_error(&frame, &event.data);
+        // Before what may end the answer: also one that failed has cost something.
+        if self.begun || error.is_some() {
+            self.usage(&frame, sink);
+        }
+        if let Some(error) = error {
             return Err(Broken::Told(Box::new(error)));
         }
         if event.name.as_deref() == Some(b"error") && !frame.choices.listed {
             let error = error::parse_upstream_error(&event.data).unwrap_or_default();
             return Err(Broken::Told(Box::new(error)));
         }
-        if frame.choices.listed && !self.begun {
-            self.begun = true;
-            sink.event(Event::Begin);
-        }
         if let Some(choice) = &frame.choices.first {
             self.choice(choice, &frame.id.0, sink)?;
         }
-        if let Some(facts) = usage::told(&frame)
-            && self.begun
-        {
-            let told = frame.usage.is_some() || frame.x_groq.is_some();
-            if told || !self.usage {
-                sink.event(Event::Usage(facts));
-            }
-            self.usage |= told;
-        }
         self.like.learn(&frame, &event.data);
         Ok(())
+    }
+
+    fn usage(&mut self, frame: &Frame<'_>, sink: &mut dyn Sink) {
+        let Some(facts) = usage::told(frame) else {
+            return;
+        };
+        let told = frame.usage.is_some() || frame.x_groq.is_some();
+        if told || !self.usage {
+            sink.event(Event::Usage(facts));
+        }
+        self.usage |= told;
     }
 
     fn choice(&mut self, choice: &Choice<'_>, answer_id: &str, sink: &mut dyn Sink) -> Result<(), Broken> {

@@ -4,27 +4,14 @@ mod odd;
 mod recorded;
 mod written;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 
 use super::{Decoder, Encoder};
-use crate::sse::{Event as Framed, Framer};
+use crate::sse::Event as Framed;
 use crate::superset::answer::{Broken, Finish};
 use crate::superset::event::{Event, Reply};
 use crate::superset::request::ProofMaker;
-
-/// An event that owns what it says; pieces that follow each other are one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Said {
-    Begin,
-    Thinking(String),
-    Proof(ProofMaker, String, bool),
-    Text(String),
-    Refusal(String),
-    Call(u32, String, String, bool),
-    Arguments(u32, String),
-    CallProof(u32, ProofMaker, String),
-    Finish(Finish, Option<String>),
-}
+use crate::testing::{self, Said, framed, joined};
 
 /// Everything that a decoder gave.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -36,77 +23,24 @@ struct Heard {
     ended: bool,
 }
 
-impl Heard {
-    fn hear(&mut self, event: Event<'_>) {
-        let said = match event {
-            Event::Begin => Said::Begin,
-            Event::Thinking(text) => Said::Thinking(text.to_owned()),
-            Event::Proof {
-                maker,
-                text,
-                redacted,
-            } => Said::Proof(maker, text.to_owned(), redacted),
-            Event::Text(text) => Said::Text(text.to_owned()),
-            Event::Refusal(text) => Said::Refusal(text.to_owned()),
-            Event::Call {
-                call,
-                id,
-                name,
-                custom,
-                ..
-            } => Said::Call(call, id.to_owned(), name.to_owned(), custom),
-            Event::Arguments { call, piece } => Said::Arguments(call, piece.to_owned()),
-            Event::CallProof { call, maker, text } => Said::CallProof(call, maker, text.to_owned()),
-            Event::Finish {
-                finish,
-                stop_sequence,
-            } => Said::Finish(finish, stop_sequence.map(ToOwned::to_owned)),
-            Event::Usage(facts) => {
-                self.usage = facts.prompt_tokens.zip(facts.completion_tokens);
-                return;
-            }
-        };
-        match (self.said.last_mut(), said) {
-            (Some(Said::Thinking(last)), Said::Thinking(more))
-            | (Some(Said::Text(last)), Said::Text(more))
-            | (Some(Said::Refusal(last)), Said::Refusal(more)) => last.push_str(&more),
-            (Some(Said::Arguments(call, last)), Said::Arguments(other, more)) if *call == other => {
-                last.push_str(&more);
-            }
-            (_, said) => self.said.push(said),
-        }
-    }
-}
-
 /// Reads framed events.
 fn decoded(events: &[Framed]) -> Heard {
-    let mut heard = Heard::default();
+    let (mut said, mut usage) = (Vec::new(), None);
+    let mut sink = |event: Event<'_>| match event {
+        Event::Usage(facts) => usage = facts.prompt_tokens.zip(facts.completion_tokens),
+        event => said.push(Said::of(event)),
+    };
     let mut decoder = Decoder::default();
-    for event in events.iter().filter(|event| !event.is_comment()) {
-        if let Err(broken) = decoder.event(event, &mut |event: Event<'_>| heard.hear(event)) {
-            heard.broken = Some(broken);
-            return heard;
-        }
+    let mut events = events.iter().filter(|event| !event.is_comment());
+    let read = events.try_for_each(|event| decoder.event(event, &mut sink));
+    let ended = read.is_ok() && decoder.ended();
+    let broken = read.and_then(|()| decoder.finish(&mut |_: Event<'_>| {})).err();
+    Heard {
+        said: joined(said),
+        usage,
+        broken,
+        ended,
     }
-    heard.ended = decoder.ended();
-    heard.broken = decoder.finish(&mut |_: Event<'_>| {}).err();
-    heard
-}
-
-/// Frames a stream that comes in pieces.
-fn framed(pieces: &[&[u8]]) -> Vec<Framed> {
-    let mut framer = Framer::new(1 << 20);
-    let mut events = Vec::new();
-    for piece in pieces {
-        framer.push(Bytes::copy_from_slice(piece));
-        while let Some(event) = framer.next().expect("below the cap") {
-            events.push(event);
-        }
-    }
-    while let Some(event) = framer.finish().expect("below the cap") {
-        events.push(event);
-    }
-    events
 }
 
 /// Reads chunks of which only the choices are written.
@@ -128,11 +62,7 @@ fn reply() -> Reply {
     Reply {
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         created: 1_700_000_000,
-        model: "m".to_owned(),
-        include_usage: true,
-        hides_thinking: false,
-        prompt_tokens: 3,
-        request: Bytes::new(),
+        ..testing::reply()
     }
 }
 

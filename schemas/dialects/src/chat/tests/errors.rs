@@ -1,10 +1,9 @@
-//! Errors of upstreams, read from their recorded bodies, and our own.
+//! Errors of upstreams, read from their recorded bodies.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::chat::error::{
-    ErrorCode, MESSAGE_CHARS_MAX, UpstreamError, error_event, is_context_overflow, openai_error,
-    parse_upstream_error,
+    ErrorCode, MESSAGE_CHARS_MAX, UpstreamError, is_context_overflow, parse_upstream_error,
 };
 
 const LLAMA_OVERFLOW: &[u8] =
@@ -147,35 +146,4 @@ fn a_prompt_that_is_too_long_is_recognized_by_the_words_of_engines() {
     ] {
         assert!(!is_context_overflow(400, other));
     }
-}
-
-#[test]
-fn our_own_error_has_the_shape_of_the_dialect() {
-    let body = openai_error(
-        "no \"model\"\n",
-        "invalid_request_error",
-        "model_not_found",
-        Some("model"),
-        "id-1",
-    );
-
-    let expected = json!({"error": {
-        "message": "no \"model\"\n", "type": "invalid_request_error", "code": "model_not_found", "param": "model",
-        "request_id": "id-1",
-    }});
-    assert_eq!(serde_json::from_slice::<Value>(&body).expect("JSON"), expected);
-}
-
-#[test]
-fn our_own_error_as_an_event_is_one_line_of_data_and_ends_itself() {
-    let event = error_event("line\nbreak", "server_error", "upstream_error", None, "id-1");
-
-    let body = openai_error("line\nbreak", "server_error", "upstream_error", None, "id-1");
-    assert_eq!(event, [b"data: ", &body[..], b"\n\n"].concat());
-    assert!(!body.contains(&b'\n'));
-    let error = crate::chat::chunk::skim(&body)
-        .expect("an object")
-        .error
-        .expect("an error");
-    assert_eq!(error.code, Some(ErrorCode::Text("upstream_error".into())));
 }

@@ -28,6 +28,11 @@ impl<'t> Draft<'t> {
         self.target.model
     }
 
+    /// The word of effort that the model takes for `word`.
+    pub(super) fn effort(&self, word: &'static str) -> &'static str {
+        self.target.effort(word)
+    }
+
     /// Reports something that was left out, once.
     pub(super) fn drop(&mut self, name: impl Into<Cow<'static, str>>) {
         let name = name.into();

@@ -128,7 +128,9 @@ fn thinking(conversation: &Conversation, draft: &mut Draft<'_>) -> Option<Depth>
     match effort {
         None => {}
         Some(Effort::Adaptive) => thinking.thinking_budget = (!levels(generation)).then_some(-1),
-        Some(effort) if levels(generation) => thinking.thinking_level = Some(level(effort, is_pro)),
+        Some(effort) if levels(generation) => {
+            thinking.thinking_level = Some(draft.effort(level(effort, is_pro)));
+        }
         Some(effort) => thinking.thinking_budget = i64::try_from(budget(effort, model)).ok(),
     }
     (thinking != Depth::default()).then_some(thinking)

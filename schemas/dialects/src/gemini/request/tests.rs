@@ -11,6 +11,7 @@ fn target(model: &str) -> Target<'_> {
     Target {
         model,
         profile: &profile::DEFAULT,
+        efforts: &[],
         max_tokens_default: 100,
         max_tokens_limit: None,
         drop_params: false,

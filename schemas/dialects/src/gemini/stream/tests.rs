@@ -1,9 +1,8 @@
 //! Streams as they come, cut anywhere.
 
-use bytes::Bytes;
-
 use super::*;
-use crate::sse::{Framer, Kind};
+use crate::sse::Kind;
+use crate::testing::framed;
 
 /// What a decoder tells of a stream, each event as text.
 fn read(stream: &str) -> Result<Vec<String>, Broken> {
@@ -11,25 +10,11 @@ fn read(stream: &str) -> Result<Vec<String>, Broken> {
 }
 
 fn read_in_pieces(stream: &[u8], bytes: usize) -> Result<Vec<String>, Broken> {
-    let mut framer = Framer::new(1 << 20);
     let (mut decoder, mut told) = (Decoder::default(), Vec::new());
     let mut sink = |event: Event<'_>| told.push(format!("{event:?}"));
-    let mut each = |framer: &mut Framer, decoder: &mut Decoder| -> Result<(), Broken> {
-        while let Some(event) = framer.next().expect("short events") {
-            if event.kind == Kind::Data {
-                decoder.event(&event, &mut sink)?;
-            }
-        }
-        Ok(())
-    };
-    for piece in stream.chunks(bytes) {
-        framer.push(Bytes::copy_from_slice(piece));
-        each(&mut framer, &mut decoder)?;
-    }
-    if let Some(event) = framer.finish().expect("short events")
-        && event.kind == Kind::Data
-    {
-        decoder.event(&event, &mut sink)?;
+    let pieces: Vec<&[u8]> = stream.chunks(bytes).collect();
+    for event in framed(&pieces).iter().filter(|event| event.kind == Kind::Data) {
+        decoder.event(event, &mut sink)?;
     }
     decoder.finish(&mut sink)?;
     Ok(told)
@@ -49,8 +34,8 @@ fn thoughts_texts_signatures_and_calls_come_in_their_order() {
     let told = read(&stream(&[THOUGHT, TEXT, CALLS])).expect("whole");
 
     assert_eq!(told[0], "Begin");
-    assert_eq!(told[1], r#"Thinking("Hm é")"#);
-    assert!(told[2].contains("prompt_tokens: Some(4)"));
+    assert!(told[1].contains("prompt_tokens: Some(4)"));
+    assert_eq!(told[2], r#"Thinking("Hm é")"#);
     assert_eq!(told[3], r#"Text("So ")"#);
     assert_eq!(
         told[4],
@@ -58,16 +43,18 @@ fn thoughts_texts_signatures_and_calls_come_in_their_order() {
     );
     assert_eq!(told[5], r#"Text("be it")"#);
     assert!(
-        told[6].starts_with(r#"Call { call: 0, id: "call_"#),
+        told[6].contains("completion_tokens: Some(9)") && told[6].contains("reasoning_tokens: Some(3)"),
         "{}",
         told[6]
     );
-    assert_eq!(told[7], r#"CallProof { call: 0, maker: Gemini, text: "c2ln" }"#);
-    assert_eq!(told[8], r#"Arguments { call: 0, piece: "{\"city\":\"A\"}" }"#);
-    assert!(told[9].starts_with(r#"Call { call: 1, id: "given""#));
     assert!(
-        told[11].contains("completion_tokens: Some(9)") && told[11].contains("reasoning_tokens: Some(3)")
+        told[7].starts_with(r#"Call { call: 0, id: "call_"#),
+        "{}",
+        told[7]
     );
+    assert_eq!(told[8], r#"CallProof { call: 0, maker: Gemini, text: "c2ln" }"#);
+    assert_eq!(told[9], r#"Arguments { call: 0, piece: "{\"city\":\"A\"}" }"#);
+    assert!(told[10].starts_with(r#"Call { call: 1, id: "given""#));
     assert_eq!(told[12], "Finish { finish: ToolCalls, stop_sequence: None }");
     assert_eq!(told.len(), 13);
 }
@@ -187,10 +174,8 @@ fn what_is_not_of_the_dialect_is_malformed() {
 #[test]
 fn an_answer_is_over_once_its_reason_and_its_usage_were_told_and_nothing_came_after() {
     let finished = |chunks: &[&str]| {
-        let mut framer = Framer::new(1 << 20);
-        framer.push(Bytes::from(stream(chunks)));
         let mut decoder = Decoder::default();
-        while let Some(event) = framer.next().expect("short events") {
+        for event in framed(&[stream(chunks).as_bytes()]) {
             decoder.event(&event, &mut |_: Event<'_>| {}).expect("readable");
         }
         decoder.finished()
@@ -206,4 +191,9 @@ fn an_answer_is_over_once_its_reason_and_its_usage_were_told_and_nothing_came_af
         !finished(&[reason, usage, TEXT]),
         "a reason with each piece is no end"
     );
+    let both = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":1}}"#;
+    assert!(!finished(&[both]), "the first of its kind, perhaps");
+    assert!(finished(&[TEXT, both]));
+    let silent = both.replace(r#"{"text":"a"}"#, "");
+    assert!(finished(&[&silent]), "nothing to go on with");
 }

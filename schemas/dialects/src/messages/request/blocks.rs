@@ -3,9 +3,9 @@
 use serde_json::value::RawValue;
 
 use super::decode::Draft;
-use super::history::Calls;
 use crate::messages::proof;
 use crate::object::{MISSING, Object, Path, shown};
+use crate::superset::calls::Calls;
 use crate::superset::request::{Call, Media, Part, Proof, Refusal};
 
 /// Kinds of images that every provider of images reads.
@@ -32,16 +32,6 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The list of blocks that a content is; `None` for a content that is one string.
-fn list<'a>(raw: &'a RawValue, path: &Path<'_>) -> Result<Option<Vec<&'a RawValue>>, Refusal> {
-    if raw.get().starts_with('"') {
-        return Ok(None);
-    }
-    serde_json::from_str(raw.get())
-        .map(Some)
-        .map_err(|_| path.invalid("must be a string or an array of blocks"))
-}
-
 fn plain(text: String, parts: &mut Vec<Part>) {
     if !text.is_empty() {
         parts.push(Part::Text { text, cache: None });
@@ -49,22 +39,33 @@ fn plain(text: String, parts: &mut Vec<Part>) {
 }
 
 impl Draft {
-    /// Texts alone: instructions.
-    pub(super) fn texts(&mut self, raw: &RawValue, path: &Path<'_>) -> Result<Vec<Part>, Refusal> {
+    /// A content: the text that it is, or its blocks, one after the other. `reads` adds what a block says.
+    fn content(
+        &mut self,
+        raw: &RawValue,
+        path: &Path<'_>,
+        mut reads: impl FnMut(&mut Self, Block<'_>, &Path<'_>, &mut Vec<Part>) -> Result<(), Refusal>,
+    ) -> Result<Vec<Part>, Refusal> {
         let mut parts = Vec::new();
-        let Some(blocks) = list(raw, path)? else {
+        if raw.get().starts_with('"') {
             plain(path.text(raw)?, &mut parts);
             return Ok(parts);
-        };
+        }
+        let blocks: Vec<&RawValue> = serde_json::from_str(raw.get())
+            .map_err(|_| path.invalid("must be a string or an array of blocks"))?;
         for (index, raw) in blocks.into_iter().enumerate() {
             let path = path.element(index);
-            let block = Block::read(raw, &path)?;
-            match block.kind.as_str() {
-                "text" => self.text(block, &path, &mut parts)?,
-                _ => return Err(block.refuse(&path)),
-            }
+            reads(self, Block::read(raw, &path)?, &path, &mut parts)?;
         }
         Ok(parts)
+    }
+
+    /// Texts alone: instructions.
+    pub(super) fn texts(&mut self, raw: &RawValue, path: &Path<'_>) -> Result<Vec<Part>, Refusal> {
+        self.content(raw, path, |draft, block, path, parts| match block.kind.as_str() {
+            "text" => draft.text(block, path, parts),
+            _ => Err(block.refuse(path)),
+        })
     }
 
     /// What a user said, results of calls among it.
@@ -74,20 +75,13 @@ impl Draft {
         calls: &Calls,
         path: &Path<'_>,
     ) -> Result<Vec<Part>, Refusal> {
-        let mut parts = Vec::new();
-        let Some(blocks) = list(raw, path)? else {
-            plain(path.text(raw)?, &mut parts);
-            return Ok(parts);
-        };
-        for (index, raw) in blocks.into_iter().enumerate() {
-            let path = path.element(index);
-            let block = Block::read(raw, &path)?;
+        self.content(raw, path, |draft, block, path, parts| {
             match block.kind.as_str() {
-                "tool_result" => parts.push(self.result(block, calls, &path)?),
-                _ => self.material(block, &path, &mut parts)?,
+                "tool_result" => parts.push(draft.result(block, calls, path)?),
+                _ => draft.material(block, path, parts)?,
             }
-        }
-        Ok(parts)
+            Ok(())
+        })
     }
 
     /// What the model said.
@@ -97,26 +91,20 @@ impl Draft {
         calls: &mut Calls,
         path: &Path<'_>,
     ) -> Result<Vec<Part>, Refusal> {
-        let mut parts = Vec::new();
-        let Some(blocks) = list(raw, path)? else {
-            plain(path.text(raw)?, &mut parts);
-            return Ok(parts);
-        };
         let mut proofs: Vec<(String, Proof)> = Vec::new();
-        for (index, raw) in blocks.into_iter().enumerate() {
-            let path = path.element(index);
-            let block = Block::read(raw, &path)?;
+        let mut parts = self.content(raw, path, |draft, block, path, parts| {
             match block.kind.as_str() {
-                "text" => self.text(block, &path, &mut parts)?,
-                "thinking" => parts.extend(self.thinking(block, &path)?),
-                "redacted_thinking" => parts.extend(self.redacted(block, &path, &mut proofs)?),
-                "tool_use" => parts.push(Part::ToolCall(self.call(block, calls, &path)?)),
-                _ => return Err(block.refuse(&path)),
+                "text" => draft.text(block, path, parts)?,
+                "thinking" => parts.extend(draft.thinking(block, path)?),
+                "redacted_thinking" => parts.extend(draft.redacted(block, path, &mut proofs)?),
+                "tool_use" => parts.push(Part::ToolCall(draft.call(block, calls, path)?)),
+                _ => return Err(block.refuse(path)),
             }
-        }
+            Ok(())
+        })?;
         for part in &mut parts {
             if let Part::ToolCall(call) = part {
-                let proof = proofs.iter().find(|(id, _)| *id == call.id);
+                let proof = proofs.iter().find(|(id, _)| calls.stands(id) == Some(&call.id));
                 call.proof = proof.map(|(_, proof)| proof.clone());
             }
         }
@@ -240,21 +228,11 @@ impl Draft {
 
     /// Content within a block. `documents`: they may be among it.
     fn inner(&mut self, raw: &RawValue, path: &Path<'_>, documents: bool) -> Result<Vec<Part>, Refusal> {
-        let mut parts = Vec::new();
-        let Some(blocks) = list(raw, path)? else {
-            plain(path.text(raw)?, &mut parts);
-            return Ok(parts);
-        };
-        for (index, raw) in blocks.into_iter().enumerate() {
-            let path = path.element(index);
-            let block = Block::read(raw, &path)?;
-            match block.kind.as_str() {
-                "text" | "image" => self.material(block, &path, &mut parts)?,
-                _ if documents => self.material(block, &path, &mut parts)?,
-                _ => return Err(block.refuse(&path)),
-            }
-        }
-        Ok(parts)
+        self.content(raw, path, |draft, block, path, parts| match block.kind.as_str() {
+            "text" | "image" => draft.material(block, path, parts),
+            _ if documents => draft.material(block, path, parts),
+            _ => Err(block.refuse(path)),
+        })
     }
 
     fn result(&mut self, block: Block<'_>, calls: &Calls, path: &Path<'_>) -> Result<Part, Refusal> {

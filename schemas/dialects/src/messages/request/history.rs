@@ -1,53 +1,12 @@
 //! What was said: turns, calls and their results. Results come before everything else of their turn, ids of calls
 //! are unique afterwards, and every result belongs to a call.
 
-use std::collections::{HashMap, HashSet};
-
 use serde_json::value::RawValue;
 
 use super::decode::Draft;
 use crate::object::{MISSING, Object, Path};
+use crate::superset::calls::Calls;
 use crate::superset::request::{Part, Refusal, Role, Turn};
-
-/// The calls of the conversation so far.
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    /// Ids given out.
-    given: HashSet<String>,
-    /// Under which id the last call stands that the caller knows by this one.
-    latest: HashMap<String, String>,
-    /// Ids of the turn being read, as the caller wrote them.
-    here: HashSet<String>,
-}
-
-impl Calls {
-    /// A call begins: the id under which it stands. Servers that count calls of each answer from 0 make the same id
-    /// again in a later turn; within a turn there are no two.
-    pub(super) fn begin(&mut self, id: String, path: &Path<'_>) -> Result<String, Refusal> {
-        if id.is_empty() {
-            return Err(path.invalid("must not be empty"));
-        }
-        if !self.here.insert(id.clone()) {
-            return Err(path.invalid("is the id of another call of the same turn"));
-        }
-        let mut unique = id.clone();
-        let mut number = self.given.len();
-        while !self.given.insert(unique.clone()) {
-            number += 1;
-            unique = format!("{id}_{number}");
-        }
-        self.latest.insert(id, unique.clone());
-        Ok(unique)
-    }
-
-    /// The id under which the call of a result stands.
-    pub(super) fn answered(&self, id: &str, path: &Path<'_>) -> Result<String, Refusal> {
-        self.latest
-            .get(id)
-            .cloned()
-            .ok_or_else(|| path.invalid("is the id of no earlier call"))
-    }
-}
 
 /// Reads `messages`.
 pub(super) fn read(draft: &mut Draft, raw: &RawValue, path: &Path<'_>) -> Result<(), Refusal> {
@@ -75,7 +34,7 @@ fn message(draft: &mut Draft, calls: &mut Calls, raw: &RawValue, path: &Path<'_>
     let content = members
         .take("content")
         .ok_or_else(|| content_path.invalid(MISSING))?;
-    calls.here.clear();
+    calls.turn();
     let mut parts = match role {
         Role::System => draft.texts(content, &content_path)?,
         Role::Assistant => draft.answer(content, calls, &content_path)?,

@@ -99,6 +99,8 @@ pub(super) fn of<'a>(
     let leading = turns.iter().take_while(|turn| is_system(turn)).count();
     let mut system = Vec::new();
     let mut messages: Vec<Message<'a>> = Vec::new();
+    // The user said nothing, and nothing beside it yet.
+    let mut silent = false;
     for (index, turn) in turns.iter().enumerate() {
         if turn.name.is_some() {
             draft.drop("name");
@@ -120,12 +122,17 @@ pub(super) fn of<'a>(
             Role::User | Role::Tool => ("user", question(&turn.parts, draft)?),
         };
         if blocks.is_empty() {
-            if role == "user" {
-                return Err(unmappable("messages", "a message of the user says nothing"));
-            }
+            silent |= role == "user" && messages.last().is_none_or(|last| last.role != "user");
             continue;
         }
+        if silent && role == "assistant" {
+            break;
+        }
+        silent &= role != "user";
         add(&mut messages, role, blocks);
+    }
+    if silent {
+        return Err(unmappable("messages", "a message of the user says nothing"));
     }
     check(&messages)?;
     Ok(Said { system, messages })

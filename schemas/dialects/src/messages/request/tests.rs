@@ -1,11 +1,13 @@
 //! Requests of Messages: what is read, what is refused, and what is kept for a report.
 
 use super::*;
+use crate::object::MISSING;
 use crate::superset::request::{Call, Effort, Format, Media, Part, Proof, ProofMaker, Role, Sampling, Turn};
 use crate::superset::tool::{Input, ToolChoice};
 
 mod effort;
 mod encoding;
+mod silence;
 
 fn read(body: &str) -> Conversation {
     decode(body.as_bytes()).unwrap_or_else(|refusal| panic!("{refusal}: {body}"))
@@ -49,10 +51,11 @@ fn members_that_must_be_there_are_named() {
     ] {
         let refusal = decode(body.as_bytes()).expect_err("refused");
 
-        assert_eq!(
-            crate::messages::error::refusal_message(&refusal),
-            format!("Missing required field: {member}")
-        );
+        let expected = Refusal::Invalid {
+            param: member.into(),
+            problem: MISSING.into(),
+        };
+        assert_eq!(refusal, expected);
     }
 }
 
@@ -112,6 +115,28 @@ fn what_is_wrong_is_named_by_its_path() {
     for (body, message) in cases {
         assert_eq!(refused(body), message);
     }
+}
+
+#[test]
+fn a_call_whose_id_was_used_in_an_earlier_turn_keeps_its_proof() {
+    let turn = |proof: &str| {
+        format!(
+            r#"{{"role":"assistant","content":[{{"type":"redacted_thinking","data":"waybill.call.gemini.1.t{proof}"}},{{"type":"tool_use","id":"t","name":"f","input":{{}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t"}}]}}"#
+        )
+    };
+    let conversation = read(&body(&format!("[{},{}]", turn("one"), turn("two")), ""));
+
+    let calls = conversation.turns.iter().flat_map(|turn| &turn.parts);
+    let proofs: Vec<(&str, &str)> = calls
+        .filter_map(|part| match part {
+            Part::ToolCall(call) => call
+                .proof
+                .as_ref()
+                .map(|proof| (call.id.as_str(), proof.text.as_str())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(proofs, [("t", "one"), ("t_2", "two")]);
 }
 
 #[test]

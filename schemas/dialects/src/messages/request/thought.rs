@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::encode::Draft;
-use crate::superset::request::{Conversation, Effort, Part, ProofMaker, Role, Unmappable};
+use crate::superset::request::{Conversation, Effort, Part, ProofMaker, Role, Target, Unmappable};
 
 /// Smallest budget that is taken.
 const BUDGET_MIN: u64 = 1024;
@@ -72,7 +72,7 @@ pub(super) fn of(
         Some(Effort::Off) => thought.thinking = Some(Thinking::Disabled),
         Some(effort) if generation.is_some_and(|generation| generation >= (4, 6)) => {
             let finer = generation.is_some_and(|generation| generation >= (4, 7));
-            by_effort(&mut thought, effort, finer);
+            by_effort(&mut thought, effort, (draft.target, finer));
             adapt(&mut thought, conversation, forced, draft);
         }
         Some(effort) => by_budget(&mut thought, (conversation.max_tokens, most), effort),
@@ -91,9 +91,9 @@ pub(super) fn of(
 }
 
 /// The effort of a model that knows the word. `finer`: it knows `xhigh`.
-fn by_effort(thought: &mut Thought, effort: Effort, finer: bool) {
+fn by_effort(thought: &mut Thought, effort: Effort, (target, finer): (&Target<'_>, bool)) {
     thought.thinking = Some(Thinking::Adaptive { display: None });
-    thought.effort = match effort {
+    let word = match effort {
         Effort::Off | Effort::Adaptive => None,
         Effort::ExtraHigh if finer => Some("xhigh"),
         Effort::Max => Some("max"),
@@ -106,6 +106,7 @@ fn by_effort(thought: &mut Thought, effort: Effort, finer: bool) {
         Effort::Medium | Effort::Budget(..=16384) => Some("medium"),
         Effort::High | Effort::ExtraHigh | Effort::Budget(_) => Some("high"),
     };
+    thought.effort = word.map(|word| target.effort(word));
 }
 
 /// What goes with thinking as the model likes.

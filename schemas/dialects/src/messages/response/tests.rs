@@ -5,16 +5,15 @@ use serde_json::Value;
 use super::*;
 use crate::chat::usage::UsageFacts;
 use crate::superset::answer::Finish;
+use crate::testing;
 
 fn reply() -> Reply {
     Reply {
         id: "0123".to_owned(),
         created: 1,
         model: "public".to_owned(),
-        include_usage: true,
-        hides_thinking: false,
         prompt_tokens: 7,
-        request: Bytes::new(),
+        ..testing::reply()
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::superset::request::ProofMaker;
+use crate::testing::{self, framed};
 
 mod transcripts;
 
@@ -13,22 +14,9 @@ fn reply() -> Reply {
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         created: 1,
         model: "public".to_owned(),
-        include_usage: true,
-        hides_thinking: false,
         prompt_tokens: 7,
-        request: Bytes::new(),
+        ..testing::reply()
     }
-}
-
-/// The events of a stream.
-fn events(bytes: &[u8]) -> Vec<sse::Event> {
-    let mut framer = sse::Framer::new(1 << 20);
-    framer.push(Bytes::copy_from_slice(bytes));
-    let mut events = Vec::new();
-    while let Some(event) = framer.finish().expect("framed") {
-        events.push(event);
-    }
-    events
 }
 
 /// Checks a whole stream by the grammar of the dialect; its events as JSON.
@@ -36,7 +24,7 @@ fn checked(bytes: &[u8]) -> Vec<Value> {
     let mut seen = Vec::new();
     let mut open: Option<(u64, String)> = None;
     let mut next = 0;
-    for event in events(bytes) {
+    for event in framed(&[bytes]) {
         let data: Value = serde_json::from_slice(&event.data).expect("JSON");
         let kind = data["type"].as_str().expect("a type").to_owned();
         assert_eq!(event.name.as_deref(), Some(kind.as_bytes()));
@@ -140,7 +128,7 @@ fn decoded(bytes: &[u8]) -> (Arrived, Result<(), Broken>) {
     let mut decoder = Decoder::default();
     let mut arrived = Arrived::default();
     let mut sink = |event: Event<'_>| arrived.take(event);
-    for event in events(bytes) {
+    for event in framed(&[bytes]) {
         if event.is_comment() {
             continue;
         }

@@ -1,7 +1,5 @@
 //! What was said, read: items become turns. What the model said, thought and called up to a result is one turn.
 
-use std::collections::HashSet;
-
 use serde_json::value::RawValue;
 
 use super::input::{hint, kind, unknown};
@@ -10,6 +8,7 @@ use crate::chat::arguments;
 use crate::object::{Object, Path, shown};
 use crate::responses::proof;
 use crate::responses::told;
+use crate::superset::calls::Calls;
 use crate::superset::request::{Call, Conversation, Part, Proof, Refusal, Role, Turn};
 
 /// Items of work that a provider did and that is only told of: nothing is lost without them.
@@ -28,13 +27,13 @@ pub(super) fn read(raw: &RawValue, conversation: &mut Conversation) -> Result<()
         .map_err(|_| path.invalid("must be a text or an array of items"))?;
     let mut reader = Reader {
         conversation,
-        calls: HashSet::new(),
+        calls: Calls::default(),
         proofs: Vec::new(),
     };
     for (number, raw) in list.into_iter().enumerate() {
         reader.item(raw, &path.element(number))?;
     }
-    reader.prove();
+    reader.prove_earlier();
     if conversation.turns.is_empty() {
         return Err(path.invalid("must have at least one item"));
     }
@@ -43,9 +42,8 @@ pub(super) fn read(raw: &RawValue, conversation: &mut Conversation) -> Result<()
 
 struct Reader<'c> {
     conversation: &'c mut Conversation,
-    /// Ids of calls so far.
-    calls: HashSet<String>,
-    /// What proves calls, by their ids.
+    calls: Calls,
+    /// What proves calls that were not found, by the ids that they have for the caller.
     proofs: Vec<(String, Proof)>,
 }
 
@@ -111,6 +109,7 @@ impl Reader<'_> {
         if role == Role::Assistant {
             self.model_says(parts);
         } else {
+            self.calls.turn();
             self.conversation.turns.push(Turn {
                 role,
                 name: object.text("name", &path)?,
@@ -162,10 +161,8 @@ impl Reader<'_> {
     }
 
     fn call(&mut self, mut object: Object<'_>, custom: bool, path: &Path<'_>) -> Result<(), Refusal> {
-        let id = object.filled("call_id", path)?;
-        if !self.calls.insert(id.clone()) {
-            return Err(path.member("call_id").invalid("must be the id of one call only"));
-        }
+        let written = object.filled("call_id", path)?;
+        let id = self.calls.begin(written.clone(), &path.member("call_id"))?;
         let member = if custom { "input" } else { "arguments" };
         let arguments = match object.take(member) {
             None => String::new(),
@@ -182,7 +179,7 @@ impl Reader<'_> {
             namespace: object.text("namespace", path)?.filter(|name| !name.is_empty()),
             arguments,
             custom,
-            proof: None,
+            proof: self.waiting(&written),
         };
         self.model_does(Part::ToolCall(call));
         unknown(self.conversation, "input", object);
@@ -200,11 +197,8 @@ impl Reader<'_> {
 
     fn result(&mut self, mut object: Object<'_>, path: &Path<'_>) -> Result<(), Refusal> {
         let id = object.filled("call_id", path)?;
-        if !self.calls.contains(&id) {
-            return Err(path
-                .member("call_id")
-                .invalid("must be the id of a call before it"));
-        }
+        let id = self.calls.answered(&id, &path.member("call_id"))?;
+        self.calls.turn();
         let path = path.member("output");
         let raw = object.take("output").ok_or_else(|| path.invalid("is required"))?;
         let parts = parts::read(raw, Speaker::Tool, &path, self.conversation)?;
@@ -237,7 +231,7 @@ impl Reader<'_> {
                 redacted: words.is_empty(),
             }),
             proof::Told::Call(id, proof) => {
-                self.proofs.push((id.to_owned(), proof));
+                self.prove(id, proof);
                 None
             }
             proof::Told::Nothing => None,
@@ -249,22 +243,41 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Gives calls what proves them.
-    fn prove(&mut self) {
-        if self.proofs.is_empty() {
-            return;
-        }
-        let parts = self
+    /// Gives a call of the turn being read what proves it: where there is none, it may yet come.
+    fn prove(&mut self, written: &str, proof: Proof) {
+        let here = self
             .conversation
             .turns
-            .iter_mut()
-            .flat_map(|turn| &mut turn.parts);
-        for part in parts {
-            if let Part::ToolCall(call) = part
-                && let Some(at) = self.proofs.iter().position(|(id, _)| *id == call.id)
-            {
-                call.proof = Some(self.proofs.swap_remove(at).1);
+            .last_mut()
+            .filter(|turn| turn.role == Role::Assistant);
+        match here.and_then(|turn| unproved(turn, self.calls.stands(written))) {
+            Some(call) => call.proof = Some(proof),
+            None => self.proofs.push((written.to_owned(), proof)),
+        }
+    }
+
+    /// What came before the call that it proves.
+    fn waiting(&mut self, written: &str) -> Option<Proof> {
+        let at = self.proofs.iter().position(|(id, _)| id == written)?;
+        Some(self.proofs.swap_remove(at).1)
+    }
+
+    /// Gives calls of earlier turns what proves them.
+    fn prove_earlier(&mut self) {
+        for (written, proof) in std::mem::take(&mut self.proofs) {
+            let id = self.calls.stands(&written);
+            let mut turns = self.conversation.turns.iter_mut().rev();
+            if let Some(call) = turns.find_map(|turn| unproved(turn, id)) {
+                call.proof = Some(proof);
             }
         }
     }
+}
+
+/// The call of a turn with this id that nothing proves.
+fn unproved<'t>(turn: &'t mut Turn, id: Option<&str>) -> Option<&'t mut Call> {
+    turn.parts.iter_mut().find_map(|part| match part {
+        Part::ToolCall(call) if Some(call.id.as_str()) == id && call.proof.is_none() => Some(call),
+        _ => None,
+    })
 }

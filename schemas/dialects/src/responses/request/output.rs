@@ -155,7 +155,7 @@ pub(super) fn write(conversation: &Conversation, target: &Target<'_>) -> Result<
         tool_choice: wrap::choice(conversation),
         parallel_tool_calls: conversation.parallel_tool_calls.filter(|_| !tools.is_empty()),
         tools,
-        reasoning: reasoning(&conversation.reasoning),
+        reasoning: reasoning(&conversation.reasoning, target),
         text: form(&conversation.format).map(|format| Text {
             format: Some(format),
             verbosity: None,
@@ -229,27 +229,30 @@ fn thinks(conversation: &Conversation) -> bool {
             .any(|turn| turn.parts.iter().any(sends_back))
 }
 
-fn reasoning(reasoning: &Reasoning) -> Option<Thinking> {
-    let effort = reasoning.effort.and_then(effort);
+fn reasoning(reasoning: &Reasoning, target: &Target<'_>) -> Option<Thinking> {
+    let effort = reasoning.effort.and_then(|asked| effort(asked, target));
     let summary = (reasoning.shown == Some(true)).then_some("auto");
     (effort.is_some() || summary.is_some()).then_some(Thinking { effort, summary })
 }
 
-/// The word for how much to think. What is adaptive is left to the model, and nothing is more than `xhigh`.
-fn effort(effort: Effort) -> Option<&'static str> {
-    Some(match effort {
+/// The word for how much to think, among those that the model takes. What is adaptive is left to it, and nothing is more
+/// than `xhigh` unless it is known to take that.
+fn effort(effort: Effort, target: &Target<'_>) -> Option<&'static str> {
+    let word = match effort {
         Effort::Adaptive => return None,
         Effort::Off | Effort::Budget(0) => "none",
         Effort::Minimal => "minimal",
         Effort::Low => "low",
         Effort::Medium => "medium",
         Effort::High => "high",
+        Effort::Max if target.lists("max") => "max",
         Effort::ExtraHigh | Effort::Max => "xhigh",
         Effort::Budget(tokens) => BUDGETS
             .into_iter()
             .find(|(most, _)| tokens <= *most)
             .map_or("high", |(_, word)| word),
-    })
+    };
+    Some(target.effort(word))
 }
 
 fn form(format: &Format) -> Option<Form<'_>> {

@@ -49,6 +49,7 @@ fn target() -> Target<'static> {
     Target {
         model: "upstream",
         profile: &profile::DEFAULT,
+        efforts: &[],
         max_tokens_default: 100,
         max_tokens_limit: None,
         drop_params: false,

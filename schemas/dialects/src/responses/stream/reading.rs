@@ -96,8 +96,11 @@ impl Reader {
             }
             "completed" | "incomplete" => self.end(kind, &frame, sink)?,
             "failed" => {
-                let response = frame.response.map_or("", RawValue::get);
-                return Err(broken(response.as_bytes()));
+                let raw = frame.response.map_or("", RawValue::get);
+                if let Ok(response) = serde_json::from_str(raw) {
+                    count(&response, sink);
+                }
+                return Err(broken(raw.as_bytes()));
             }
             "cancelled" => return Err(Broken::Aborted),
             _ => {
@@ -341,6 +344,7 @@ impl Reader {
         let raw = frame.response.ok_or(Broken::Malformed)?.get();
         let response: Response<'_> = serde_json::from_str(raw).map_err(|_| Broken::Malformed)?;
         if text(response.status).as_deref() == Some("failed") {
+            count(&response, sink);
             return Err(broken(raw.as_bytes()));
         }
         self.begin(sink);
@@ -351,9 +355,7 @@ impl Reader {
         if self.items.iter().any(|item| item.waits && !item.done) {
             return Err(Broken::Malformed);
         }
-        if let Some(usage) = response.usage.and_then(|raw| usage::read(raw.get())) {
-            sink.event(Event::Usage(usage));
-        }
+        count(&response, sink);
         let finish = told::finish(&response, Some(kind), !self.calls.is_empty(), self.refused)?;
         self.ended = true;
         sink.event(Event::Finish {
@@ -379,6 +381,13 @@ impl Open {
         }
         self.told += piece.len();
         sink.event(Event::Thinking(piece));
+    }
+}
+
+/// Tells what a response has used, also one that failed.
+fn count(response: &Response<'_>, sink: &mut dyn Sink) {
+    if let Some(usage) = response.usage.and_then(|raw| usage::read(raw.get())) {
+        sink.event(Event::Usage(usage));
     }
 }
 

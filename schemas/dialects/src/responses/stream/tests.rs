@@ -8,102 +8,19 @@ use super::*;
 use crate::chat::usage::UsageFacts;
 use crate::superset::answer::Finish;
 use crate::superset::request::ProofMaker;
+use crate::testing::{self, Said, framed_whole, joined};
 
 mod reads;
 mod writes;
 
 pub(in crate::responses) fn reply() -> Reply {
     Reply {
-        id: "07".to_owned(),
-        created: 5,
         model: "public".to_owned(),
-        include_usage: true,
-        hides_thinking: false,
-        prompt_tokens: 3,
         request: Bytes::from_static(
             br#"{"model":"public","input":"hi","tools":[
                 {"type":"function","name":"f"}],"temperature":0.70,"metadata":null,"store":false}"#,
         ),
-    }
-}
-
-/// What a decoder says.
-#[derive(Debug, Clone, PartialEq)]
-enum Said {
-    Begin,
-    Thinking(String),
-    Proof(ProofMaker, String, bool),
-    Text(String),
-    Refusal(String),
-    Call(u32, String, String, Option<String>, bool),
-    Arguments(u32, String),
-    CallProof(u32, ProofMaker, String),
-    Usage(UsageFacts),
-    Finish(Finish),
-}
-
-impl Said {
-    fn of(event: Event<'_>) -> Self {
-        match event {
-            Event::Begin => Self::Begin,
-            Event::Thinking(text) => Self::Thinking(text.to_owned()),
-            Event::Proof {
-                maker,
-                text,
-                redacted,
-            } => Self::Proof(maker, text.to_owned(), redacted),
-            Event::Text(text) => Self::Text(text.to_owned()),
-            Event::Refusal(text) => Self::Refusal(text.to_owned()),
-            Event::Call {
-                call,
-                id,
-                name,
-                namespace,
-                custom,
-            } => Self::Call(
-                call,
-                id.to_owned(),
-                name.to_owned(),
-                namespace.map(Into::into),
-                custom,
-            ),
-            Event::Arguments { call, piece } => Self::Arguments(call, piece.to_owned()),
-            Event::CallProof { call, maker, text } => Self::CallProof(call, maker, text.to_owned()),
-            Event::Usage(usage) => Self::Usage(usage),
-            Event::Finish { finish, .. } => Self::Finish(finish),
-        }
-    }
-
-    fn event(&self) -> Event<'_> {
-        match self {
-            Self::Begin => Event::Begin,
-            Self::Thinking(text) => Event::Thinking(text),
-            Self::Proof(maker, text, redacted) => Event::Proof {
-                maker: *maker,
-                text,
-                redacted: *redacted,
-            },
-            Self::Text(text) => Event::Text(text),
-            Self::Refusal(text) => Event::Refusal(text),
-            Self::Call(call, id, name, namespace, custom) => Event::Call {
-                call: *call,
-                id,
-                name,
-                namespace: namespace.as_deref(),
-                custom: *custom,
-            },
-            Self::Arguments(call, piece) => Event::Arguments { call: *call, piece },
-            Self::CallProof(call, maker, text) => Event::CallProof {
-                call: *call,
-                maker: *maker,
-                text,
-            },
-            Self::Usage(usage) => Event::Usage(*usage),
-            Self::Finish(finish) => Event::Finish {
-                finish: *finish,
-                stop_sequence: None,
-            },
-        }
+        ..testing::reply()
     }
 }
 
@@ -196,39 +113,13 @@ fn words(item: &Value) -> String {
 /// The stream read, cut into pieces of a size.
 fn read(stream: &str, size: usize) -> (Vec<Said>, Result<(), Broken>) {
     let (mut said, mut decoder) = (Vec::new(), Decoder::default());
-    let mut framer = sse::Framer::new(1 << 20);
     let mut sink = |event: Event<'_>| said.push(Said::of(event));
-    let stream = Bytes::from(stream.to_owned());
-    let mut over = Ok(());
-    for start in (0..stream.len()).step_by(size) {
-        framer.push(stream.slice(start..stream.len().min(start + size)));
-        while let Some(event) = framer.next().expect("short events") {
-            if over.is_ok() && !event.is_comment() {
-                over = decoder.event(&event, &mut sink);
-            }
-        }
-    }
-    if over.is_ok() {
-        over = decoder.finish(&mut sink);
-    }
+    let pieces: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
+    let events = framed_whole(&pieces);
+    let mut events = events.iter().filter(|event| !event.is_comment());
+    let read = events.try_for_each(|event| decoder.event(event, &mut sink));
+    let over = read.and_then(|()| decoder.finish(&mut sink));
     (said, over)
-}
-
-/// Neighbors of one kind as one.
-fn joined(said: Vec<Said>) -> Vec<Said> {
-    let mut joined: Vec<Said> = Vec::new();
-    for next in said {
-        match (joined.last_mut(), &next) {
-            (Some(Said::Text(text)), Said::Text(piece))
-            | (Some(Said::Thinking(text)), Said::Thinking(piece))
-            | (Some(Said::Refusal(text)), Said::Refusal(piece)) => text.push_str(piece),
-            (Some(Said::Arguments(call, text)), Said::Arguments(other, piece)) if call == other => {
-                text.push_str(piece);
-            }
-            _ => joined.push(next),
-        }
-    }
-    joined
 }
 
 /// The arguments of each call, whole, right behind it, and then what proves it: several calls may have come mixed.
@@ -320,7 +211,7 @@ fn answer() -> impl Strategy<Value = Vec<Said>> {
                 "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":2},"completion_tokens_details":{"reasoning_tokens":3}}"#;
             said.push(Said::Usage(UsageFacts::read(usage).expect("usage")));
         }
-        said.push(Said::Finish(finish));
+        said.push(Said::Finish(finish, None));
         said
     })
 }
@@ -335,7 +226,7 @@ proptest! {
 
         prop_assert_eq!(over, Ok(()));
         let content = |said: &[Said]| {
-            let words = said.iter().filter(|said| !matches!(said, Said::Usage(_) | Said::Finish(_) | Said::Proof(..)));
+            let words = said.iter().filter(|said| !matches!(said, Said::Usage(_) | Said::Finish(..) | Said::Proof(..)));
             let words: Vec<Said> = words.cloned().collect();
             // A call without arguments gets those of an object without members.
             sorted(words.into_iter().filter(|said| !matches!(said, Said::Arguments(_, text) if text == "{}")).collect())

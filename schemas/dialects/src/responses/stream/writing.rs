@@ -2,12 +2,9 @@
 //! closed before the next one opens: clients that follow one item at a time do not lose their place. Pieces of several
 //! calls may come mixed, so what comes for another item waits until the open call is whole, or the answer has ended.
 
-use schemas::usage::TOKENS_MAX;
-
 use super::open::{Call, Members, Message, Pen, Place, Said};
 use super::queue::Queue;
 use crate::chat::usage::UsageFacts;
-use crate::estimate;
 use crate::messages::stream::arguments::Scan;
 use crate::responses::item::{Item, Piece};
 use crate::responses::object::{Frame, State};
@@ -202,11 +199,10 @@ impl Writer {
             Some(_) => ("response.incomplete", "incomplete"),
             None => ("response.completed", "completed"),
         };
-        let output_tokens = estimate::bytes_tokens(self.output_bytes).min(TOKENS_MAX);
         let state = State {
             status,
             incomplete,
-            usage: Some(Usage::of(self.usage.as_ref(), self.prompt_tokens, output_tokens)),
+            usage: Some(Usage::of(self.usage, self.prompt_tokens, self.output_bytes)),
             ..State::default()
         };
         (kind, state)
@@ -290,7 +286,7 @@ impl Writer {
             Some(thought) => thought,
             None => self.open_thought(),
         };
-        thought.proof = Some(proof::written(maker, text).into_owned());
+        thought.proof = Some(proof::written(maker, text));
         self.thought = Some(thought);
         self.close_thought();
     }

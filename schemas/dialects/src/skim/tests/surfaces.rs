@@ -189,17 +189,46 @@ proptest! {
     }
 }
 
+/// What a request with some members asks of its model.
+fn asks(surface: Surface, members: &str) -> Parameters {
+    let rest = match surface {
+        Surface::Messages => r#""max_tokens":9,"messages":[{"role":"user","content":"hi"}]"#,
+        Surface::Chat => r#""messages":[{"role":"user","content":"hi"}]"#,
+        Surface::Completions => r#""prompt":"hi""#,
+        Surface::Responses | Surface::Embeddings => r#""input":"hi""#,
+    };
+    read(surface, &format!(r#"{{"model":"m",{rest}{members}}}"#)).parameters
+}
+
+#[test]
+fn what_is_carried_to_other_dialects_is_asked_of_the_model_as_well() {
+    for (surface, members, parameter) in [
+        (
+            Surface::Responses,
+            r#","logit_bias":{"1":1}"#,
+            Parameters::LOGIT_BIAS,
+        ),
+        (
+            Surface::Messages,
+            r#","logit_bias":{"1":1}"#,
+            Parameters::LOGIT_BIAS,
+        ),
+        (
+            Surface::Messages,
+            r#","repetition_penalty":1.2"#,
+            Parameters::REPETITION_PENALTY,
+        ),
+        (Surface::Chat, r#","enable_thinking":true"#, Parameters::EFFORT),
+        (Surface::Chat, r#","thinking_budget":4096"#, Parameters::EFFORT),
+    ] {
+        assert_eq!(asks(surface, members), parameter, "{members}");
+    }
+    let nothing = r#","enable_thinking":false,"thinking_budget":0"#;
+    assert_eq!(asks(Surface::Chat, nothing), Parameters::default());
+}
+
 #[test]
 fn what_a_request_asks_of_its_model_is_told_and_what_stands_for_nothing_is_not() {
-    let asks = |surface, members: &str| {
-        let rest = match surface {
-            Surface::Messages => r#""max_tokens":9,"messages":[{"role":"user","content":"hi"}]"#,
-            Surface::Chat => r#""messages":[{"role":"user","content":"hi"}]"#,
-            Surface::Completions => r#""prompt":"hi""#,
-            Surface::Responses | Surface::Embeddings => r#""input":"hi""#,
-        };
-        read(surface, &format!(r#"{{"model":"m",{rest}{members}}}"#)).parameters
-    };
     let is = Parameters::contains;
     let nothing = Parameters::default();
 

@@ -9,7 +9,7 @@ fn calls(choices: &[&str]) -> Vec<(String, String, String)> {
     let mut calls: Vec<(String, String, String)> = Vec::new();
     for said in heard.said {
         match said {
-            Said::Call(call, id, name, _) => {
+            Said::Call(call, id, name, ..) => {
                 assert_eq!(usize::try_from(call), Ok(calls.len()));
                 calls.push((id, name, String::new()));
             }
@@ -47,6 +47,30 @@ fn calls_without_numbers_are_told_apart_by_their_ids() {
     ]);
 
     assert_eq!(calls, [owned("a", "f", r#"{"x":1}"#), owned("b", "f", "{}")]);
+}
+
+#[test]
+fn calls_of_one_id_that_is_repeated_with_each_piece_are_told_apart_by_their_numbers() {
+    let piece = |call: u32, arguments: &str| {
+        delta(&format!(
+            r#"{{"tool_calls":[{{"index":{call},"id":"same","function":{{"name":"f{call}","arguments":"{arguments}"}}}}]}}"#
+        ))
+    };
+    let calls = calls(&[
+        &piece(0, r#"{\"a\":"#),
+        &piece(1, r#"{\"b\":"#),
+        &piece(0, "1}"),
+        &piece(1, "2}"),
+        &end("tool_calls"),
+    ]);
+
+    let said: Vec<(&str, &str)> = calls
+        .iter()
+        .map(|call| (call.1.as_str(), call.2.as_str()))
+        .collect();
+    assert_eq!(said, [("f0", r#"{"a":1}"#), ("f1", r#"{"b":2}"#)]);
+    assert_eq!(calls[0].0, "same");
+    assert_ne!(calls[1].0, "same");
 }
 
 #[test]

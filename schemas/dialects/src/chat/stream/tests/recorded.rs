@@ -1,5 +1,7 @@
 //! Streams that engines really sent, with every line ending, cut everywhere.
 
+use bytes::Bytes;
+
 use super::*;
 
 const RECORDED: [&[u8]; 6] = [
@@ -58,7 +60,7 @@ fn arguments_that_are_no_object_are_not_given_on() {
         heard
             .said
             .iter()
-            .any(|said| matches!(said, Said::Call(0, _, name, false) if name == "get_weather"))
+            .any(|said| matches!(said, Said::Call(0, _, name, _, false) if name == "get_weather"))
     );
     assert!(!heard.said.iter().any(|said| matches!(said, Said::Arguments(..))));
 }

@@ -121,6 +121,7 @@ fn lawful(pieces: Vec<Said>) -> Vec<Said> {
                     calls,
                     format!("id{calls}"),
                     format!("f{calls}"),
+                    None,
                     calls % 2 == 1,
                 ));
                 opened.push(false);
@@ -140,37 +141,6 @@ fn lawful(pieces: Vec<Said>) -> Vec<Said> {
     said
 }
 
-fn event(said: &Said) -> Event<'_> {
-    match said {
-        Said::Begin => Event::Begin,
-        Said::Thinking(text) => Event::Thinking(text),
-        Said::Proof(maker, text, redacted) => Event::Proof {
-            maker: *maker,
-            text,
-            redacted: *redacted,
-        },
-        Said::Text(text) => Event::Text(text),
-        Said::Refusal(text) => Event::Refusal(text),
-        Said::Call(call, id, name, custom) => Event::Call {
-            call: *call,
-            id,
-            name,
-            namespace: None,
-            custom: *custom,
-        },
-        Said::Arguments(call, piece) => Event::Arguments { call: *call, piece },
-        Said::CallProof(call, maker, text) => Event::CallProof {
-            call: *call,
-            maker: *maker,
-            text,
-        },
-        Said::Finish(finish, stop) => Event::Finish {
-            finish: *finish,
-            stop_sequence: stop.as_deref(),
-        },
-    }
-}
-
 /// All that was said by kind, in order; when a call is told of is not compared.
 fn by_kind(said: &[Said]) -> (String, String, String, Vec<Said>, Vec<(Said, String)>) {
     let (mut thoughts, mut text, mut refusal) = (String::new(), String::new(), String::new());
@@ -186,7 +156,7 @@ fn by_kind(said: &[Said]) -> (String, String, String, Vec<Said>, Vec<(Said, Stri
         }
     }
     for (call, arguments) in &mut calls {
-        if arguments.is_empty() && matches!(call, Said::Call(_, _, _, false)) {
+        if arguments.is_empty() && matches!(call, Said::Call(.., false)) {
             arguments.push_str("{}");
         }
     }
@@ -204,7 +174,7 @@ proptest! {
             (false, false) => Finish::Stop,
         };
         said.push(Said::Finish(finish, None));
-        let events: Vec<Event<'_>> = said.iter().map(event).collect();
+        let events: Vec<Event<'_>> = said.iter().map(Said::event).collect();
 
         let written = encoded(reply(), &events);
         let heard = decoded(&framed(&[written.as_bytes()]));

@@ -131,6 +131,7 @@ fn neither_an_answer_nor_its_thoughts_are_longer_than_the_model_answers() {
         let target = Target {
             model: "claude-haiku-4-5",
             profile: &crate::profile::DEFAULT,
+            efforts: &[],
             max_tokens_default: most,
             max_tokens_limit: Some(most),
             drop_params,

@@ -11,6 +11,7 @@ pub(super) fn target(model: &str, drop_params: bool) -> Target<'_> {
     Target {
         model,
         profile: &profile::DEFAULT,
+        efforts: &[],
         max_tokens_default: 4096,
         max_tokens_limit: None,
         drop_params,

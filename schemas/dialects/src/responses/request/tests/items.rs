@@ -284,6 +284,40 @@ fn calls_and_results_that_do_not_fit_are_refused_by_their_id() {
     );
 }
 
+#[test]
+fn an_id_that_a_server_makes_again_in_a_later_turn_is_another_call_with_its_own_result_and_proof() {
+    let result = |text: &str| json!({"type": "function_call_output", "call_id": "a", "output": text});
+    let proof = |text: &str| {
+        let told = format!("waybill.call.gemini.1.a{text}");
+        json!({"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": told})
+    };
+    let conversation = input(&json!([
+        function_call("a"),
+        proof("p"),
+        result("r"),
+        function_call("a"),
+        proof("q"),
+        result("s"),
+        proof("t"),
+        function_call("a"),
+        result("u")
+    ]));
+
+    let mut seen = Vec::new();
+    for part in conversation.turns.iter().flat_map(|turn| &turn.parts) {
+        seen.push(match part {
+            Part::ToolCall(call) => format!("{} {}", call.id, call.proof.as_ref().expect("a proof").text),
+            Part::ToolResult { id, parts, .. } => match &parts[..] {
+                [Part::Text { text, .. }] => format!("{id} {text}"),
+                other => panic!("{other:?}"),
+            },
+            other => format!("{other:?}"),
+        });
+    }
+    seen.retain(|part| !part.contains("hm"));
+    assert_eq!(seen, ["a p", "a r", "a_2 q", "a_2 s", "a_3 t", "a_3 u"]);
+}
+
 fn thought(members: &Value) -> Vec<Part> {
     let mut item = json!({"type": "reasoning", "id": "rs", "summary": []});
     for (name, value) in members.as_object().expect("members") {

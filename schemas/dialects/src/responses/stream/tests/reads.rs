@@ -53,7 +53,7 @@ fn a_server_without_numbers_that_mixes_items_is_understood_however_it_is_cut() {
         ];
         assert_eq!(said[..6], expected);
         assert!(matches!(&said[6], Said::Usage(usage) if usage.cached_tokens == Some(4)));
-        assert_eq!(said[7..], [Said::Finish(Finish::ToolCalls)]);
+        assert_eq!(said[7..], [Said::Finish(Finish::ToolCalls, None)]);
     }
 }
 
@@ -78,7 +78,7 @@ fn a_truncated_answer_may_end_with_completed_and_thoughts_may_be_told_as_they_we
     let expected = [
         Said::Begin,
         Said::Thinking("a\n\nbc".to_owned()),
-        Said::Finish(Finish::Length),
+        Said::Finish(Finish::Length, None),
     ];
     assert_eq!(joined(said), expected);
 }
@@ -105,7 +105,7 @@ fn a_server_that_tells_items_only_when_they_are_whole_is_understood() {
         Said::Refusal("no".to_owned()),
         Said::Call(0, "c".to_owned(), "f".to_owned(), Some("g".to_owned()), false),
         arguments(0, "{}"),
-        Said::Finish(Finish::ToolCalls),
+        Said::Finish(Finish::ToolCalls, None),
     ];
     assert_eq!(alone, (expected.clone(), Ok(())));
     assert_eq!(each, (expected, Ok(())));
@@ -235,7 +235,7 @@ fn a_text_with_half_a_character_breaks_the_answer_wherever_it_stands() {
         assert!(
             !said
                 .iter()
-                .any(|said| matches!(said, Said::Text(_) | Said::Finish(_))),
+                .any(|said| matches!(said, Said::Text(_) | Said::Finish(..))),
             "{stream}"
         );
     }

@@ -19,7 +19,7 @@ fn a_stream_opens_items_in_order_and_ends_with_all_of_them() {
         arguments(1, "*** x"),
         arguments(0, "{\"a\""),
         arguments(0, ":1}"),
-        Said::Finish(Finish::ToolCalls),
+        Said::Finish(Finish::ToolCalls, None),
     ];
 
     let stream = written(&said, reply());
@@ -132,7 +132,11 @@ fn written_so_far(said: &[Said]) -> String {
 
 #[test]
 fn a_response_repeats_its_request_and_tells_usage_always() {
-    let said = [Said::Begin, text("four letters"), Said::Finish(Finish::Stop)];
+    let said = [
+        Said::Begin,
+        text("four letters"),
+        Said::Finish(Finish::Stop, None),
+    ];
 
     let response = accepted(&written(&said, reply()));
 
@@ -164,7 +168,7 @@ fn a_response_repeats_its_request_and_tells_usage_always() {
 #[test]
 fn how_an_answer_ended_is_told_by_the_last_event_and_by_its_items() {
     let ending = |contents: &[Said], finish| {
-        let said = [&[Said::Begin], contents, &[Said::Finish(finish)]].concat();
+        let said = [&[Said::Begin], contents, &[Said::Finish(finish, None)]].concat();
         let response = accepted(&written(&said, reply()));
         let reason = response["incomplete_details"]["reason"]
             .as_str()
@@ -208,7 +212,7 @@ fn hidden_thoughts_leave_no_item() {
         Said::Proof(ProofMaker::Anthropic, "p".to_owned(), false),
         call(0, "f", false),
         Said::CallProof(0, ProofMaker::Gemini, "q".to_owned()),
-        Said::Finish(Finish::ToolCalls),
+        Said::Finish(Finish::ToolCalls, None),
     ];
 
     let stream = written(&said, hidden);
@@ -222,7 +226,7 @@ fn a_call_of_a_group_and_a_call_without_arguments_are_told_whole() {
     let grouped = Said::Call(0, "c".to_owned(), "f".to_owned(), Some("g".to_owned()), false);
 
     let response = accepted(&written(
-        &[Said::Begin, grouped, Said::Finish(Finish::ToolCalls)],
+        &[Said::Begin, grouped, Said::Finish(Finish::ToolCalls, None)],
         reply(),
     ));
 
@@ -243,7 +247,7 @@ fn a_whole_answer_is_the_object_that_ends_its_stream_and_is_read_back() {
         call(0, "f", false),
         arguments(0, "{}"),
         Said::CallProof(0, ProofMaker::Gemini, "q".to_owned()),
-        Said::Finish(Finish::ToolCalls),
+        Said::Finish(Finish::ToolCalls, None),
     ];
     let end = accepted(&written(&said, reply()));
 
