@@ -161,7 +161,7 @@ async fn claim(
 ) -> Result<Option<Response>, Failure> {
     // No key is spent on a model that is not there.
     let catalog = state.ports.catalog.load();
-    let model = gate::admit(&catalog, caller, &asked.skim, asked.surface)?
+    let model = gate::admit(&catalog, caller, (&asked.skim, &asked.body), asked.surface)?
         .id
         .clone();
     drop(catalog);
