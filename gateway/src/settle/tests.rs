@@ -93,6 +93,8 @@ fn report(outcome: Outcome) -> Report {
         }),
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        session: None,
+        affinity: None,
         delivered: Delivered {
             content: true,
             output_bytes: 36,
@@ -103,6 +105,7 @@ fn report(outcome: Outcome) -> Report {
 
 fn terms(price: Option<Price>) -> Terms {
     Terms {
+        output_tokens_held: None,
         model: model(price),
         wishes: Wishes::default(),
         stream: true,
@@ -114,7 +117,84 @@ fn terms(price: Option<Price>) -> Terms {
 
 fn settle_at(price: Option<Price>, report: Report, sent: Option<u16>, gone: bool) -> RequestSettled {
     let ending = Ending { report, sent, gone };
-    waybill(&accepted(), &terms(price), ending, STARTED.plus_micros(1_500_000))
+    waybill(&accepted(), &terms(price), ending, STARTED.plus_micros(1_500_000)).settled
+}
+
+fn used(report: Report, gone: bool) -> Used {
+    let terms = terms(Some(PRICE));
+    let foreseen = foreseen(&terms, &report);
+    let ending = Ending {
+        report,
+        sent: Some(200),
+        gone,
+    };
+    let written = waybill(&accepted(), &terms, ending, STARTED);
+    if !gone {
+        assert_eq!(written.used, foreseen);
+    }
+    written.used
+}
+
+#[test]
+fn limits_count_what_is_paid_for_and_nothing_else() {
+    let whole = used(report(Outcome::Ok), false);
+    let row = settle(report(Outcome::Ok), Some(200), false);
+    let tokens = row.input_tokens + row.cached_tokens + row.cache_write_tokens + row.output_tokens;
+    let cost = u64::try_from(row.cost_nano_usd.0).expect("an amount");
+    assert!(cost > 0);
+    assert_eq!((whole.calls, whole.tokens, whole.nano_usd), (1, tokens, cost));
+    assert_eq!(
+        used(report(Outcome::Ok), true),
+        whole,
+        "who left pays what he got"
+    );
+
+    let silent = Report {
+        delivered: Delivered::default(),
+        ..report(Outcome::ClientGone)
+    };
+    assert_eq!(used(silent, false), Used::default());
+    for outcome in [Outcome::UpstreamError, Outcome::UpstreamCut, Outcome::Timeout] {
+        assert_eq!(used(report(outcome), false), Used::default(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn an_estimate_is_never_more_than_a_request_may_have() {
+    let mut bounded = terms(Some(PRICE));
+    bounded.output_tokens_held = Some(3);
+    let delivered = Delivered {
+        content: true,
+        output_bytes: 1_000,
+        ttft_ms: None,
+    };
+
+    assert_eq!(estimated(&bounded, delivered).output_tokens, 3);
+    assert_eq!(estimated(&terms(None), delivered).output_tokens, 278);
+}
+
+#[test]
+fn what_limits_allow_is_charged_and_the_rest_is_absorbed() {
+    let mut row = settle(report(Outcome::Ok), Some(200), false);
+
+    charge(
+        &mut row,
+        holdings::demand::Charge {
+            nano_usd: 7,
+            absorbed_nano_usd: 5,
+            quotas: vec![("acme.t.daily_usd.2026-12-01".into(), 7)],
+        },
+    );
+
+    assert_eq!(
+        (row.cost_nano_usd, row.absorbed_nano_usd),
+        (NanoUsd(7), NanoUsd(5))
+    );
+    assert_eq!(row.cost_usd, "0.000000007");
+    assert_eq!(
+        (row.quotas[0].name.as_str(), row.quotas[0].amount),
+        ("acme.t.daily_usd.2026-12-01", 7)
+    );
 }
 
 fn settle(report: Report, sent: Option<u16>, gone: bool) -> RequestSettled {

@@ -2,7 +2,6 @@
 //! them once for all adapters.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::RequestSettled;
@@ -21,6 +20,10 @@ use crate::fixture::{
 };
 use crate::fold::Changes;
 use crate::record::{Fact, Record};
+
+mod places;
+
+pub(crate) use places::{a_place_that_is_given_twice_has_two_ids, events_of_a_source_are_read_in_order};
 
 /// A test for every promise, each against a store of its own: `$open` gives what the store needs to live, and it.
 macro_rules! every_promise {
@@ -571,53 +574,4 @@ pub(crate) async fn accepted_requests_are_open_until_they_have_a_row(store: &dyn
     assert_eq!(open().await, ids(&[4]));
     apply(store, &[record(8, settled(4))]).await.expect("apply");
     assert!(store.open_sources().await.expect("sources").is_empty());
-}
-
-/// The events of a source are read from a place on, in order, a few at a time; those of others are not among them.
-pub(crate) async fn events_of_a_source_are_read_in_order(store: &dyn Store) {
-    let mut other = record(2, settled(9));
-    other.source = "another".into();
-    let records = [
-        record(3, settled(3)),
-        record(1, settled(1)),
-        other,
-        record(2, settled(2)),
-    ];
-    apply(store, &records).await.expect("apply");
-
-    let read = async |place, most| {
-        let events = store.events_after(SOURCE, place, most).await.expect("events");
-        events
-            .into_iter()
-            .map(|event| event.source_sequence)
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(read(0, 10).await, [1, 2, 3]);
-    assert_eq!(read(0, 2).await, [1, 2]);
-    assert_eq!(read(2, 10).await, [3]);
-    assert_eq!(read(3, 10).await, [0_u64; 0]);
-}
-
-/// Two events under one place of a source are both kept and told apart.
-pub(crate) async fn a_place_that_is_given_twice_has_two_ids(store: &dyn Store) {
-    let first = record(1, settled(1));
-    let mut second = record(1, settled(2));
-    second.event_id = "another".into();
-
-    apply(store, &[first.clone(), record(2, settled(3))])
-        .await
-        .expect("apply");
-    apply(store, std::slice::from_ref(&first))
-        .await
-        .expect("apply again");
-    assert_eq!(
-        store.event_ids(SOURCE, 1).await.expect("ids"),
-        [Arc::clone(&first.event_id)]
-    );
-    apply(store, &[second]).await.expect("apply");
-
-    let ids = store.event_ids(SOURCE, 1).await.expect("ids");
-    assert_eq!(ids, [Arc::clone(&first.event_id), "another".into()]);
-    assert_eq!(store.event_ids(SOURCE, 2).await.expect("ids").len(), 1);
-    assert!(store.event_ids(SOURCE, 3).await.expect("ids").is_empty());
 }

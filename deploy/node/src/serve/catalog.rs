@@ -287,7 +287,10 @@ mod tests {
         let config = config("", &[]);
 
         assert!(writes(&config));
-        assert_eq!(complete(&config), ["model.", "endpoint.", "key.", "tenant."]);
+        assert_eq!(
+            complete(&config),
+            ["model.", "endpoint.", "key.", "tenant.", "user.", "role."]
+        );
     }
 
     #[test]
@@ -299,6 +302,8 @@ mod tests {
         let both = config(keys, &[nats, models]);
         assert!(writes(&both));
         assert_eq!(complete(&both), ["model.", "endpoint.", "key."]);
+        let limited = "users: [{ id: a }]\nrole_limits: { free: { rpm: 1 } }\n";
+        assert_eq!(complete(&config(limited, &[nats])), ["user.", "role."]);
         let bare = config("roles: [gateway, router]\n", &[nats]);
         assert!(writes(&bare) && complete(&bare).is_empty());
         for apart in ["router", "ledger", "health"] {
