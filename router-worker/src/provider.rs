@@ -225,6 +225,9 @@ pub(crate) fn complete(candidate: &Candidate, dialect: Dialect, body: Spliced) -
     if endpoint.kind == ProviderKind::Openrouter {
         whole = openrouter::preferring(&openrouter::without_choices(&whole), &endpoint.extra_body);
     }
+    if asks_openrouter {
+        whole = openrouter::counting(whole);
+    }
     if adds {
         let missing = member::missing(&whole, &additions);
         whole = member::with(whole, &missing);

@@ -32,6 +32,8 @@ const MEANINGFUL: [&str; 15] = [
 
 /// Members that choose another model, or a set of settings that is kept elsewhere.
 const CHOICES: [&str; 3] = ["models", "route", "preset"];
+/// The member that asks for usage in full.
+const USAGE: &str = "usage";
 /// The member with preferences among providers.
 const PROVIDER: &str = "provider";
 /// Preferences that choose a provider, and their names as paths.
@@ -42,6 +44,22 @@ const PREFERENCES: [(&str, &str); 5] = [
     ("sort", "provider.sort"),
     ("allow_fallbacks", "provider.allow_fallbacks"),
 ];
+
+/// The body without a caller's own wish about usage, unless that is ours: whoever pays wants it told.
+pub(super) fn counting(body: Bytes) -> Bytes {
+    let all = members(&body).unwrap_or_default();
+    let mut usage = all.iter().filter(|member| member.name == USAGE);
+    let is_asked = |member: &Member<'_>| {
+        let value = body.get(member.value.clone()).unwrap_or_default();
+        let options = members(value).unwrap_or_default();
+        let include = options.iter().rfind(|option| option.name == "include");
+        include.is_some_and(|include| value.get(include.value.clone()) == Some(b"true".as_slice()))
+    };
+    if usage.all(is_asked) {
+        return body;
+    }
+    without(&body, &[USAGE])
+}
 
 /// What of a body would choose where it goes, by name.
 pub(super) fn choices(body: &[u8]) -> Vec<&'static str> {
@@ -183,6 +201,18 @@ mod tests {
             let sent = without_choices(&Bytes::from_static(body.as_bytes()));
             assert_eq!(sent, left);
             assert!(choices(&sent).is_empty());
+        }
+    }
+
+    #[test]
+    fn usage_is_asked_for_whatever_a_caller_says_of_it() {
+        for (body, left) in [
+            (r#"{"usage":{"include":false},"seed":1}"#, r#"{"seed":1}"#),
+            (r#"{"seed":1,"usage":null}"#, r#"{"seed":1}"#),
+            (r#"{"usage":{"include":true}}"#, r#"{"usage":{"include":true}}"#),
+            (r#"{"seed":1}"#, r#"{"seed":1}"#),
+        ] {
+            assert_eq!(counting(Bytes::from_static(body.as_bytes())), left);
         }
     }
 

@@ -15,6 +15,7 @@ use crate::superset::request::ProofMaker;
 
 /// Reads an upstream's stream.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one stream")]
 pub struct Decoder {
     begun: bool,
     /// What tells this answer from others: ids of calls are made of it.
