@@ -1,7 +1,8 @@
 //! The path of a request, on one page: admit → dispatch → relay → settle.
 //!
-//! Admission is a row of doors, each of which may refuse: draining, places, headers, body, skim, gate, idempotency key, limits, spool. After the
-//! intent is written the request belongs to [`Running`], which settles it once, whatever happens.
+//! Admission is a row of doors, each of which may refuse: draining, places, headers, body, skim, gate, idempotency key,
+//! limits, spool. After the intent is written the request belongs to [`Running`], which settles it once, whatever
+//! happens.
 
 use std::sync::Arc;
 use std::time::Duration;

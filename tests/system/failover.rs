@@ -293,7 +293,13 @@ async fn legs_of_one_priority_share_by_weight_and_a_weight_of_nothing_never_serv
         .set_leg("weight", 0.1)
         .leg(&off, 1)
         .set_leg("weight", 0);
-    let scene = Scene::start_on(o1, o2, |node| tireless(node).models(&[model])).await;
+    // One caller would stay with one of them.
+    let spread = |node: harness::NodeBuilder| {
+        tireless(node)
+            .models(&[model])
+            .env("ROUTING_AFFINITY_ENABLED", "0")
+    };
+    let scene = Scene::start_on(o1, o2, spread).await;
 
     for _ in 0..200 {
         assert_eq!(scene.client.post_chat(&chat("m")).await.status, 200);

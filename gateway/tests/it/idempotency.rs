@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bus::embedded::Embedded;
@@ -12,6 +12,8 @@ use schemas::outcome::Outcome;
 use schemas::subject::IDEMPOTENCY_BUCKET;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::scene::{Answer, CALLER, PLAIN, Scene, request};
 use crate::script::{Step, whole};
@@ -30,6 +32,7 @@ struct Faults {
     /// Milliseconds that a write takes.
     slow_ms: AtomicU64,
     writes: AtomicUsize,
+    tasks: TaskTracker,
 }
 
 struct Bent {
@@ -87,7 +90,7 @@ impl Kv for Bent {
         }
         if one_of(&faults.late) {
             let (inner, bucket, key) = (self.inner.clone(), bucket.to_owned(), key.to_owned());
-            tokio::spawn(async move {
+            faults.tasks.spawn(async move {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 let _ = inner.put_for((&bucket, &key), value, expected, life).await;
             });

@@ -138,6 +138,8 @@ pub(crate) fn report(outcome: Outcome, failure: Option<Failure>) -> Report {
         }),
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        session: None,
+        affinity: None,
         delivered: Delivered {
             content: true,
             output_bytes: 2,

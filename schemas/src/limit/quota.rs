@@ -3,7 +3,8 @@
 //! reserved or spent, with the bus or without.
 //!
 //! A node takes what waiting requests miss, and ahead of them what it used in [`RECENT_MS`], a quarter of its part of
-//! what remains at most. So near the end everybody takes exactly what is missing.
+//! what remains at most; nothing where what remains would not last as long as that. So near the end everybody takes
+//! exactly what is missing.
 //!
 //! What a node may use is the least of what the record says it took, and of what any write under way or in doubt says.
 //! A node that was started again counts what its spool settled beyond the record, and uses nothing before a write of
@@ -284,7 +285,12 @@ impl Quota {
         } else {
             self.recent.amount(now)
         };
-        let ahead = recent.min(free / now.fleet().saturating_mul(PARTS));
+        // What does not last as long as that is not for one node to keep.
+        let ahead = if recent > free {
+            0
+        } else {
+            recent.min(free / now.fleet().saturating_mul(PARTS))
+        };
         needed.saturating_add(waiting).saturating_add(ahead)
     }
 

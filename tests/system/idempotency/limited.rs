@@ -67,18 +67,21 @@ async fn a_call_that_limits_refuse_frees_its_key() {
         .first_byte_delay(Duration::from_secs(2))]);
     scene.o1.default(Behaviour::chat("once").usage(60, 40));
     let client = keyed(&scene.client, "k-1");
-    let slow = scene.client.clone();
-    let slow = tokio::spawn(async move { slow.post_chat(&chat("m")).await });
-    scene.o1.wait_calls(1).await;
+    let body = chat("m");
+    let again = async {
+        scene.o1.wait_calls(1).await;
+        client.post_chat(&body).await
+    };
 
-    let refused = client.post_chat(&chat("m")).await;
+    let (slow, refused) = tokio::join!(scene.client.post_chat(&body), again);
+
     assert_eq!(
         (refused.status, refused.error_code().as_str()),
         (429, "CONCURRENCY_EXCEEDED"),
         "{}",
         refused.text()
     );
-    assert_eq!(slow.await.expect("an answer").status, 200);
+    assert_eq!(slow.status, 200, "{}", slow.text());
     let first = loop {
         let answer = after_progress(&client, &chat("m")).await;
         if answer.status != 429 {

@@ -72,6 +72,13 @@ async fn a_stream_that_runs_on_ends_at_its_length_before_an_upstream_of_messages
 }
 
 #[tokio::test]
+async fn a_stream_that_runs_on_ends_at_its_length_before_an_upstream_of_gemini() {
+    for surface in [Surface::Chat, Surface::Messages, Surface::Responses] {
+        stops(endless(|model| model.set_leg("kind", "gemini")).await, surface).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_runs_on_ends_at_its_length_before_an_upstream_of_responses() {
     let native = endless(|model| model.set_leg("responses", "native"));
     stops(native.await, Surface::Responses).await;

@@ -136,9 +136,15 @@ fn recent_use_is_taken_ahead_up_to_a_quarter_of_ones_part_of_what_remains() {
 
     let mut near = quota("b", 100);
     let mut bucket = Bucket::default();
-    bucket.reserve(&mut near, (1, 50), at(0));
+    bucket.reserve(&mut near, (1, 40), at(0));
     bucket.reserve(&mut near, (2, 10), at(100));
-    assert_eq!(bucket.holder("b"), (65, 0), "an eighth of the 40 that remain");
+    assert_eq!(bucket.holder("b"), (56, 0), "an eighth of the 50 that remain");
+    bucket.reserve(&mut near, (3, 10), at(200));
+    assert_eq!(
+        bucket.holder("b"),
+        (60, 0),
+        "what remains would not last half a minute"
+    );
 }
 
 #[test]
@@ -390,7 +396,7 @@ fn who_was_declared_gone_and_is_there_counts_only_what_came_after() {
     a.observe(bucket.found(), false, at(100));
     assert_eq!(a.available(), 0);
     bucket.serve(&mut a, at(100));
-    assert_eq!(bucket.total(), 60, "15 in the base, 40 reserved and 5 ahead");
+    assert_eq!(bucket.total(), 55, "15 in the base, 40 reserved");
     settle(&mut a, (40, 30), 4);
     bucket.serve(&mut a, at(90_000));
     assert_eq!(bucket.total(), 45);
