@@ -1,6 +1,8 @@
-//! Whole programs that call models, against a node before strict servers that follow a script: OpenAI's chat for all of
-//! them, Anthropic's and Gemini's API for those that complete whole tasks.
+//! Whole programs that call models, against a node before strict servers that follow a script: OpenAI's chat, Anthropic's
+//! and Gemini's API. Some complete whole tasks, the others a turn whose first call fails.
 //! `make test-clients` installs them (`scripts/setup.sh clients`) and runs these; one that is missing is an error.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness::{Behaviour, CALLER_KEY, Call, Model, NodeBuilder, Received, Scene, Upstream};
 use serde_json::{Value, json};
@@ -11,6 +13,8 @@ use program::{Ended, Program};
 
 use crate::sdk::served;
 
+/// Whose API the upstreams speak, by the kind of their legs.
+const KINDS: [&str; 3] = ["openai_compat", "anthropic", "gemini"];
 /// What the first tool writes and the second one reads.
 const NOTE: &str = "fourteen crates";
 
@@ -256,51 +260,71 @@ async fn codex_completes_its_task_before_gemini() {
     codex_completes("gemini").await;
 }
 
-/// The program ended well, said what the model said, and the upstream refused nothing.
-async fn answered(scene: &Scene, ended: &Ended) {
+/// The same scene without steps, in which the first call that `concerns` fails.
+async fn failing_scene(kind: &str, concerns: fn(&Value) -> bool) -> Scene {
+    let scene = scene(Model::new("m"), kind, Vec::new()).await;
+    let failed = AtomicBool::new(false);
+    scene.o1.on(move |request| {
+        if concerns(&request.json()) && !failed.swap(true, Ordering::Relaxed) {
+            Behaviour::failure(500, "the scripted upstream fails once")
+        } else {
+            follow(&[], request)
+        }
+    });
+    scene
+}
+
+/// The program tried again what had failed, ended well, said what the model said, and the upstream refused nothing.
+async fn answered(scene: Scene, ended: &Ended) {
     let refusals = scene.o1.refusals();
     assert!(
         ended.success && ended.stdout.contains("The note says: nothing") && refusals.is_empty(),
         "refusals: {refusals:#?}\n{ended}\n{}",
         scene.logs()
     );
-    let rows = scene.node.wait_rows("outcome=ok", scene.o1.calls()).await;
-    assert_eq!(rows.len(), scene.o1.calls(), "{rows:#?}");
+    let failed = scene.node.wait_rows("outcome=upstream_error&status=502", 1).await;
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    let whole = scene.o1.calls() - 1;
+    let rows = scene.node.wait_rows("outcome=ok", whole).await;
+    assert_eq!(rows.len(), whole, "{rows:#?}");
+    assert!(rows.iter().all(|row| row["output_tokens"] == 20), "{rows:#?}");
+    scene.finish().await;
 }
 
-#[tokio::test]
-#[ignore = "needs whole programs: make test-clients"]
-async fn opencode_completes_a_turn() {
-    let scene = scene(Model::new("m"), "openai_compat", Vec::new()).await;
+fn opencode(scene: &Scene) -> Program {
+    // It asks for 32000 tokens of a model of which it is told nothing.
+    let limit = json!({"context": 128_000, "output": 4_096});
     let settings = json!({
         "model": "waybill/m", "small_model": "waybill/m", "autoupdate": false, "share": "disabled",
         "provider": {"waybill": {
-            "npm": "@ai-sdk/openai-compatible", "models": {"m": {}},
-            "options": {"baseURL": url(&scene, "/v1"), "apiKey": CALLER_KEY},
+            "npm": "@ai-sdk/openai-compatible", "models": {"m": {"limit": limit}},
+            "options": {"baseURL": url(scene, "/v1"), "apiKey": CALLER_KEY},
         }},
     });
-
     let place = platform("opencode");
-    let program = Program::new(&format!("{place}/bin/opencode"))
+    Program::new(&format!("{place}/bin/opencode"))
         .file("work/opencode.json", &settings.to_string())
         .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
         .env("OPENCODE_DISABLE_AUTOUPDATE", "1")
         .env("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")
         .env("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1")
-        .args(&["run", "What does the note say?"]);
-    let ended = program.run().await;
-
-    answered(&scene, &ended).await;
-    scene.finish().await;
+        .args(&["run", "What does the note say?"])
 }
 
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
-async fn aider_completes_a_turn() {
-    let scene = scene(Model::new("m"), "openai_compat", Vec::new()).await;
+async fn opencode_completes_a_turn_whose_first_call_fails_before_every_kind_of_upstream() {
+    for kind in KINDS {
+        // A title is asked for as well, without tools.
+        let scene = failing_scene(kind, offers_tools).await;
+        let ended = opencode(&scene).run().await;
+        answered(scene, &ended).await;
+    }
+}
 
-    let program = Program::new("aider/bin/aider")
-        .env("OPENAI_API_BASE", &url(&scene, "/v1"))
+fn aider(scene: &Scene) -> Program {
+    Program::new("aider/bin/aider")
+        .env("OPENAI_API_BASE", &url(scene, "/v1"))
         .env("OPENAI_API_KEY", CALLER_KEY)
         .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         .args(&["--model", "openai/m", "--message", "What does the note say?"])
@@ -314,26 +338,34 @@ async fn aider_completes_a_turn() {
             "--no-show-model-warnings",
             "--no-show-release-notes",
             "--no-pretty",
-        ]);
-    let ended = program.run().await;
-
-    answered(&scene, &ended).await;
-    scene.finish().await;
+        ])
 }
 
 #[tokio::test]
 #[ignore = "needs whole programs: make test-clients"]
-async fn litellm_completes_a_turn_in_each_of_its_dialects() {
-    let scene = scene(Model::new("m"), "openai_compat", Vec::new()).await;
+async fn aider_completes_a_turn_whose_first_call_fails_before_every_kind_of_upstream() {
+    for kind in KINDS {
+        let scene = failing_scene(kind, |_| true).await;
+        let ended = aider(&scene).run().await;
+        answered(scene, &ended).await;
+    }
+}
 
+fn litellm(scene: &Scene) -> Program {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/litellm_turn.py");
-    let program = Program::new("litellm/bin/python")
-        .env("WAYBILL_URL", &url(&scene, ""))
+    Program::new("litellm/bin/python")
+        .env("WAYBILL_URL", &url(scene, ""))
         .env("WAYBILL_KEY", CALLER_KEY)
         .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        .args(&[script]);
-    let ended = program.run().await;
+        .args(&[script])
+}
 
-    answered(&scene, &ended).await;
-    scene.finish().await;
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn litellm_completes_a_turn_in_each_of_its_dialects_before_every_kind_of_upstream() {
+    for kind in KINDS {
+        let scene = failing_scene(kind, |_| true).await;
+        let ended = litellm(&scene).run().await;
+        answered(scene, &ended).await;
+    }
 }

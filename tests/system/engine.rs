@@ -1,108 +1,27 @@
-//! A real engine: llama-server with a small model, found by discovery, called by the official clients, and its own
-//! figures compared with the rows. It is built by `scripts/llama-server.sh`; `make test-engines` runs this.
+//! Real engines: llama-server with a small model, found by discovery, called by every official client and on every
+//! surface, and its own figures compared with the rows. `scripts/llama-server.sh` builds it; `make test-engines` runs
+//! this.
 
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use harness::{Client, Node};
+use harness::{Counts, Model, Node, Surface, refusing_addr};
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use crate::sdk::Script;
 
+mod server;
+
+use server::{Engine, MODEL, PATIENCE};
+
 /// The port at which discovery looks for llama.cpp.
 const PORT: u16 = 8080;
-/// A name with a slash, as names of models have.
-const MODEL: &str = "harness/tiny";
-/// How long loading the model may take.
-const LOAD_MAX: Duration = Duration::from_mins(2);
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "where the engine was built is told by the environment"
-)]
-fn directory() -> PathBuf {
-    let home = || std::env::var("HOME").expect("a home directory");
-    let told = std::env::var("WAYBILL_ENGINE_DIR").ok().map(PathBuf::from);
-    told.unwrap_or_else(|| PathBuf::from(home()).join(".cache/waybill/engine"))
-}
-
-/// Starts the engine and waits until it has loaded its model.
-async fn engine() -> Child {
-    let dir = directory();
-    let program = dir.join("llama-server");
-    assert!(
-        program.exists(),
-        "{} is not built; run scripts/llama-server.sh",
-        program.display()
-    );
-    let mut command = Command::new(program);
-    command
-        .arg("-m")
-        .arg(dir.join("model.gguf"))
-        .arg("--chat-template-file")
-        .arg(dir.join("tools.jinja"));
-    command.args([
-        "--alias",
-        MODEL,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        &PORT.to_string(),
-    ]);
-    command.args([
-        "-c",
-        "4096",
-        "-np",
-        "2",
-        "-n",
-        "256",
-        "-t",
-        "2",
-        "--metrics",
-        "--slots",
-        "--props",
-        "--no-ui",
-        "--jinja",
-    ]);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true);
-    let mut child = command.spawn().expect("the engine starts");
-    let direct = direct();
-    let deadline = Instant::now() + LOAD_MAX;
-    loop {
-        if let Ok(answer) = direct.call("GET", "/health", bytes::Bytes::new()).await
-            && answer.status == 200
-        {
-            return child;
-        }
-        let running = matches!(child.try_wait(), Ok(None));
-        assert!(
-            running && Instant::now() < deadline,
-            "the engine did not load its model (running: {running})"
-        );
-        sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// A client of the engine itself.
-fn direct() -> Client {
-    Client::new(std::net::SocketAddr::from(([127, 0, 0, 1], PORT)), "").patience(Duration::from_mins(3))
-}
-
-/// Tokens that the engine has generated since its start.
-async fn generated() -> u64 {
-    let page = direct().get("/metrics").await.text();
-    let line = page
-        .lines()
-        .find_map(|line| line.strip_prefix("llamacpp:tokens_predicted_total "));
-    line.expect("the engine counts").trim().parse().expect("a count")
-}
+/// How long the rows of a script's last calls may take.
+const SETTLED_MAX: Duration = Duration::from_secs(5);
+/// Tokens that the engine may have made of an answer before it hears that its caller left.
+const LEFT_MAX: u64 = 32;
+/// Answers that each script has at least.
+const SCRIPT_ANSWERS_MIN: usize = 8;
 
 /// Input tokens of a row as the engine counts them: fresh and cached together.
 fn prompt_tokens(row: &Value) -> Option<u64> {
@@ -137,8 +56,8 @@ fn body(more: &Value) -> Value {
 }
 
 /// Each row's tokens are those that the engine told in its answer, or counted where the caller was told nothing.
-async fn rows_hold_the_engines_figures(node: &Node, key: &str) {
-    let client = node.client(key).patience(Duration::from_mins(3));
+async fn rows_hold_the_engines_figures(engine: &Engine, node: &Node, key: &str) {
+    let client = node.client(key).patience(PATIENCE);
     let schema =
         json!({"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]});
     let tool = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}});
@@ -157,7 +76,7 @@ async fn rows_hold_the_engines_figures(node: &Node, key: &str) {
 
         let mut streamed = body(&shape);
         streamed["stream"] = json!(true);
-        let before = generated().await;
+        let before = engine.counted().await;
         let silent = client.stream_chat(&streamed).await.collect().await;
         silent.whole();
         assert_eq!(silent.usage(), None, "nobody asked for the usage");
@@ -165,7 +84,7 @@ async fn rows_hold_the_engines_figures(node: &Node, key: &str) {
         assert_eq!(row["usage_source"], "upstream", "{row}");
         assert_eq!(
             row["output_tokens"].as_u64(),
-            Some(generated().await - before),
+            Some(engine.counted().await.since(before).output),
             "{row}"
         );
 
@@ -179,10 +98,99 @@ async fn rows_hold_the_engines_figures(node: &Node, key: &str) {
     }
 }
 
+/// On every surface, whole and streamed: the row has what the engine counted, and so does what the caller was told.
+async fn every_surface_tells_and_books_what_the_engine_counted(engine: &Engine, node: &Node, key: &str) {
+    let client = node.client(key).patience(PATIENCE);
+    for surface in Surface::ALL {
+        for stream in [false, true] {
+            let mut body = if stream {
+                surface.ask_streamed_with_usage(MODEL)
+            } else {
+                surface.ask(MODEL)
+            };
+            let limit = if surface == Surface::Responses {
+                "max_output_tokens"
+            } else {
+                "max_tokens"
+            };
+            body[limit] = json!(16);
+            let before = engine.counted().await;
+            let (id, told) = if stream {
+                let streamed = client.stream(surface, &body).await.collect().await;
+                streamed.whole();
+                (streamed.request_id().to_owned(), streamed.told())
+            } else {
+                let whole = client.post(surface, &body).await;
+                assert_eq!(whole.status, 200, "{surface:?}: {}", whole.text());
+                (whole.request_id().to_owned(), whole.told(surface))
+            };
+
+            let row = node.wait_row_as(key, &id).await;
+            let counted = engine.counted().await.since(before);
+            assert_eq!(row["usage_source"], "upstream", "{surface:?}: {row}");
+            assert_eq!(row["input_tokens"], counted.fresh, "{surface:?}: {row}");
+            assert_eq!(row["output_tokens"], counted.output, "{surface:?}: {row}");
+            let due = Counts {
+                fresh: counted.fresh,
+                cached: row["cached_tokens"].as_u64().expect("a number"),
+                written: 0,
+                output: counted.output,
+            };
+            assert_eq!(told.usage, Some(due), "{surface:?}: {row}");
+            assert!(!told.text.is_empty(), "{surface:?}: {told:?}");
+        }
+    }
+}
+
+/// The rows of the engine's answers.
+async fn served(node: &Node, key: &str) -> Vec<Value> {
+    let path = format!("/api/v1/logs?limit=1000&model={}", MODEL.replace('/', "%2F"));
+    let page = node.client(key).get(&path).await.json();
+    let mut rows = page["data"].as_array().expect("rows").clone();
+    rows.retain(|row| row["outcome"] == "ok");
+    rows
+}
+
+fn sum(rows: &[Value], member: &str) -> u64 {
+    rows.iter().filter_map(|row| row[member].as_u64()).sum()
+}
+
+/// Runs one script, whose rows have together what the engine counted meanwhile.
+async fn conforms(script: Script, engine: &Engine, node: &Node, key: &str) {
+    let (earlier, before) = (served(node, key).await, engine.counted().await);
+    let ran = script.run(node, key, (MODEL, "openai"), &["--engine"]).await;
+    assert_eq!(ran, Ok(true), "{script:?}");
+
+    let counted = engine.counted().await.since(before);
+    let due = sum(&earlier, "output_tokens") + counted.output;
+    let deadline = Instant::now() + SETTLED_MAX;
+    let mut rows = served(node, key).await;
+    while sum(&rows, "output_tokens") != due && Instant::now() < deadline {
+        sleep(Duration::from_millis(50)).await;
+        rows = served(node, key).await;
+    }
+    assert!(
+        rows.len() >= earlier.len() + SCRIPT_ANSWERS_MIN,
+        "{script:?}: {} rows",
+        rows.len() - earlier.len()
+    );
+    let missing = due.checked_sub(sum(&rows, "output_tokens"));
+    if script.closes_early() {
+        assert!(
+            missing.is_some_and(|missing| missing <= LEFT_MAX),
+            "{script:?}: {missing:?}"
+        );
+        return;
+    }
+    assert_eq!(missing, Some(0), "{script:?}");
+    let fresh = sum(&rows, "input_tokens") - sum(&earlier, "input_tokens");
+    assert_eq!(fresh, counted.fresh, "{script:?}");
+}
+
 #[tokio::test]
 #[ignore = "needs llama-server: make test-engines"]
-async fn a_discovered_engine_serves_both_clients_and_its_figures_are_in_the_rows() {
-    let mut engine = engine().await;
+async fn a_discovered_engine_serves_every_client_and_its_figures_are_in_the_rows() {
+    let engine = Engine::start(SocketAddr::from(([127, 0, 0, 1], PORT)), &[]).await;
     let mut node = Node::builder().without_config().start().await;
     let key = node.minted_key();
     let list = node.client(&key).get("/v1/models").await.json();
@@ -198,22 +206,13 @@ async fn a_discovered_engine_serves_both_clients_and_its_figures_are_in_the_rows
         node.logs().join("\n")
     );
 
-    rows_hold_the_engines_figures(&node, &key).await;
-    for script in [Script::OpenaiPython, Script::OpenaiNode] {
-        let ran = script.run(&node, &key, (MODEL, "openai"), &["--engine"]).await;
-        assert_eq!(ran, Ok(true), "{script:?}");
+    rows_hold_the_engines_figures(&engine, &node, &key).await;
+    every_surface_tells_and_books_what_the_engine_counted(&engine, &node, &key).await;
+    for script in Script::ALL {
+        conforms(script, &engine, &node, &key).await;
     }
 
-    let path = format!("/api/v1/logs?limit=1000&model={}", MODEL.replace('/', "%2F"));
-    let rows = node.client(&key).get(&path).await.json();
-    let served: Vec<&Value> = rows["data"]
-        .as_array()
-        .expect("rows")
-        .iter()
-        .filter(|row| row["outcome"] == "ok")
-        .collect();
-    assert!(served.len() >= 9 + 2 * 8, "{} rows", served.len());
-    for row in served {
+    for row in served(&node, &key).await {
         assert_eq!(
             (&row["usage_source"], &row["cost_nano_usd"], &row["usage_flags"]),
             (&json!("upstream"), &json!(0), &json!([])),
@@ -221,5 +220,51 @@ async fn a_discovered_engine_serves_both_clients_and_its_figures_are_in_the_rows
         );
     }
     assert_eq!(node.stop().await, Some(0));
-    engine.kill().await.expect("the engine ends");
+    engine.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "needs llama-server: make test-engines"]
+async fn an_engine_of_embeddings_answers_in_both_encodings_and_its_figures_are_in_the_rows() {
+    let addr = refusing_addr();
+    let engine = Engine::start(addr, &["--embeddings", "--pooling", "mean"]).await;
+    let model = Model::new("e")
+        .leg_at(&format!("http://{addr}/v1"), 0)
+        .set("model_type", "embedding")
+        .set_leg("provider_model_id", MODEL);
+    let mut node = Node::builder().models(&[model]).start().await;
+    let client = node.client(harness::CALLER_KEY).patience(PATIENCE);
+
+    for encoding in ["float", "base64"] {
+        let body = json!({"model": "e", "input": ["a crate", "the harbor"], "encoding_format": encoding});
+        let answer = client
+            .post_inference("/v1/embeddings", body.to_string())
+            .await
+            .expect("a whole answer");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let told = answer.json();
+        let is_vector = |entry: &Value| match encoding {
+            "base64" => entry["embedding"].is_string(),
+            _ => entry["embedding"]
+                .as_array()
+                .is_some_and(|vector| vector.len() > 1),
+        };
+        let entries = told["data"].as_array().expect("a list");
+        assert_eq!((entries.len(), &told["model"]), (2, &json!("e")));
+        assert!(entries.iter().all(is_vector), "{encoding}");
+        let row = node.wait_row(answer.request_id()).await;
+        assert!(told["usage"]["prompt_tokens"].as_u64() > Some(2), "{told}");
+        assert_eq!(
+            prompt_tokens(&row),
+            told["usage"]["prompt_tokens"].as_u64(),
+            "{row}"
+        );
+        assert_eq!(
+            (&row["usage_source"], &row["output_tokens"]),
+            (&json!("upstream"), &json!(0)),
+            "{row}"
+        );
+    }
+    assert_eq!(node.stop().await, Some(0));
+    engine.stop().await;
 }
