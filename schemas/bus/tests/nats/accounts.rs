@@ -61,6 +61,38 @@ fn one() -> Bytes {
 }
 
 #[tokio::test]
+async fn limits_are_the_gateways() {
+    let server = Server::deployed("single.conf", &mut command());
+    let ledger = role(&server, "ledger").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let health = role(&server, "health").await;
+
+    // What a node that is gone holds of quotas the ledger gives back.
+    for (nats, slots, quotas) in [
+        (&gateway, true, true),
+        (&ledger, false, true),
+        (&router, false, false),
+        (&health, false, false),
+    ] {
+        for (bucket, is_its) in [(subject::SLOT_BUCKET, slots), (subject::QUOTA_BUCKET, quotas)] {
+            let put = nats.put(bucket, "acme.t.x", one(), Expected::Any).await;
+            if is_its {
+                put.expect("a limit");
+                nats.watch(bucket).await.expect("limits");
+            } else {
+                assert_refused(put, &format!("$KV.{bucket}.acme.t.x"));
+            }
+        }
+    }
+    gateway
+        .get(subject::SLOT_BUCKET, "acme.t.x")
+        .await
+        .expect("slots");
+    gateway.since(Slice::Second).await.expect("counters");
+}
+
+#[tokio::test]
 async fn each_role_does_its_work_and_nothing_else() {
     let server = Server::deployed("single.conf", &mut command());
     let ledger = role(&server, "ledger").await;
@@ -104,29 +136,6 @@ async fn each_role_does_its_work_and_nothing_else() {
         assert!(nats.ask("wb.q.other", one(), PATIENCE).await.is_err(), "{user}");
     }
     assert_eq!(gateway.add(Slice::Minute, "a.1", 1).await.expect("add"), 1);
-
-    // Limits are the gateways'; what a node that is gone holds of quotas the ledger gives back.
-    for (nats, slots, quotas) in [
-        (&gateway, true, true),
-        (&ledger, false, true),
-        (&router, false, false),
-        (&health, false, false),
-    ] {
-        for (bucket, is_its) in [(subject::SLOT_BUCKET, slots), (subject::QUOTA_BUCKET, quotas)] {
-            let put = nats.put(bucket, "acme.t.x", one(), Expected::Any).await;
-            if is_its {
-                put.expect("a limit");
-                nats.watch(bucket).await.expect("limits");
-            } else {
-                assert_refused(put, &format!("$KV.{bucket}.acme.t.x"));
-            }
-        }
-    }
-    gateway
-        .get(subject::SLOT_BUCKET, "acme.t.x")
-        .await
-        .expect("slots");
-    gateway.since(Slice::Second).await.expect("counters");
 
     // Marks are the ledger's, circuits the routers' and the probes'.
     let mark = |nats: Arc<Nats>| async move {
