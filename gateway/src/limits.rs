@@ -1,6 +1,6 @@
 //! What bounds requests, kept over all nodes. Admission asks [`Limiter`], which decides on what this node holds and
-//! asks the fleet only where that does not do; what a request holds is a [`Held`], which its own state machine ends by
-//! one of [`Held::settle`] and [`Held::release`].
+//! asks the fleet only where that does not do; what a request holds is a `Held`, which its own state machine ends by
+//! one of `Held::settle` and `Held::release`.
 //!
 //! ```text
 //!  admit ──► Holdings (pure, one lock) ──► Held ──charge──► waybill in the spool ──settle──► Holdings

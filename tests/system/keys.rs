@@ -238,7 +238,10 @@ async fn a_key_with_a_limit_that_is_none_or_a_field_nobody_knows_is_refused_by_n
     let scene = Scene::start().await;
 
     for (body, param) in [
-        (json!({"name": "x", "limits": {"daily_usd": "a dollar"}}), "limits.daily_usd"),
+        (
+            json!({"name": "x", "limits": {"daily_usd": "a dollar"}}),
+            "limits.daily_usd",
+        ),
         (json!({"name": "x", "limits": {"qqs": 1}}), "limits.qqs"),
         (json!({"name": "x", "budget": 3}), "budget"),
         (json!({"name": ""}), "name"),
