@@ -3,7 +3,7 @@
 //!
 //! The life of a key. A request [claims](claim) it: whoever creates the record runs, everybody else reads it and is
 //! told "in progress", "another body", or the first answer. The one who runs [holds](hold) the key: it renews the
-//! record, and in the end puts the [answer](answer) in its place, or frees it when no upstream took the work. What a
+//! record, and in the end puts the [answer] in its place, or frees it when no upstream took the work. What a
 //! claim that was given up may still leave behind is [cleared](release) by the same node.
 //!
 //! What it stands on:
