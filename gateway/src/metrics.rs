@@ -42,6 +42,11 @@ struct ClassLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelLabel {
+    model: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BucketLabel {
     bucket: &'static str,
 }
@@ -58,6 +63,7 @@ pub struct Metrics {
     cache_write_tokens: Counter,
     output_tokens: Counter,
     cost_nano_usd: Counter,
+    unpriced: Family<ModelLabel, Counter>,
     rejections: Family<CodeLabel, Counter>,
     unkept: Counter,
     pub(crate) gauges: Gauges,
@@ -94,6 +100,7 @@ impl Metrics {
             cache_write_tokens: class("cache_write"),
             output_tokens: class("output"),
             cost_nano_usd: Counter::default(),
+            unpriced: Family::default(),
             rejections: Family::default(),
             unkept: Counter::default(),
             gauges: Gauges::default(),
@@ -104,6 +111,7 @@ impl Metrics {
             first_token,
             overhead,
             cost_nano_usd,
+            unpriced,
             rejections,
             ..
         } = metrics.clone();
@@ -128,6 +136,11 @@ impl Metrics {
             "waybill_cost_nano_usd",
             "What callers pay, in nano-dollars",
             cost_nano_usd,
+        );
+        registry.register(
+            "waybill_unpriced_requests",
+            "Settled requests with tokens that have no price",
+            unpriced,
         );
         registry.register("waybill_limit_rejections", "Refused requests", rejections);
         registry.register(
@@ -171,6 +184,12 @@ impl Metrics {
         }
         let cost = u64::try_from(settled.cost_nano_usd.0).unwrap_or(0);
         self.cost_nano_usd.inc_by(cost);
+    }
+
+    /// Counts a settled request whose tokens have no price. Whether it is the first of its model since the start.
+    pub(crate) fn unpriced(&self, model: &Arc<str>) -> bool {
+        let label = ModelLabel { model: model.clone() };
+        self.unpriced.get_or_create(&label).inc() == 0
     }
 
     /// Counts a response that could not be kept.

@@ -16,7 +16,7 @@ use schemas::money::{self, NanoUsd, Price};
 use schemas::outcome::{Charge, Outcome};
 use schemas::time::Timestamp;
 use schemas::usage::{TOKENS_MAX, Usage, UsageFlag, UsageSource};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::gate::Wishes;
 use crate::state::State;
@@ -277,18 +277,28 @@ pub(crate) fn close(
     state.open.close(accepted.request_id);
     match written {
         Ok(appended) => {
-            state.metrics.settled(&settled);
+            count(state, &settled);
             Ok(appended.sequence)
         }
         Err(problem) => {
             error!(request.id = %accepted.request_id, error = &problem as &dyn std::error::Error, "a waybill cannot be written");
             let settled = unrecorded(settled, sent);
-            state.metrics.settled(&settled);
+            count(state, &settled);
             if matches!(problem, spool::Error::Disk(_)) {
                 state.unwritten.keep(settled);
             }
             Err(problem)
         }
+    }
+}
+
+/// Counts a waybill. Tokens without a price are told of in the log, once a model: they are given away.
+fn count(state: &State, settled: &RequestSettled) {
+    state.metrics.settled(settled);
+    let is_unpriced = settled.usage_flags.contains(&UsageFlag::Unpriced);
+    if is_unpriced && state.metrics.unpriced(&settled.model.0) {
+        let endpoint = settled.endpoint_id.as_ref().map(tracing::field::display);
+        warn!(model = %settled.model.0, endpoint.id = endpoint, "requests are served without a price: they cost their callers nothing");
     }
 }
 
