@@ -14,8 +14,8 @@ use crate::retries::tireless;
 use crate::rows::{assert_free, endpoint, tried};
 
 /// Callers who race with an idle close, and calls of each of them.
-const RACING_CALLERS: usize = 50;
-const RACING_CALLS: usize = 100;
+const RACING_CALLERS: usize = 20;
+const RACING_CALLS: usize = 50;
 /// How long a caller may wait for an upstream over HTTP/2 that has gone silent.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// What an upstream over HTTP/2 says.
