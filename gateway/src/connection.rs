@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     /// The other end.
     pub(crate) peer: SocketAddr,
     id: u64,
-    /// It speaks HTTP/2: learned from its first request.
+    /// It speaks HTTP/2: learned from its first bytes, or from its first request where they came in pieces.
     http2: AtomicBool,
     wish: AtomicU8,
     waker: AtomicWaker,
@@ -41,8 +41,9 @@ pub(crate) struct Connection {
 impl Connection {
     /// Notes the protocol of a request.
     pub(crate) fn speaks(&self, version: http::Version) {
-        if version == http::Version::HTTP_2 && !self.http2.load(Ordering::Relaxed) {
-            self.http2.store(true, Ordering::Relaxed);
+        let is_http2 = version == http::Version::HTTP_2;
+        if is_http2 != self.http2.load(Ordering::Relaxed) {
+            self.http2.store(is_http2, Ordering::Relaxed);
         }
     }
 

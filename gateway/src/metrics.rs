@@ -42,6 +42,11 @@ struct ClassLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelLabel {
+    model: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BucketLabel {
     bucket: &'static str,
 }
@@ -59,6 +64,7 @@ pub struct Metrics {
     output_tokens: Counter,
     cost_nano_usd: Counter,
     absorbed_nano_usd: Counter,
+    unpriced: Family<ModelLabel, Counter>,
     rejections: Family<CodeLabel, Counter>,
     unkept: Counter,
     pub(crate) gauges: Gauges,
@@ -98,6 +104,7 @@ impl Metrics {
             output_tokens: class("output"),
             cost_nano_usd: Counter::default(),
             absorbed_nano_usd: Counter::default(),
+            unpriced: Family::default(),
             rejections: Family::default(),
             unkept: Counter::default(),
             gauges: Gauges::default(),
@@ -108,6 +115,7 @@ impl Metrics {
             first_token,
             overhead,
             cost_nano_usd,
+            unpriced,
             rejections,
             ..
         } = metrics.clone();
@@ -137,6 +145,11 @@ impl Metrics {
             "waybill_absorbed_nano_usd",
             "What calls cost beyond what limits allowed to charge, in nano-dollars",
             metrics.absorbed_nano_usd.clone(),
+        );
+        registry.register(
+            "waybill_unpriced_requests",
+            "Settled requests with tokens that have no price",
+            unpriced,
         );
         registry.register("waybill_limit_rejections", "Refused requests", rejections);
         registry.register(
@@ -184,6 +197,12 @@ impl Metrics {
         if absorbed > 0 {
             self.absorbed_nano_usd.inc_by(absorbed);
         }
+    }
+
+    /// Counts a settled request whose tokens have no price. Whether it is the first of its model since the start.
+    pub(crate) fn unpriced(&self, model: &Arc<str>) -> bool {
+        let label = ModelLabel { model: model.clone() };
+        self.unpriced.get_or_create(&label).inc() == 0
     }
 
     /// Counts a response that could not be kept.

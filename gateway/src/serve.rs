@@ -279,7 +279,7 @@ impl Http {
 
     /// What serves a connection, once its first bytes are there; they stay unread. `None` when none come.
     async fn builder(&self, stream: &TcpStream, connection: &Connection) -> Option<&Builder<TokioExecutor>> {
-        let mut first = [0; 2];
+        let mut first = [0; 4];
         let mut buffer = ReadBuf::new(&mut first);
         let peeked = std::future::poll_fn(|context| match connection.wish(context) {
             Wish::Abort => Poll::Ready(None),
@@ -288,6 +288,10 @@ impl Http {
         let bytes = timeout(HEADERS_WITHIN, peeked).await.ok()??;
         match first.get(..bytes)? {
             [] => None,
+            b"PRI " => {
+                connection.speaks(http::Version::HTTP_2);
+                Some(&self.either)
+            }
             [b'P'] | [b'P', b'R', ..] => Some(&self.either),
             _ => Some(&self.one),
         }

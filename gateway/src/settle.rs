@@ -377,14 +377,14 @@ pub(crate) fn close(
     match written {
         Ok(appended) => {
             held.settle(settled.outcome, appended.sequence);
-            state.metrics.settled(&settled);
+            count(state, &settled);
             Ok(Recorded { appended, settled })
         }
         Err(problem) => {
             error!(request.id = %accepted.request_id, error = &problem as &dyn std::error::Error, "a waybill cannot be written");
             held.uncharge();
             let mut settled = unrecorded(settled, sent);
-            state.metrics.settled(&settled);
+            count(state, &settled);
             if matches!(problem, spool::Error::Disk(_)) {
                 let used = if settled.outcome == Outcome::Lost {
                     Used::default()
@@ -398,6 +398,16 @@ pub(crate) fn close(
             }
             Err(problem)
         }
+    }
+}
+
+/// Counts a waybill. Tokens without a price are told of in the log, once a model: they are given away.
+fn count(state: &State, settled: &RequestSettled) {
+    state.metrics.settled(settled);
+    let is_unpriced = settled.usage_flags.contains(&UsageFlag::Unpriced);
+    if is_unpriced && state.metrics.unpriced(&settled.model.0) {
+        let endpoint = settled.endpoint_id.as_ref().map(tracing::field::display);
+        warn!(model = %settled.model.0, endpoint.id = endpoint, "requests are served without a price: they cost their callers nothing");
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 mod connect;
 pub mod log;
 pub mod raw;
+pub mod raw2;
 pub mod sse;
 pub mod stream;
 pub mod surface;
@@ -30,6 +31,8 @@ use told::Told;
 
 /// A word that stands in each prompt of the harness and must not be found in any log, event or table.
 pub const PROMPT_CANARY: &str = "prompt-canary-7f3a9";
+/// The same in arguments of tools, those that are asked for and those that are answered.
+pub const ARGUMENT_CANARY: &str = "argument-canary-c41e8";
 /// How long a client waits for the next byte before it gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 

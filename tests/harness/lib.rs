@@ -8,6 +8,7 @@ pub mod books;
 pub mod checker;
 pub mod client;
 pub mod cluster;
+pub mod http2;
 pub mod load;
 pub mod node;
 pub mod proxy;
@@ -20,16 +21,20 @@ pub use checker::violation::Violation;
 pub use checker::{Facts, check};
 pub use client::log::{Answered, ClientLog, End};
 pub use client::raw::{RawAnswer, RawSocket, raw};
+pub use client::raw2::{Frame, Http2Socket};
 pub use client::sse::{Reader, Said};
 pub use client::stream::{Event, Stream, Transcript};
 pub use client::surface::Surface;
 pub use client::told::{Counts, Told, ToldCall};
-pub use client::{Answer, Client, PROMPT_CANARY, chat, chat_streamed, chat_streamed_with_usage};
+pub use client::{
+    ARGUMENT_CANARY, Answer, Client, PROMPT_CANARY, chat, chat_streamed, chat_streamed_with_usage,
+};
 pub use cluster::{Cluster, Plan, Services, embedded_only, wanted as in_cluster};
+pub use http2::Http2Upstream;
 pub use load::{Load, Outcome};
 pub use node::config::{
-    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, Model, OPERATOR_KEY, OTHER_KEY, PRICE, PROVIDER_KEY, Price,
-    models_file, settings,
+    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, Model, NARROW_KEY, OPERATOR_KEY,
+    OTHER_KEY, PRICE, PRO_KEY, PROVIDER_KEY, Price, models_file, settings,
 };
 pub use node::{Node, NodeBuilder};
 pub use proxy::{Proxy, Way};

@@ -11,7 +11,7 @@ use harness::{
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::rows::{assert_free, assert_row, endpoint, tried_endpoints};
+use crate::rows::{assert_free, assert_row, endpoint, tried, tried_endpoints};
 
 /// The cooldown of these tests, and a time after which it has surely passed.
 const COOLDOWN: &str = "0.6";
@@ -285,18 +285,29 @@ async fn a_credential_that_the_upstream_rejects_is_told_at_once_and_opens_the_ci
 async fn an_error_inside_a_stream_counts_by_its_numeric_code() {
     let limit = json!({"error": {"message": "concurrent request limit", "code": 403}});
     let word = json!({"error": {"message": "oops", "code": "engine_failed"}});
-    for (error, level, calls) in [(limit, 0, 6), (word, 2, 3)] {
-        let scene = Scene::start().await;
+    let cases = [
+        (limit, "upstream_rejected_credential", 0, 6),
+        (word, "upstream_error", 2, 3),
+    ];
+    for (error, code, level, calls) in cases {
+        let mut scene = Scene::start().await;
+        scene.pin();
         scene.o1.default(Behaviour::error_in_200(error));
 
-        for _ in 0..6 {
-            scene
-                .client
-                .stream_chat(&chat_streamed("m"))
-                .await
-                .collect()
-                .await
-                .whole();
+        for number in 0..6 {
+            let stream = scene.client.stream_chat(&chat_streamed("m")).await;
+            let streamed = stream.collect().await;
+            streamed.whole();
+
+            let row = scene.row(streamed.request_id()).await;
+            let served = json!([endpoint("m", &scene.o2), 200, "ok", null]);
+            let failed = json!([endpoint("m", &scene.o1), 200, "upstream_error", code]);
+            let expected = if number < calls {
+                json!([failed, served])
+            } else {
+                json!([served])
+            };
+            assert_eq!(tried(&row), expected, "{row}");
         }
 
         assert_eq!(circuit_level(&scene, &scene.o1).await, level);

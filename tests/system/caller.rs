@@ -3,14 +3,10 @@
 
 use bytes::Bytes;
 use harness::{
-    ADMIN_KEY, Answer, CALLER_KEY, Client, Model, OPERATOR_KEY, OTHER_KEY, Scene, Upstream, chat,
-    models_file, settings,
+    ADMIN_KEY, Answer, CALLER_KEY, Client, EXPIRED_KEY, FALSE_KEY, Model, NARROW_KEY, OPERATOR_KEY,
+    OTHER_KEY, Scene, Upstream, chat, models_file, settings,
 };
 use serde_json::{Value, json};
-
-const FALSE_KEY: &str = "sk-harness-canary-false-000000";
-const EXPIRED_KEY: &str = "sk-harness-canary-expired-77aa10";
-const NARROW_KEY: &str = "sk-harness-canary-narrow-5b0c2e";
 
 /// What of an answer must not differ: status, headers but those that name the request and the moment, body with the
 /// request's id taken out.

@@ -2,15 +2,12 @@
 //! looks exactly like one that does not exist.
 
 use harness::{
-    ADMIN_KEY, Answer, Behaviour, CALLER_KEY, Model, OTHER_KEY, Scene, Upstream, chat, chat_streamed,
-    settings,
+    ADMIN_KEY, Answer, Behaviour, CALLER_KEY, Model, NARROW_KEY, OTHER_KEY, Scene, Upstream, chat,
+    chat_streamed, settings,
 };
 use serde_json::{Value, json};
 
 use crate::rows::{assert_billed, assert_free, assert_row, endpoint, tried};
-
-/// A key that may call only model `m`.
-const NARROW_KEY: &str = "sk-harness-canary-narrow-77d1e4";
 
 #[tokio::test]
 async fn a_whole_answer_is_the_upstreams_own_under_the_public_model_name() {

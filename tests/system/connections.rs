@@ -3,11 +3,23 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use harness::{Behaviour, End, Scene, chat, chat_streamed};
+use harness::{
+    Answer, Behaviour, End, Http2Upstream, Model, PRICE, Scene, Transcript, Upstream, chat, chat_streamed,
+};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::retries::tireless;
+use crate::rows::{assert_free, endpoint, tried};
+
+/// Callers who race with an idle close, and calls of each of them.
+const RACING_CALLERS: usize = 20;
+const RACING_CALLS: usize = 50;
+/// How long a caller may wait for an upstream over HTTP/2 that has gone silent.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// What an upstream over HTTP/2 says.
+const WORDS: &str = Http2Upstream::WORDS;
 /// Streams at once.
 const STREAMS: usize = 450;
 
@@ -18,12 +30,13 @@ async fn calls_that_race_with_an_upstreams_idle_close_all_succeed_and_run_once()
         .o1
         .default(Behaviour::chat("answer {call}").idle_close(Duration::from_millis(50)));
     let mut callers = JoinSet::new();
-    for caller in 0..4_u64 {
+    for caller in 0..RACING_CALLERS {
         let client = scene.client.clone();
         callers.spawn(async move {
             let mut contents = Vec::new();
-            for call in 0..50_u64 {
-                sleep(Duration::from_millis(45 + (call * 7 + caller * 3) % 11)).await;
+            for call in 0..RACING_CALLS {
+                let gap_millis = 45 + (call * 7 + caller * 3) % 11;
+                sleep(Duration::from_millis(gap_millis as u64)).await;
                 let answer = client.post_chat(&chat("m")).await;
                 assert_eq!(answer.status, 200, "{}", answer.text());
                 contents.push(answer.content());
@@ -37,10 +50,14 @@ async fn calls_that_race_with_an_upstreams_idle_close_all_succeed_and_run_once()
     let different: BTreeSet<&String> = contents.iter().collect();
     assert_eq!(
         (contents.len(), different.len()),
-        (200, 200),
+        (RACING_CALLERS * RACING_CALLS, RACING_CALLERS * RACING_CALLS),
         "an answer was given twice"
     );
-    assert_eq!(scene.o1.calls(), 200, "the upstream ran a call twice");
+    assert_eq!(
+        scene.o1.calls(),
+        RACING_CALLERS * RACING_CALLS,
+        "the upstream ran a call twice"
+    );
     assert_eq!(scene.o2.calls(), 0);
     scene.finish().await;
 }
@@ -102,6 +119,94 @@ async fn connections_to_upstreams_are_kept_and_used_again() {
     }
 
     assert_eq!(scene.o1.accepted(), 1);
+    scene.finish().await;
+}
+
+/// A scene whose models are both served over HTTP/2: `m` with the second upstream as a fallback, `alone` without.
+async fn http2_scene(two: &Http2Upstream) -> Scene {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let leg = |model: &str| Model::new(model).leg_at(&two.url(), 0).set_leg("http2", true);
+    let models = [leg("m").leg(&o2, 1), leg("alone")];
+    let mut scene = Scene::start_on(o1, o2, |node| tireless(node).models(&models)).await;
+    scene.pin();
+    scene.price("alone", Some(PRICE));
+    scene
+}
+
+/// One whole and one streamed call of a model at once.
+async fn both(scene: &Scene, model: &str) -> (Answer, Transcript) {
+    let (body, streamed) = (chat(model), chat_streamed(model));
+    tokio::join!(scene.client.post_chat(&body), async {
+        scene.client.stream_chat(&streamed).await.collect().await
+    })
+}
+
+#[tokio::test]
+async fn calls_to_an_http2_upstream_that_goes_silent_move_on_or_fail_and_the_next_connect_anew() {
+    let two = Http2Upstream::start().await;
+    let scene = http2_scene(&two).await;
+    assert_eq!(scene.client.post_chat(&chat("m")).await.content(), WORDS);
+    let (whole, streamed) = both(&scene, "alone").await;
+    assert_eq!(
+        (whole.content(), streamed.whole()),
+        (WORDS.to_owned(), WORDS.to_owned())
+    );
+    assert_eq!(two.calls(), [0, 0, 0], "one connection carries them all");
+
+    two.silence();
+    let started = Instant::now();
+    let ((whole, streamed), (failed, failed_stream)) = tokio::join!(both(&scene, "m"), both(&scene, "alone"));
+
+    let took = started.elapsed();
+    assert!(took <= SILENCE_MAX, "{took:?}");
+    assert_eq!(
+        (two.accepted(), two.calls().len()),
+        (1, 3),
+        "nothing went there again"
+    );
+    let leg = |model: &str| format!("{model}:local-{}", two.addr().port());
+    assert_eq!((whole.status, streamed.status, scene.o2.calls()), (200, 200, 2));
+    let words: BTreeSet<String> = [whole.content(), streamed.whole()].into();
+    let said = |number| format!("ok {}", scene.o2.call(number).word);
+    assert_eq!(words, [said(0), said(1)].into());
+    for id in [whole.request_id(), streamed.request_id()] {
+        let row = scene.row(id).await;
+        let expected = json!([
+            [leg("m"), null, "upstream_error", "upstream_error"],
+            [endpoint("m", &scene.o2), 200, "ok", null],
+        ]);
+        assert_eq!((&row["outcome"], tried(&row)), (&json!("ok"), expected), "{row}");
+    }
+    assert_eq!(
+        (failed.status, failed.error_code().as_str()),
+        (502, "upstream_error")
+    );
+    assert_eq!(failed_stream.status, 502);
+    assert_eq!(failed_stream.error()["code"], "upstream_error");
+    for id in [failed.request_id(), failed_stream.request_id()] {
+        assert_free(&scene.row(id).await, "upstream_error", 502, "upstream_error");
+    }
+
+    for model in ["m", "alone"] {
+        assert_eq!(scene.client.post_chat(&chat(model)).await.content(), WORDS);
+    }
+    assert_eq!(two.calls(), [0, 0, 0, 1, 1], "a new connection, and one for both");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_http2_upstream_that_goes_silent_while_it_idles_is_found_before_the_next_call() {
+    let two = Http2Upstream::start().await;
+    let scene = http2_scene(&two).await;
+    assert_eq!(scene.client.post_chat(&chat("alone")).await.content(), WORDS);
+
+    two.silence();
+    sleep(SILENCE_MAX).await;
+    let answer = scene.client.post_chat(&chat("alone")).await;
+
+    assert_eq!(answer.content(), WORDS);
+    assert!(answer.took < Duration::from_secs(2), "{:?}", answer.took);
+    assert_eq!(two.calls(), [0, 1]);
     scene.finish().await;
 }
 

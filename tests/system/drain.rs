@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use harness::{Behaviour, End, RawSocket, Scene, chat, chat_streamed};
+use harness::{
+    Behaviour, CALLER_KEY, End, Frame, Http2Socket, RawSocket, Scene, Surface, chat, chat_streamed,
+};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -57,6 +59,82 @@ async fn running_streams_end_whole_readiness_is_bad_at_once_and_the_node_exits_w
     for transcript in &transcripts {
         assert_eq!(transcript.whole().split(' ').count(), 15);
     }
+    scene.finish().await;
+}
+
+/// Reads what a connection without a call is told: to go away, with this stream as the last, and then its end.
+async fn told_and_closed(idle: &mut Http2Socket, last_stream: u32) {
+    let mut last = idle.next().await;
+    assert!(matches!(last, Frame::GoAway { code: 0, .. }), "{last:?}");
+    loop {
+        match idle.next().await {
+            Frame::Closed => break,
+            further => last = further,
+        }
+    }
+    assert_eq!(last, Frame::GoAway { last_stream, code: 0 });
+}
+
+#[tokio::test]
+async fn callers_over_http2_are_told_to_go_elsewhere_and_what_runs_for_them_ends_whole() {
+    let mut scene = Scene::start_with(|node| node.setting("drain_seconds", 10)).await;
+    scene.pin();
+    scene.foreign_calls();
+    scene
+        .o1
+        .default(Behaviour::chat("").chunks(15, Duration::from_millis(100)));
+    let mut unused = Http2Socket::connect(scene.client.addr()).await;
+    let mut used = Http2Socket::connect(scene.client.addr()).await;
+    let mut busy = Http2Socket::connect(scene.client.addr()).await;
+    let call = (Surface::Chat.path(), CALLER_KEY);
+    scene.o1.script([Behaviour::chat("over already")]);
+    used.post(1, call, &chat("m").to_string()).await;
+    while !matches!(used.next().await, Frame::Data { last: true, .. }) {}
+    busy.post(1, call, &chat_streamed("m").to_string()).await;
+    let Frame::Data {
+        stream: 1,
+        bytes,
+        last: false,
+    } = busy.next().await
+    else {
+        panic!("the stream has not begun")
+    };
+    let mut body = bytes;
+
+    scene.node.terminate().await;
+    let told = Instant::now();
+
+    told_and_closed(&mut unused, 0).await;
+    told_and_closed(&mut used, 1).await;
+    assert!(
+        told.elapsed() < Duration::from_millis(700),
+        "{:?}",
+        told.elapsed()
+    );
+    let mut last_streams = Vec::new();
+    let mut is_whole = false;
+    loop {
+        match busy.next().await {
+            Frame::GoAway { last_stream, code } => {
+                assert!(!is_whole, "told only when all was over");
+                assert_eq!(code, 0);
+                last_streams.push(last_stream);
+            }
+            Frame::Data { stream, bytes, last } => {
+                assert_eq!(stream, 1);
+                body.extend_from_slice(&bytes);
+                is_whole = last;
+            }
+            Frame::Closed => break,
+        }
+    }
+    assert_eq!(last_streams.last(), Some(&1), "{last_streams:?}");
+    let body = String::from_utf8_lossy(&body);
+    assert!(
+        is_whole && body.contains("t15") && body.ends_with("data: [DONE]\n\n"),
+        "{body}"
+    );
+    assert_eq!(scene.node.ended().await, Some(0));
     scene.finish().await;
 }
 

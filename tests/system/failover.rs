@@ -201,6 +201,52 @@ async fn the_surfaced_error_is_the_primarys_unless_a_later_one_says_more_about_t
 }
 
 #[tokio::test]
+async fn where_both_legs_refuse_the_request_the_caller_reads_what_the_primary_said() {
+    let mut scene = tireless_scene().await;
+    scene.pin();
+    let (first, second) = ("max_tokens is too large for this model", "max_tokens is too big");
+    scene.o2.default(Behaviour::error(400, second));
+    let inside = json!({"error": {"message": first, "code": 400}});
+    // A status is the last word on the request; of an error inside a 200 a second opinion is asked.
+    let (one, two) = (legs(&scene)[0].clone(), legs(&scene)[1].clone());
+    let code = "upstream_rejected_request";
+    let cases = [
+        (
+            Behaviour::error(400, first),
+            json!([[one, 400, "upstream_error", code]]),
+        ),
+        (
+            Behaviour::error_in_200(inside),
+            json!([
+                [one, 200, "upstream_error", code],
+                [two, 400, "upstream_error", code]
+            ]),
+        ),
+    ];
+    for (refusal, attempts) in cases {
+        for streamed in [false, true] {
+            scene.o1.script([refusal.clone()]);
+            let body = if streamed { chat_streamed("m") } else { chat("m") };
+
+            let answer = scene.client.post_chat(&body).await;
+
+            assert_eq!(
+                (answer.status, answer.error_code().as_str()),
+                (400, code),
+                "{}",
+                answer.text()
+            );
+            assert_eq!(answer.json()["error"]["message"], first);
+            let row = scene.row(answer.request_id()).await;
+            assert_free(&row, "upstream_error", 400, code);
+            assert_eq!(tried(&row), attempts, "{row}");
+        }
+    }
+    assert_eq!((scene.o1.calls(), scene.o2.calls()), (4, 2));
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn a_leg_that_refuses_the_connection_is_routed_around() {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let nowhere = refusing_addr();

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use harness::{Behaviour, Model, OTHER_KEY, Scene, Surface, Upstream, chat, chat_streamed};
+use harness::{Behaviour, Model, OTHER_KEY, PRO_KEY, Scene, Surface, Upstream, chat, chat_streamed};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::dialects::pools::{self, PRO_KEY, ask, used};
+use crate::dialects::pools::{self, ask, used};
 
 /// What `waybill reload` says: its exit code and its output.
 async fn reload(scene: &Scene) -> (Option<i32>, String) {

@@ -1,12 +1,11 @@
 //! Nothing of a key, a prompt or our own insides stands in anything that is told or kept, whatever goes wrong.
 
 use harness::{
-    Answer, Behaviour, CALLER_KEY, Client, Model, PROMPT_CANARY, PROVIDER_KEY, Scene, Upstream, chat,
-    chat_streamed, models_file, raw, refusing_addr,
+    ARGUMENT_CANARY, Answer, Behaviour, CALLER_KEY, Client, FALSE_KEY, Model, PROMPT_CANARY, PROVIDER_KEY,
+    Scene, Surface, Upstream, chat, chat_streamed, models_file, raw, refusing_addr,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-const FALSE_KEY: &str = "sk-harness-canary-false-000000";
 /// A credential that an upstream wants in its address; the files that name it are the operator's own.
 const QUERY_KEY: &str = "sk-harness-canary-query-c0ffee";
 /// Words of our insides that no body may hold.
@@ -119,6 +118,63 @@ async fn what_a_caller_sends_and_what_fails_inside_is_not_quoted() {
         let answer = raw(scene.client.addr(), sent.as_bytes()).await;
         assert_eq!(answer.status(), status, "{}", answer.text());
         tells_nothing(&answer.text(), "a raw request");
+    }
+    assert_nothing_kept(scene).await;
+}
+
+/// A chat body with these arguments of a call in its history.
+fn after_call(arguments: &Value) -> Value {
+    let mut body = chat("m");
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "look", "arguments": arguments}});
+    let turns = [
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": "c1", "content": "seen"}),
+    ];
+    body["messages"].as_array_mut().expect("a list").extend(turns);
+    body
+}
+
+#[tokio::test]
+async fn arguments_of_tools_are_passed_on_and_kept_nowhere() {
+    let scene = talkative_scene().await;
+    let good = json!({"word": ARGUMENT_CANARY}).to_string();
+    let broken = format!("{{\"word\": \"{ARGUMENT_CANARY}");
+    let answering = Behaviour::chat("").tool_calls(&[("c1", "look", &good)]);
+    scene.o1.default(answering);
+    // Good ones, broken ones, and ones that are no object; all surfaces read what is answered.
+    for arguments in [
+        json!(good),
+        json!(broken),
+        json!(format!("[\"{ARGUMENT_CANARY}\"]")),
+    ] {
+        let mut body = after_call(&arguments);
+        let plain = scene.client.post_chat(&body).await;
+        assert_eq!(plain.told(Surface::Chat).calls[0].arguments, good);
+        body["stream"] = json!(true);
+        let streamed = scene.client.stream_chat(&body).await.collect().await;
+        assert_eq!(streamed.told().calls[0].arguments, good);
+    }
+    for surface in Surface::RICH {
+        let answer = scene.client.post(surface, &surface.ask("m")).await;
+        assert_eq!(
+            answer.told(surface).calls[0].input(),
+            json!({"word": ARGUMENT_CANARY})
+        );
+    }
+    // Where they make a call fail we quote nothing; what an upstream says of a request is for its caller alone.
+    let unreadable = Behaviour::chat("").tool_calls(&[("c1", "look", &broken)]);
+    for surface in Surface::RICH {
+        scene.o1.script([unreadable.clone()]);
+        let answer = scene.client.post(surface, &surface.ask("m")).await;
+        if answer.status != 200 {
+            tells_nothing(&answer.text(), "arguments that cannot be read");
+        }
+        scene.o1.script([Behaviour::error(
+            400,
+            &format!("bad arguments: {ARGUMENT_CANARY}"),
+        )]);
+        let answer = scene.client.post(surface, &surface.ask("m")).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
     }
     assert_nothing_kept(scene).await;
 }

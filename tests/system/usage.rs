@@ -10,6 +10,11 @@ use crate::rows::{
     assert_billed, assert_row, chunk, endpoint, events, finish, prompt_estimate, text_estimate, tried,
 };
 
+/// The counter of requests whose tokens have no price.
+const UNPRICED: &str = "waybill_unpriced_requests_total";
+/// What the log says of them.
+const NO_PRICE: &str = "requests are served without a price";
+
 #[tokio::test]
 async fn plain_and_streamed_calls_cost_the_same_by_any_name_of_the_model() {
     let mut scene = with_model(|model| model.set("aliases", json!(["m-latest"]))).await;
@@ -287,10 +292,12 @@ async fn an_answer_without_usage_is_estimated_from_what_was_sent_and_delivered()
 }
 
 #[tokio::test]
-async fn a_model_without_a_price_is_served_and_marked() {
+async fn a_model_without_a_price_is_served_and_marked_and_counted_and_told_of_once() {
     let mut scene = with_model(|model| model.set("pricing", Value::Null)).await;
+    scene.pin();
     scene.price("m", None);
     scene.o1.default(Behaviour::chat("for now").usage(9, 20));
+    assert!(scene.metric(UNPRICED).await.abs() < f64::EPSILON);
 
     let (plain, streamed) = both(&scene, "m").await;
 
@@ -303,6 +310,18 @@ async fn a_model_without_a_price_is_served_and_marked() {
             }),
         );
     }
+    let page = scene.node.metrics().await;
+    assert!(
+        page.contains("waybill_unpriced_requests_total{model=\"m\"} 2\n"),
+        "{page}"
+    );
+    let logs = scene.node.logs();
+    let told: Vec<&String> = logs.iter().filter(|line| line.contains(NO_PRICE)).collect();
+    assert_eq!(told.len(), 1, "one line a model: {told:?}");
+    assert!(
+        told[0].contains("WARN") && told[0].contains(&endpoint("m", &scene.o1)),
+        "{told:?}"
+    );
     scene.finish().await;
 }
 
@@ -323,6 +342,8 @@ async fn a_price_of_nothing_is_a_price() {
         &scene.row(&plain).await,
         &json!({"cost_nano_usd": 0, "usage_flags": []}),
     );
+    assert!(scene.metric(UNPRICED).await.abs() < f64::EPSILON);
+    assert!(!scene.node.logs().iter().any(|line| line.contains(NO_PRICE)));
     scene.finish().await;
 }
 

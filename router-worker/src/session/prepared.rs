@@ -13,6 +13,7 @@ use dialects::passage::history::{may_carry_proofs, without_our_proofs, without_t
 use dialects::passage::request::{Suspicion, choices_asked, may_carry_signatures, suspicion};
 use dialects::processor::Kind;
 use dialects::profile::{self, Profile};
+use dialects::responses::mend::arguments_mended;
 use dialects::responses::stateless::stateless;
 use dialects::splice::Spliced;
 use dialects::superset::event::Reply;
@@ -227,7 +228,8 @@ impl Preparation {
         }
         sent = self.freed(dialect, sent, &mut dropped);
         if dialect == Dialect::Responses {
-            let (kept_by_nobody, gone) = stateless(&sent.joined());
+            let whole = sent.joined();
+            let (kept_by_nobody, gone) = stateless(&arguments_mended(&whole).unwrap_or(whole));
             dropped.extend(gone.map(Cow::Borrowed));
             sent = kept_by_nobody.into();
         }

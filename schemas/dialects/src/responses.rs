@@ -2,6 +2,7 @@
 
 pub mod error;
 mod item;
+pub mod mend;
 mod object;
 pub mod passage;
 mod proof;

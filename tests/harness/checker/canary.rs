@@ -1,5 +1,5 @@
-//! Canaries: words that stand in keys, credentials, secrets and prompts of the harness and must not be
-//! found where the product writes. Digests of keys are looked for as well.
+//! Canaries: words that stand in keys, credentials, secrets, prompts and arguments of tools of the harness and must
+//! not be found where the product writes. Digests of keys are looked for as well.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,27 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::violation::Violation;
-use crate::client::PROMPT_CANARY;
-use crate::node::config::{ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, OPERATOR_KEY, OTHER_KEY, PROVIDER_KEY};
+use crate::client::{ARGUMENT_CANARY, PROMPT_CANARY};
+use crate::node::config::{
+    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, NARROW_KEY, OPERATOR_KEY, OTHER_KEY,
+    PRO_KEY, PROVIDER_KEY,
+};
 
 /// Characters of a line that a violation shows.
 const LINE_CHARS_MAX: usize = 300;
+
+/// Every key, by what it is: those that are known, those that are refused, and the credential of upstreams.
+const KEYS: [(&str, &str); 9] = [
+    ("the key of the operator", OPERATOR_KEY),
+    ("the key of the admin", ADMIN_KEY),
+    ("the key of the caller", CALLER_KEY),
+    ("the key of the other caller", OTHER_KEY),
+    ("the key of the caller of role pro", PRO_KEY),
+    ("the key for few models", NARROW_KEY),
+    ("the expired key", EXPIRED_KEY),
+    ("the false key", FALSE_KEY),
+    ("the credential of the provider", PROVIDER_KEY),
+];
 
 /// Something that must not be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,10 +49,10 @@ pub struct Text {
     pub text: String,
 }
 
-/// The canaries of the harness: keys, credential, secret and prompt as they are, keys as digests too.
+/// The canaries of the harness: keys, credential, secret, prompt and argument as they are, keys as digests too.
 pub fn canaries() -> Vec<Canary> {
     let mut canaries = plain_canaries();
-    for key in [OPERATOR_KEY, ADMIN_KEY, CALLER_KEY, OTHER_KEY, PROVIDER_KEY] {
+    for (_, key) in KEYS {
         let mut keyed =
             Hmac::<Sha256>::new_from_slice(API_KEY_SECRET.as_bytes()).expect("any length is a key");
         keyed.update(key.as_bytes());
@@ -63,17 +79,13 @@ pub fn canaries() -> Vec<Canary> {
 
 /// The same without digests, for places where digests belong.
 pub fn plain_canaries() -> Vec<Canary> {
-    let named = [
-        ("the key of the operator", OPERATOR_KEY),
-        ("the key of the admin", ADMIN_KEY),
-        ("the key of the caller", CALLER_KEY),
-        ("the key of the other caller", OTHER_KEY),
-        ("the credential of the provider", PROVIDER_KEY),
+    let others = [
         ("the secret of digests", API_KEY_SECRET),
         ("the prompt", PROMPT_CANARY),
+        ("the argument of a tool", ARGUMENT_CANARY),
     ];
-    named
-        .into_iter()
+    KEYS.into_iter()
+        .chain(others)
         .map(|(name, text)| Canary {
             name,
             text: text.to_owned(),

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::canary::{Canary, Text, canaries};
 use super::*;
-use crate::client::PROMPT_CANARY;
-use crate::node::config::{CALLER_KEY, PRICE};
+use crate::client::{ARGUMENT_CANARY, PROMPT_CANARY};
+use crate::node::config::{CALLER_KEY, EXPIRED_KEY, FALSE_KEY, NARROW_KEY, PRICE, PRO_KEY};
 
 fn answered(id: &str, end: End) -> Answered {
     Answered {
@@ -237,13 +237,15 @@ fn the_canaries_are_those_of_keys_their_digests_and_prompts() {
     let canaries = canaries();
     let has = |text: &str| canaries.iter().any(|canary| canary.text == text);
 
-    assert!(has(CALLER_KEY) && has(PROMPT_CANARY));
-    assert!(
-        canaries
-            .iter()
-            .filter(|canary| canary.name == "the digest of a key")
-            .count()
-            >= 30
+    assert!(has(CALLER_KEY) && has(PROMPT_CANARY) && has(ARGUMENT_CANARY));
+    assert!([PRO_KEY, NARROW_KEY, EXPIRED_KEY, FALSE_KEY].into_iter().all(has));
+    let digests = canaries
+        .iter()
+        .filter(|canary| canary.name == "the digest of a key");
+    assert_eq!(
+        digests.count(),
+        9 * 2 * 3,
+        "two digests of nine keys, each in three forms"
     );
 }
 

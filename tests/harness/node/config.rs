@@ -13,6 +13,14 @@ pub const ADMIN_KEY: &str = "sk-harness-canary-admin-90be12";
 pub const CALLER_KEY: &str = "sk-harness-canary-caller-a55e03";
 /// The key of a second caller: role free, tenant `zenith`, no user.
 pub const OTHER_KEY: &str = "sk-harness-canary-other-e8f0b6";
+/// The key of a caller of role pro, where a test has one.
+pub const PRO_KEY: &str = "sk-harness-canary-pro-77a1c05e";
+/// A key that may call few models, where a test has one.
+pub const NARROW_KEY: &str = "sk-harness-canary-narrow-77d1e4";
+/// A key whose time is over, where a test has one.
+pub const EXPIRED_KEY: &str = "sk-harness-canary-expired-77aa10";
+/// A key that no node knows.
+pub const FALSE_KEY: &str = "sk-harness-canary-false-000000";
 /// The credential that nodes present to upstreams.
 pub const PROVIDER_KEY: &str = "sk-harness-canary-provider-1b94c8";
 /// The secret that digests of keys are made with.

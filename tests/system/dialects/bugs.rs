@@ -2,7 +2,9 @@
 
 mod broken;
 mod cut;
+mod embeddings;
 mod fallback;
 mod gone;
+mod models;
 mod parallel;
 mod usage;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use harness::{Behaviour, CALLER_KEY, End, NodeBuilder, OPERATOR_KEY, OTHER_KEY, Scene, Surface, Upstream};
+use harness::{
+    Behaviour, CALLER_KEY, End, NodeBuilder, OPERATOR_KEY, OTHER_KEY, PRO_KEY, Scene, Surface, Upstream,
+};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::pools::{PRO_KEY, as_it_is, ask, counted, model, scene, used};
+use super::pools::{as_it_is, ask, counted, model, scene, used};
 use super::shapes::{self, Shape};
 use crate::rows::{assert_row, endpoint, tried};
 

@@ -4,15 +4,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use harness::{Answer, Behaviour, Client, Model, NodeBuilder, Scene, Surface, Upstream, settings};
+use harness::{Answer, Behaviour, Client, Model, NodeBuilder, PRO_KEY, Scene, Surface, Upstream, settings};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::retries::tireless;
 use crate::rows::{assert_free, endpoint};
-
-/// The key of a caller of role pro.
-pub(crate) const PRO_KEY: &str = "sk-harness-canary-pro-77a1c05e";
 
 /// The model with one leg to an upstream and these credentials.
 pub(crate) fn model(upstream: &Upstream, keys: Value) -> Model {

@@ -16,11 +16,13 @@ pub(crate) enum Shape {
     Messages,
     /// Gemini's generateContent.
     Gemini,
+    /// OpenAI's Responses, and nothing else.
+    Responses,
 }
 
 impl Shape {
     /// Every one of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Gemini];
+    pub(crate) const ALL: [Self; 4] = [Self::Chat, Self::Messages, Self::Gemini, Self::Responses];
 
     /// The model of [`scene`] that is served in this shape.
     pub(crate) const fn model(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Shape {
             Self::Chat => "m",
             Self::Messages => "am",
             Self::Gemini => "gm",
+            Self::Responses => "rm",
         }
     }
 
@@ -43,6 +46,7 @@ impl Shape {
                 .set_leg("kind", "gemini")
                 .set_leg("base_url", upstream.root_url())
                 .set_leg("provider_model_id", GEMINI),
+            Self::Responses => model.set_leg("responses", "only"),
         }
     }
 }
@@ -62,7 +66,7 @@ fn of(surfaces: &[Surface]) -> impl Iterator<Item = (Surface, Shape)> {
     surfaces.iter().copied().flat_map(with_shapes)
 }
 
-/// A scene whose models `m`, `am` and `gm` are served by the first upstream and, if that fails, by the second.
+/// A scene whose models `m`, `am`, `gm` and `rm` are served by the first upstream and, if that fails, by the second.
 pub(crate) async fn scene() -> Scene {
     scene_with(|node| node).await
 }

@@ -140,7 +140,7 @@ async fn an_upstream_that_stays_silent_costs_nothing_on_any_surface() {
     // Where a stream has no opening its first byte is waited for, as long as a prefill may take.
     let opens = |(surface, shape): &(Surface, Shape)| match shape {
         Shape::Chat => *surface != Surface::Completions,
-        Shape::Messages => true,
+        Shape::Messages | Shape::Responses => true,
         Shape::Gemini => false,
     };
     let opened = pairs().filter(opens);
@@ -189,7 +189,7 @@ async fn a_stream_that_breaks_off_never_has_an_end_mark_and_costs_nothing() {
 async fn streams_that_break_off_open_the_circuit_of_every_shape() {
     let mut scene = shapes::scene().await;
     scene.pin();
-    for (surface, shape) in Surface::RICH.into_iter().zip(Shape::ALL) {
+    for (surface, shape) in Surface::RICH.into_iter().cycle().zip(Shape::ALL) {
         let first = scene.o1.calls();
         let broken = || Behaviour::chat("one two three four").cut_after_chunks(3);
         scene.o1.script([broken(), broken(), broken()]);
@@ -295,7 +295,13 @@ async fn a_finish_reason_makes_a_whole_answer_and_the_end_mark_is_ours_on_every_
     let scene = shapes::scene().await;
     for (surface, shape) in pairs() {
         for (case, lost) in [("whole", 0), ("no last newline", 1), ("no last newlines", 2)] {
-            let behaviour = Behaviour::chat("one two three").usage(9, 20).no_done();
+            let behaviour = Behaviour::chat("one two three").usage(9, 20);
+            // Responses tells its finish reason in its end mark alone, and nowhere before.
+            let behaviour = if shape == Shape::Responses {
+                behaviour
+            } else {
+                behaviour.no_done()
+            };
             scene.o1.script([behaviour.drop_last_bytes(lost)]);
             let streamed = stream(&scene, surface, shape.model()).await;
 
@@ -315,6 +321,23 @@ async fn a_finish_reason_makes_a_whole_answer_and_the_end_mark_is_ours_on_every_
             assert_billed(&scene.row(streamed.request_id()).await, 9, 20, 178_000);
         }
     }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn all_items_of_responses_without_their_end_mark_are_no_whole_answer() {
+    let scene = shapes::scene_with(tireless).await;
+    for surface in Surface::ALL {
+        let unfinished = Behaviour::chat("one two three").usage(9, 20).no_done();
+        scene.o1.script([unfinished]);
+        let streamed = stream(&scene, surface, Shape::Responses.model()).await;
+
+        let case = format!("{surface:?}");
+        assert_broken(&streamed, "stream_interrupted", &case);
+        assert_eq!(streamed.told().text, "one two three", "{case}");
+        assert_unbilled(&scene, streamed.request_id(), "upstream_cut", 20).await;
+    }
+    assert_eq!(scene.o2.calls(), 0, "content had been sent");
     scene.finish().await;
 }
 
@@ -359,6 +382,18 @@ fn blank(shape: Shape) -> Behaviour {
         ],
         Shape::Gemini => vec![json!({"candidates": [{"index": 0, "content": {"role": "model",
             "parts": [{"text": ""}]}}], "modelVersion": "gm"})],
+        Shape::Responses => vec![
+            json!({"type": "response.created", "sequence_number": 0, "response": {"id": "resp_1",
+                "object": "response", "status": "in_progress", "model": "rm", "output": []}}),
+            json!({"type": "response.output_item.added", "sequence_number": 1, "output_index": 0,
+                "item": {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress",
+                "content": []}}),
+            json!({"type": "response.content_part.added", "sequence_number": 2, "item_id": "msg_1",
+                "output_index": 0, "content_index": 0, "part": {"type": "output_text", "text": "",
+                "annotations": []}}),
+            json!({"type": "response.output_text.delta", "sequence_number": 3, "item_id": "msg_1",
+                "output_index": 0, "content_index": 0, "delta": ""}),
+        ],
     };
     let body: String = events.into_iter().map(data).collect();
     Behaviour::raw(format!(

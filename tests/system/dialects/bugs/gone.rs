@@ -122,8 +122,10 @@ async fn leaving_after_the_last_word_but_before_the_end_has_the_upstreams_figure
         .chunks(12, Duration::from_millis(5))
         .usage(50, 200);
     scene.o1.default(whole.usage_delay(Duration::from_millis(300)));
-    // Gemini tells its usage with the last piece, and then it is the end.
-    let pairs: Vec<_> = pairs().filter(|(_, shape)| *shape != Shape::Gemini).collect();
+    // Gemini and Responses tell their usage with the finish reason, and then it is the end.
+    let pairs: Vec<_> = pairs()
+        .filter(|(_, shape)| matches!(shape, Shape::Chat | Shape::Messages))
+        .collect();
 
     let ids = leave_all(&scene, &pairs, Duration::from_millis(60)).await;
 
@@ -203,6 +205,6 @@ async fn leaving_in_the_moment_of_the_end_leaves_exactly_one_row_on_every_surfac
             assert_eq!(figures, (&json!(4), &json!(132_000)), "{row}");
         }
     }
-    assert_eq!(scene.o1.calls(), 48);
+    assert_eq!(scene.o1.calls(), 4 * pairs().count());
     scene.finish().await;
 }

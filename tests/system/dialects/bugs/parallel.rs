@@ -236,6 +236,11 @@ fn results_sent(shape: Shape, body: &Value) -> Vec<String> {
             let results = turns.filter(|turn| turn["role"] == "tool");
             return results.map(|turn| text(&turn["content"])).collect();
         }
+        Shape::Responses => {
+            let items = body["input"].as_array().into_iter().flatten();
+            let results = items.filter(|item| item["type"] == "function_call_output");
+            return results.map(|item| text(&item["output"])).collect();
+        }
         Shape::Messages => ("messages", "content", "/content"),
         Shape::Gemini => ("contents", "parts", "/functionResponse/response"),
     };

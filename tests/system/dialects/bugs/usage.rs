@@ -215,13 +215,12 @@ async fn text_for_which_an_upstream_counts_nothing_is_paid_for_by_an_estimate() 
 }
 
 #[tokio::test]
-async fn thoughts_and_cached_tokens_of_gemini_are_billed_in_their_classes() {
+async fn thoughts_and_cached_tokens_of_gemini_and_responses_are_billed_in_their_classes() {
     let scene = shapes::scene().await;
-    let usage = json!({"promptTokenCount": 3_500, "cachedContentTokenCount": 500, "candidatesTokenCount": 10,
+    let of_gemini = json!({"promptTokenCount": 3_500, "cachedContentTokenCount": 500, "candidatesTokenCount": 10,
         "thoughtsTokenCount": 15, "totalTokenCount": 3_525});
-    scene
-        .o1
-        .default(Behaviour::chat("thought about").usage_object(usage));
+    let of_responses = json!({"input_tokens": 3_500, "input_tokens_details": {"cached_tokens": 500},
+        "output_tokens": 25, "output_tokens_details": {"reasoning_tokens": 15}, "total_tokens": 3_525});
     let counts = Counts {
         fresh: 3_000,
         cached: 500,
@@ -229,18 +228,24 @@ async fn thoughts_and_cached_tokens_of_gemini_are_billed_in_their_classes() {
         output: 25,
     };
 
-    for surface in Surface::ALL {
-        let plain = ask(&scene, surface, "gm").await;
-        let body = surface.ask_streamed_with_usage("gm");
-        let streamed = streamed(&scene, surface, &body).await;
+    for (shape, usage) in [(Shape::Gemini, of_gemini), (Shape::Responses, of_responses)] {
+        scene
+            .o1
+            .default(Behaviour::chat("thought about").usage_object(usage));
+        for surface in Surface::ALL {
+            let case = format!("{surface:?} of {shape:?}");
+            let plain = ask(&scene, surface, shape.model()).await;
+            let body = surface.ask_streamed_with_usage(shape.model());
+            let streamed = streamed(&scene, surface, &body).await;
 
-        assert_eq!(plain.told(surface).usage, Some(counts), "{surface:?}");
-        streamed.whole();
-        assert_eq!(streamed.told().usage, Some(counts), "{surface:?}");
-        for id in [plain.request_id(), streamed.request_id()] {
-            let row = scene.row(id).await;
-            assert_counted(&row, counts, 6_000_000 + 100_000 + 200_000);
-            assert_eq!(row["reasoning_tokens"], 15, "{row}");
+            assert_eq!(plain.told(surface).usage, Some(counts), "{case}");
+            streamed.whole();
+            assert_eq!(streamed.told().usage, Some(counts), "{case}");
+            for id in [plain.request_id(), streamed.request_id()] {
+                let row = scene.row(id).await;
+                assert_counted(&row, counts, 6_000_000 + 100_000 + 200_000);
+                assert_eq!(row["reasoning_tokens"], 15, "{case}: {row}");
+            }
         }
     }
     scene.finish().await;

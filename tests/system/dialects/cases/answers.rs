@@ -186,6 +186,9 @@ fn nothing(shape: Shape) -> Value {
         }
         Shape::Messages => json!({"type": "message", "role": "assistant", "model": "am"}),
         Shape::Gemini => json!({"candidates": [], "modelVersion": "gm"}),
+        Shape::Responses => {
+            json!({"id": "resp_1", "object": "response", "status": "completed", "model": "rm"})
+        }
     }
 }
 
