@@ -74,24 +74,18 @@ enum Step {
 
 /// Makes the bucket say what the files say. `complete` prefixes lose records of files that are no longer there.
 /// [`BusError::Conflict`] when another node wrote in between: to be tried again, which then finds less to do. Gives the
-/// revision with which all of it is in force.
-pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<Revision, Error> {
+/// revision with which all of it is in force; `None` where nothing had to be written.
+pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<Option<Revision>, Error> {
     let present = current(kv).await?;
-    let mut last = present.values().map(|entry| entry.revision).max().unwrap_or(0);
+    let mut last = None;
     for step in steps(records, &present, complete) {
         match step {
             Step::Put(key, value, expected) => {
-                last = kv
-                    .put(
-                        CATALOG_BUCKET,
-                        &key,
-                        Bytes::from(serde_json::to_vec(&value)?),
-                        expected,
-                    )
-                    .await?;
+                let value = Bytes::from(serde_json::to_vec(&value)?);
+                last = Some(kv.put(CATALOG_BUCKET, &key, value, expected).await?);
             }
             Step::Delete(key, expected) => {
-                last = kv.delete(CATALOG_BUCKET, &key, expected).await?;
+                last = Some(kv.delete(CATALOG_BUCKET, &key, expected).await?);
             }
         }
     }

@@ -184,9 +184,11 @@ impl Reloader {
             complete.retain(|prefix| [subject::catalog::MODEL, subject::catalog::ENDPOINT].contains(prefix));
             let write = || seed::apply(&*self.kv, records.clone(), &complete);
             let last = patience::until("the catalogue cannot be written", FINISH_WAIT, write).await?;
-            in_force(&self.view, last)
-                .await
-                .context("the catalogue was written and has not come back yet")?;
+            if let Some(last) = last {
+                in_force(&self.view, last)
+                    .await
+                    .context("the catalogue was written and has not come back yet")?;
+            }
         }
         self.credentials.retain(&references);
         let (models, endpoints) = (compiled.models.len(), compiled.endpoints.len());
