@@ -23,10 +23,11 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if cause.is::<yaml::Problem>() || cause.is::<UsageError>() {
         return Some(USAGE);
     }
-    if cause.is::<data::Error>() || cause.is::<drain::Error>() || cause.is::<status::Error>() {
-        return Some(UNAVAILABLE);
-    }
-    if cause.is::<reload::Error>() {
+    if cause.is::<data::Error>()
+        || cause.is::<drain::Error>()
+        || cause.is::<reload::Error>()
+        || cause.is::<status::Error>()
+    {
         return Some(UNAVAILABLE);
     }
     if cause.is::<node_command::Alive>() {

@@ -1,30 +1,21 @@
 //! Tests of what calls need of their limits.
 
 use dialects::skim::{Limits, skim};
-use schemas::catalog::{Modalities, Route, Tenant, tenant_key};
-use schemas::id::{EndpointId, PoolName, TenantId};
+use schemas::catalog::{Route, Tenant, tenant_key};
+use schemas::id::TenantId;
 use schemas::limit::limits::LimitKey;
 use schemas::money::Price;
 
 use super::*;
 use crate::gate::tests::{caller, model as any_model};
+use crate::settle::tests::route;
 
-fn route(input: i64, output: i64) -> Route {
-    Route {
-        endpoint_id: EndpointId::from("m:o1"),
-        upstream_model: "up".into(),
-        priority: 0,
-        weight_micro: 1_000_000,
-        pool: PoolName::from("default"),
-        context_length: 8_192,
-        input_modalities: Modalities::TEXT,
-        takes: Arc::default(),
-        price: Some(Price {
-            input,
-            output,
-            ..Price::default()
-        }),
-    }
+fn priced(input: i64, output: i64) -> Route {
+    route(Some(Price {
+        input,
+        output,
+        ..Price::default()
+    }))
 }
 
 fn model() -> Model {
@@ -33,8 +24,8 @@ fn model() -> Model {
         model.max_output_length = 4_096;
         // Two dollars and eight per million tokens; four and one.
         model.routes = vec![
-            route(2_000_000_000, 8_000_000_000),
-            route(4_000_000_000, 1_000_000_000),
+            priced(2_000_000_000, 8_000_000_000),
+            priced(4_000_000_000, 1_000_000_000),
         ];
     })
 }

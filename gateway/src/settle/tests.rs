@@ -40,8 +40,9 @@ pub(crate) fn accepted() -> RequestAccepted {
     }
 }
 
-fn model(price: Option<Price>) -> Arc<Model> {
-    let route = Route {
+/// A way to serve a model, at a price.
+pub(crate) fn route(price: Option<Price>) -> Route {
+    Route {
         endpoint_id: EndpointId::from("m:o1"),
         upstream_model: "up".into(),
         priority: 0,
@@ -51,7 +52,10 @@ fn model(price: Option<Price>) -> Arc<Model> {
         input_modalities: Modalities::TEXT,
         takes: Arc::default(),
         price,
-    };
+    }
+}
+
+fn model(price: Option<Price>) -> Arc<Model> {
     Arc::new(Model {
         id: ModelName::from("m"),
         name: "M".into(),
@@ -70,7 +74,7 @@ fn model(price: Option<Price>) -> Arc<Model> {
         tenants: None,
         pricing: Vec::new(),
         created_at: STARTED,
-        routes: vec![route],
+        routes: vec![route(price)],
         origin: Origin::File,
     })
 }
