@@ -233,12 +233,7 @@ fn small(
     let by = (caller, asked.surface);
     let other = small::instead(small, catalog, by, (model, &asked.skim))?;
     let body = small::roomier(small, &asked.body)?;
-    asked
-        .permit
-        .grow_to(u64::try_from(body.len()).unwrap_or(u64::MAX))
-        .ok()?;
-    asked.skim = skim::skim(asked.surface, &body, &skim_limits(state)).ok()?;
-    asked.body = body;
+    rewrite(state, asked, body).ok()?;
     asked.routed = Some(other.id.clone());
     Some(Arc::clone(other))
 }
@@ -294,13 +289,10 @@ async fn resume(
     let resumed = responses::resume(state, by, &asked.body, &mut asked.permit, streams).await?;
     asked.keeping = resumed.keeping;
     asked.echo = Some(resumed.echo);
-    if let Some(body) = resumed.body {
-        let limits = skim_limits(state);
-        asked.skim =
-            skim::skim(asked.surface, &body, &limits).map_err(|problem| gate::malformed(&problem))?;
-        asked.body = body;
+    match resumed.body {
+        Some(body) => rewrite(state, asked, body),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// A place among the requests that run.
