@@ -15,7 +15,13 @@ use crate::parameter::Takes;
 use crate::subject;
 use crate::time::Timestamp;
 
+pub mod change;
 pub mod limited;
+mod tenant;
+mod user;
+
+pub use tenant::{Tenant, tenant_key};
+pub use user::{User, user_key, user_of_cursor};
 
 /// What a caller may do, in rising order. `Operator` is of the platform, the others of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -110,16 +116,13 @@ pub enum Origin {
     Runtime,
 }
 
-/// Who pays.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tenant {
-    /// Its id.
-    pub id: TenantId,
-    /// What it may use, over all its members and keys.
-    #[serde(default)]
-    pub limits: Limits,
-    /// Where it came from.
-    pub origin: Origin,
+/// A record as it stands in the bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored<T> {
+    /// With which revision it was written.
+    pub revision: u64,
+    /// What was written.
+    pub record: Arc<T>,
 }
 
 /// A virtual key. The key itself is nowhere: the record's place in the bucket is its digest.
@@ -344,8 +347,8 @@ pub struct Catalog {
     aliases: HashMap<ModelName, ModelName>,
     endpoints: HashMap<EndpointId, Arc<Endpoint>>,
     keys: HashMap<KeyDigest, Arc<Key>>,
-    tenants: HashMap<TenantId, Arc<Tenant>>,
-    users: HashMap<(TenantId, UserId), Arc<limited::User>>,
+    tenants: HashMap<TenantId, Stored<Tenant>>,
+    users: HashMap<(TenantId, UserId), Stored<User>>,
     roles: HashMap<Role, Arc<limited::RoleLimits>>,
 }
 
@@ -376,7 +379,7 @@ impl Catalog {
             replace(&mut self.keys, digest, read(key, value)?);
         } else if key.starts_with(subject::catalog::TENANT) {
             let id = TenantId::from(key.strip_prefix(subject::catalog::TENANT).unwrap_or_default());
-            replace(&mut self.tenants, id, read(key, value)?);
+            replace_at(&mut self.tenants, id, revision, read(key, value)?);
         } else if key.starts_with(subject::catalog::MODEL) {
             self.replace_model(key, read(key, value)?);
         } else if key.starts_with(subject::catalog::ENDPOINT) {
@@ -384,8 +387,8 @@ impl Catalog {
             let id = name_of_record(key, subject::catalog::ENDPOINT);
             replace(&mut self.endpoints, EndpointId::new(id), endpoint);
         } else if key.starts_with(subject::catalog::USER) {
-            let place = limited::user_of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
-            replace(&mut self.users, place, read(key, value)?);
+            let place = user::of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
+            replace_at(&mut self.users, place, revision, read(key, value)?);
         } else if key.starts_with(subject::catalog::ROLE) {
             let role = limited::role_of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
             replace(&mut self.roles, role, read(key, value)?);
@@ -444,11 +447,6 @@ impl Catalog {
         keys.sort_by(|a, b| a.1.id.cmp(&b.1.id));
         keys
     }
-
-    /// A tenant.
-    pub fn tenant(&self, id: &TenantId) -> Option<&Arc<Tenant>> {
-        self.tenants.get(id)
-    }
 }
 
 /// The record key of a model.
@@ -464,11 +462,6 @@ pub fn endpoint_key(id: &EndpointId) -> String {
 /// The record key of a virtual key.
 pub fn key_key(digest: &KeyDigest) -> String {
     format!("{}{}", subject::catalog::KEY, hex(digest))
-}
-
-/// The record key of a tenant.
-pub fn tenant_key(id: &TenantId) -> String {
-    format!("{}{}", subject::catalog::TENANT, id.as_str())
 }
 
 fn name_of_record(key: &str, prefix: &str) -> String {
@@ -490,6 +483,22 @@ fn replace<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, Arc<V>>, key: K, val
     match value {
         Some(value) => {
             map.insert(key, Arc::new(value));
+        }
+        None => {
+            map.remove(&key);
+        }
+    }
+}
+
+fn replace_at<K: std::hash::Hash + Eq, V>(
+    map: &mut HashMap<K, Stored<V>>,
+    key: K,
+    revision: u64,
+    value: Option<V>,
+) {
+    match value.map(Arc::new) {
+        Some(record) => {
+            map.insert(key, Stored { revision, record });
         }
         None => {
             map.remove(&key);

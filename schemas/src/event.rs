@@ -1,5 +1,6 @@
 //! Facts, in the past tense: added to and never changed. Each has a golden file per version.
 
+pub mod audit;
 pub mod health;
 pub mod limit;
 pub mod request;
@@ -24,6 +25,8 @@ pub enum Event {
     HealthCircuit(health::CircuitChanged),
     /// An upstream stopped or began again to accept a credential.
     HealthCredential(health::CredentialChanged),
+    /// A record of the catalogue was changed.
+    Audited(Box<audit::Audited>),
     /// A hole in a spool.
     SpoolLost(spool::SpoolLost),
     /// A fact of a later version: kept, not understood.
@@ -40,6 +43,7 @@ impl Event {
             subject::LIMIT_REFUSED => Self::LimitRefused(serde_json::from_str(data)?),
             subject::HEALTH_CIRCUIT => Self::HealthCircuit(serde_json::from_str(data)?),
             subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
+            subject::AUDIT => Self::Audited(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
             _ => Self::Unknown,
         })
@@ -69,6 +73,9 @@ impl Fact for health::CircuitChanged {
 }
 impl Fact for health::CredentialChanged {
     const KIND: &'static str = subject::HEALTH_CREDENTIAL;
+}
+impl Fact for audit::Audited {
+    const KIND: &'static str = subject::AUDIT;
 }
 impl Fact for spool::SpoolLost {
     const KIND: &'static str = subject::SPOOL_LOST;

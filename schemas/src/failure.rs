@@ -71,6 +71,10 @@ codes! {
     PreviousResponseNotFound = "previous_response_not_found", 404, "invalid_request_error";
     /// The path exists, the method does not.
     MethodNotAllowed = "method_not_allowed", 405, "invalid_request_error";
+    /// There is one of that name.
+    AlreadyExists = "already_exists", 409, "invalid_request_error";
+    /// Somebody else changed it first.
+    Conflict = "conflict", 409, "invalid_request_error";
     /// Calls per second.
     QpsExceeded = "QPS_EXCEEDED", 429, "rate_limit_error";
     /// Calls per minute.

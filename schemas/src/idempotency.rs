@@ -20,6 +20,7 @@
 
 pub mod answer;
 pub mod claim;
+pub mod creation;
 pub mod hold;
 pub mod record;
 pub mod release;

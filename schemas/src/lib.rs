@@ -9,7 +9,8 @@
 //! bounds a rate, a concurrency or a quota of a tenant, user or key, those that bound a request are its **layers**, and
 //! what a node has of them in hand are its **holdings**: **permits** of rates, **slots** of concurrencies, and of
 //! quotas what it has **taken**. An **idempotency key** is claimed by one request, which holds it until its answer can
-//! be **replayed**; a **session** is calls that are kept on one backend, by **affinity**.
+//! be **replayed**; a **session** is calls that are kept on one backend, by **affinity**; a **change** is what somebody
+//! made of a record of the catalogue, and the **actor** is who.
 
 pub mod affinity;
 pub mod catalog;

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use schemas::envelope::Envelope;
+use schemas::event::audit::Audited;
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
@@ -70,6 +71,12 @@ fn a_changed_credential_keeps_its_form() {
 }
 
 #[test]
+fn a_change_of_the_catalogue_keeps_its_form() {
+    let audited = keeps::<Audited>("audit.json");
+    assert_eq!(audited.change.fields["disabled"].to, Value::Bool(true));
+}
+
+#[test]
 fn a_hole_in_a_spool_keeps_its_form() {
     let lost = keeps::<SpoolLost>("spool.lost.json");
     assert_eq!((lost.from, lost.to), (31, 33));
@@ -90,6 +97,7 @@ fn every_golden_file_is_understood_by_its_type_name() {
     }
     kinds.sort();
     let known = [
+        subject::AUDIT,
         subject::HEALTH_CIRCUIT,
         subject::HEALTH_CREDENTIAL,
         subject::LIMIT_REFUSED,

@@ -3,8 +3,8 @@
 use std::io;
 
 use bus::mint::Mint;
-use schemas::catalog::limited::{self, RoleLimits, User};
-use schemas::catalog::{self, Origin, ProviderKind, Tenant};
+use schemas::catalog::limited::{self, RoleLimits};
+use schemas::catalog::{self, Origin, ProviderKind, Tenant, User};
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::limit::limits::Limits;
 use schemas::node::NodeRole;
@@ -119,9 +119,8 @@ impl Seeds<'_> {
         let tenants = tenants.map(|tenant| (&tenant.id, &tenant.limits));
         for (id, limits) in std::iter::once((&default, Limits::NONE)).chain(tenants) {
             let tenant = Tenant {
-                id: id.clone(),
                 limits: limits.clone(),
-                origin: Origin::File,
+                ..Tenant::new(id.clone(), Origin::File)
             };
             seed::record(&mut records, catalog::tenant_key(id), &tenant)?;
         }
@@ -147,12 +146,10 @@ impl Seeds<'_> {
     fn members_and_roles(&self, records: &mut Records) -> Result<(), seed::Error> {
         for user in &self.config.limits.users {
             let record = User {
-                tenant: user.tenant.clone(),
-                id: user.id.clone(),
                 limits: user.limits.clone(),
-                origin: Origin::File,
+                ..User::new(user.tenant.clone(), user.id.clone(), Origin::File)
             };
-            seed::record(records, limited::user_key(&user.tenant, &user.id), &record)?;
+            seed::record(records, catalog::user_key(&user.tenant, &user.id), &record)?;
         }
         for (role, limits) in &self.config.limits.roles {
             let record = RoleLimits {

@@ -133,9 +133,8 @@ fn bounds_follow_the_catalogue() {
     assert!(bounds(&catalog).is_empty());
     for (revision, text) in [(1, r#"{"rpm":5}"#), (2, r#"{"rpm":6}"#)] {
         let tenant = Tenant {
-            id: TenantId::from("acme"),
             limits: serde_json::from_str(text).expect("limits"),
-            origin: schemas::catalog::Origin::File,
+            ..Tenant::new(TenantId::from("acme"), schemas::catalog::Origin::File)
         };
         let value = serde_json::to_vec(&tenant).expect("serialize");
         let applied = catalog.apply(revision, &tenant_key(&tenant.id), Some(&value));

@@ -277,11 +277,7 @@ async fn seed(bus: &Embedded, mint: &Mint) {
             .expect("put");
     };
     for name in ["acme", "default"] {
-        let tenant = Tenant {
-            id: TenantId::from(name),
-            limits: schemas::limit::limits::Limits::default(),
-            origin: Origin::File,
-        };
+        let tenant = Tenant::new(TenantId::from(name), Origin::File);
         put(tenant_key(&tenant.id), serde_json::to_vec(&tenant).expect("json")).await;
     }
     for (text, name, tenant, role) in [

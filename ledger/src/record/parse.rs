@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use schemas::envelope::{ContentType, Envelope, SpecVersion};
+use schemas::event::audit::Audited;
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestLost, RequestSettled};
@@ -78,6 +79,10 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
             subject::SPOOL_LOST => Said::SpoolLost(SpoolLost::deserialize(data)?),
             subject::LIMIT_REFUSED => {
                 LimitRefused::deserialize(data)?;
+                Said::Nothing
+            }
+            subject::AUDIT => {
+                Audited::deserialize(data)?;
                 Said::Nothing
             }
             subject::HEALTH_CIRCUIT => {

@@ -1,26 +1,12 @@
-//! Whose limits hold for a caller: records of members and of roles, and all subjects of a key at once.
+//! Whose limits hold for a caller: records of roles, and all subjects of a key at once.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, Key, Origin, Role, from_hex, hex};
-use crate::id::{TenantId, UserId};
+use super::{Catalog, Key, Origin, Role};
+use crate::id::UserId;
 use crate::limit::layers::Subjects;
 use crate::limit::limits::Limits;
 use crate::subject;
-
-/// A member of a tenant, as far as limits are concerned.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// Whose member.
-    pub tenant: TenantId,
-    /// The member.
-    pub id: UserId,
-    /// What he may use, over all his keys.
-    #[serde(default)]
-    pub limits: Limits,
-    /// Where it came from.
-    pub origin: Origin,
-}
 
 /// What a role allows: fills what a member leaves out, or a key that belongs to nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,12 +20,6 @@ pub struct RoleLimits {
 }
 
 impl Catalog {
-    /// A member.
-    pub fn user(&self, tenant: &TenantId, id: &UserId) -> Option<&User> {
-        let place = (tenant.clone(), id.clone());
-        self.users.get(&place).map(|user| &**user)
-    }
-
     /// What a role allows.
     pub fn role_limits(&self, role: Role) -> &Limits {
         self.roles.get(&role).map_or(Limits::NONE, |role| &role.limits)
@@ -61,26 +41,9 @@ impl Catalog {
     }
 }
 
-/// The record key of a member.
-pub fn user_key(tenant: &TenantId, id: &UserId) -> String {
-    format!(
-        "{}{}.{}",
-        subject::catalog::USER,
-        tenant.as_str(),
-        hex(id.as_str().as_bytes())
-    )
-}
-
 /// The record key of what a role allows.
 pub fn role_key(role: Role) -> String {
     format!("{}{}", subject::catalog::ROLE, word(role))
-}
-
-/// The member of a record key; `None` for a key that is none.
-pub(super) fn user_of_key(key: &str) -> Option<(TenantId, UserId)> {
-    let (tenant, id) = key.strip_prefix(subject::catalog::USER)?.rsplit_once('.')?;
-    let id = String::from_utf8(from_hex(id)?).ok()?;
-    Some((TenantId::parse(tenant)?, UserId::new(id)))
 }
 
 /// The role of a record key; `None` for a key that is none.
@@ -103,8 +66,8 @@ const fn word(role: Role) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Tenant, tenant_key};
-    use crate::id::ModelName;
+    use crate::catalog::{Tenant, User, tenant_key, user_key};
+    use crate::id::{ModelName, TenantId};
 
     fn limits(text: &str) -> Limits {
         serde_json::from_str(text).expect("limits")
@@ -126,19 +89,16 @@ mod tests {
             &mut catalog,
             &tenant_key(&tenant),
             &Tenant {
-                id: tenant.clone(),
                 limits: limits(r#"{"qps":1}"#),
-                origin: Origin::File,
+                ..Tenant::new(tenant.clone(), Origin::File)
             },
         );
         apply(
             &mut catalog,
             &user_key(&tenant, &user),
             &User {
-                tenant: tenant.clone(),
-                id: user,
                 limits: limits(r#"{"qps":2}"#),
-                origin: Origin::File,
+                ..User::new(tenant.clone(), user, Origin::File)
             },
         );
         apply(
@@ -167,13 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn records_of_members_and_roles_are_told_by_their_keys() {
-        let (tenant, user) = (TenantId::from("acme"), UserId::from("a.b/c"));
-        assert_eq!(user_of_key(&user_key(&tenant, &user)), Some((tenant, user)));
+    fn records_of_roles_are_told_by_their_keys() {
         assert_eq!(role_of_key(&role_key(Role::Internal)), Some(Role::Internal));
         let mut catalog = Catalog::default();
-        for key in ["user.acme", "user.acme.zz", "role.king"] {
-            assert!(catalog.apply(1, key, None).is_err(), "{key}");
-        }
+        assert!(catalog.apply(1, "role.king", None).is_err());
     }
 }

@@ -76,11 +76,7 @@ fn scene() -> Scene {
 
 async fn add_tenant(kv: &dyn Kv, name: &str) {
     let id = TenantId::from(name);
-    let record = Tenant {
-        id: id.clone(),
-        limits: schemas::limit::limits::Limits::default(),
-        origin: Origin::Runtime,
-    };
+    let record = Tenant::new(id.clone(), Origin::Runtime);
     let value = Bytes::from(serde_json::to_vec(&record).expect("a record"));
     kv.put(CATALOG_BUCKET, &tenant_key(&id), value, Expected::Any)
         .await

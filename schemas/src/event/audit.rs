@@ -1,0 +1,37 @@
+//! Facts about changes of the catalogue.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::change::Change;
+use crate::id::{NodeId, TenantId};
+
+/// `audit`: somebody changed a record. Told again, it has the id that it had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audited {
+    /// What kind of record.
+    pub kind: Kind,
+    /// Whose record.
+    pub tenant: TenantId,
+    /// Which of them.
+    pub id: Arc<str>,
+    /// The revision with which it was written.
+    pub revision: u64,
+    /// The change, without secrets.
+    pub change: Change,
+    /// The node that wrote it.
+    pub node: NodeId,
+}
+
+/// The kinds of records that people change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A tenant.
+    Tenant,
+    /// A member of a tenant.
+    User,
+    /// A virtual key.
+    Key,
+}
