@@ -1,5 +1,6 @@
 //! Who calls: exactly one credential, looked up by its digest in the catalogue at hand. A missing, false, revoked
-//! and expired credential get the same answer, byte for byte but for the request id.
+//! and expired credential, and one of a disabled tenant or member, get the same answer, byte for byte but for the
+//! request id.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
+use schemas::catalog::change::{Actor, Author};
 use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role};
 use schemas::event::request::Payer;
 use schemas::failure::{Failure, FailureCode};
@@ -79,6 +81,25 @@ impl Caller {
         }
     }
 
+    /// Who he is to those who read what was changed.
+    fn actor(&self) -> Actor {
+        Actor {
+            tenant: self.key.tenant.clone(),
+            user: self.key.user.clone(),
+            key_id: self.key.id.clone(),
+            key_name: self.key.name.clone(),
+        }
+    }
+
+    /// The author of what a request changes.
+    pub(crate) fn author(&self, arrival: &Arrival) -> Author {
+        Author {
+            id: arrival.request_id,
+            at: arrival.at,
+            actor: self.actor(),
+        }
+    }
+
     /// The facts for the books.
     pub(crate) fn payer(&self) -> Payer {
         Payer {
@@ -130,8 +151,21 @@ impl Doorkeeper {
         }
         let key = catalog.key(&digest)?;
         let expired = key.expires_at.is_some_and(|at| at <= now);
-        (!key.revoked && !expired).then(|| Caller { key: key.clone() })
+        (!key.revoked && !expired && catalog.serves(key)).then(|| Caller {
+            key: within(key, catalog.role_of(key)),
+        })
     }
+}
+
+/// A key that may do what a role may.
+fn within(key: &Arc<Key>, role: Role) -> Arc<Key> {
+    if key.role == role {
+        return Arc::clone(key);
+    }
+    Arc::new(Key {
+        role,
+        ..Key::clone(key)
+    })
 }
 
 /// The operator behind the administrator's token.

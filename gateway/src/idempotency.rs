@@ -140,7 +140,7 @@ pub(crate) async fn claim(
 }
 
 /// The digest of some parts, one after another.
-fn sha256(parts: &[&[u8]]) -> Digest {
+pub(crate) fn sha256(parts: &[&[u8]]) -> Digest {
     let mut digest = Sha256::new();
     for part in parts {
         digest.update(part);

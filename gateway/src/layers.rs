@@ -25,16 +25,16 @@ use crate::arrival::Arrival;
 use crate::connection::Connection;
 use crate::error as answer;
 use crate::state::{Phase, Shared, State};
-use crate::{caller, dispatch, path};
+use crate::{caller, dispatch, path, routes};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_CONFIG: HeaderName = HeaderName::from_static("x-waybill-config");
 
 /// Headers of answers that pages of other origins may read.
-const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, x-waybill-dropped, x-waybill-estimate, x-routed-model, x-idempotent-replay, x-session-id, x-session-affinity, retry-after, x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-ratelimit-limit-cost, x-ratelimit-remaining-cost, x-ratelimit-reset-cost, x-quota-reset";
+const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, x-waybill-dropped, x-waybill-estimate, x-routed-model, x-idempotent-replay, etag, x-session-id, x-session-affinity, retry-after, x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-ratelimit-limit-cost, x-ratelimit-remaining-cost, x-ratelimit-reset-cost, x-quota-reset";
 /// Headers that pages of other origins may send, told to those that name none.
-const ALLOWED: &str = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-reasoning-passthrough, x-request-id, x-session-id, x-end-user, x-route-pin, idempotency-key";
+const ALLOWED: &str = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-reasoning-passthrough, x-request-id, x-session-id, x-end-user, x-route-pin, idempotency-key, if-match";
 /// Longest list of headers that is granted as it is asked for, in bytes: client libraries send many of their own.
 const ASKED_BYTES_MAX: usize = 2_048;
 /// Methods they may use.
@@ -43,7 +43,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const PREFLIGHT_SECONDS: &str = "600";
 
 /// Completes `router`: what it answers to paths and methods it does not have.
-pub(crate) fn completed(router: Router<Shared>, state: &Shared) -> Router {
+fn completed(router: Router<Shared>, state: &Shared) -> Router {
     router
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
@@ -63,7 +63,7 @@ impl Routes {
     /// The main listener's.
     pub(crate) fn main(state: &Shared) -> Self {
         Self {
-            router: crate::router(state),
+            router: completed(routes::main(&state.config).router, state),
             serves_models: true,
         }
     }
@@ -71,7 +71,7 @@ impl Routes {
     /// The administrators' listener's.
     pub(crate) fn admin(state: &Shared) -> Self {
         Self {
-            router: crate::admin_router(state),
+            router: completed(routes::admin().router, state),
             serves_models: false,
         }
     }

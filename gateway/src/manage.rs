@@ -20,10 +20,17 @@ use crate::caller::Caller;
 use crate::state::Shared;
 use schemas::catalog::Role;
 
+mod creation;
+mod description;
 pub(crate) mod keys;
 pub(crate) mod logs;
+mod page;
+mod records;
+mod rights;
 pub(crate) mod system;
+pub(crate) mod tenants;
 pub(crate) mod usage;
+pub(crate) mod users;
 
 /// How long the ledger may take to answer a read.
 const READ_WITHIN: Duration = Duration::from_secs(10);
@@ -34,7 +41,7 @@ const BOOKED_WITHIN: Duration = Duration::from_millis(500);
 const BOOKED_POLL: Duration = Duration::from_millis(2);
 
 /// The parameters of a URL, in order.
-type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
+pub(crate) type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 /// An answer of status 200.
 pub(crate) fn json<T: Serialize>(value: &T) -> Response {
@@ -95,14 +102,6 @@ fn internal() -> Failure {
 /// A parameter that is not what it should be.
 fn invalid(param: impl Into<String>, text: &'static str) -> Failure {
     Failure::new(FailureCode::InvalidRequest, text).param(param.into())
-}
-
-/// Refuses what only operators may do.
-fn operators_only(caller: &Caller) -> Result<(), Failure> {
-    match caller.role() {
-        Role::Operator => Ok(()),
-        _ => Err(scope("only an operator may do this")),
-    }
 }
 
 fn scope(text: &'static str) -> Failure {

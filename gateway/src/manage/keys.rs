@@ -1,30 +1,28 @@
 //! `/api/v1/tenant/api-keys`: virtual keys are minted, listed and revoked here. A key is shown once, in the answer
 //! that makes it; to revoke is to mark its record, never to delete it.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use bus::{BusError, Expected};
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use schemas::catalog::{Catalog, Key, Origin, Role, key_key};
+use schemas::catalog::change::Author;
+use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role, User, key_key};
+use schemas::event::audit::Kind;
 use schemas::failure::{Amount, Failure, FailureCode};
-use schemas::id::{ModelName, TenantId, UserId};
+use schemas::id::{ModelName, UserId};
 use schemas::limit::layers::Bound;
 use schemas::limit::limits::Limits;
-use schemas::subject::CATALOG_BUCKET;
 use schemas::time::Timestamp;
 use schemas::usage::TOKENS_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::time::{sleep, timeout};
 
-use super::{invalid, json, scope};
+use super::records::{self, Match, Place};
+use super::{description, invalid, json, rights};
 use crate::arrival::Arrival;
-use crate::body;
 use crate::caller::Caller;
 use crate::demand;
 use crate::gate;
@@ -33,21 +31,8 @@ use crate::limits::Usage;
 use crate::standing;
 use crate::state::Shared;
 
-/// Largest body of a management call, in bytes.
-const BODY_BYTES_MAX: u64 = 64 * 1024;
-/// How long a caller may pause while he sends it.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Longest name of a key or of a member, in bytes.
-const NAME_BYTES_MAX: usize = 128;
 /// Models one key may be narrowed to.
 const MODELS_MAX: usize = 1_000;
-/// How long a change may take to come back through the catalogue's watch.
-const SEEN_WITHIN: Duration = Duration::from_secs(2);
-/// How often is looked whether it has.
-const SEEN_POLL: Duration = Duration::from_millis(2);
-/// Times a change is decided anew after somebody else's.
-const TRIES_MAX: usize = 4;
-
 /// What a caller asks for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -120,15 +105,13 @@ pub(crate) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
+    if let Err(failure) = rights::administers(&caller) {
+        return arrival.refuse_unread(&failure);
+    }
     let made = async {
-        let limits = body::Limits {
-            bytes_max: BODY_BYTES_MAX,
-            pause_max: PAUSE_MAX,
-        };
-        let read = body::read(&state.bodies, &headers, body, limits).await;
-        let (bytes, _permit) = read.map_err(body::Refusal::failure)?;
-        let grant = grant(&caller, &state.ports.catalog.peek(), wanted(&bytes)?)?;
-        make(&state, grant, arrival.at).await
+        let bytes = description::body(&state, &headers, body).await?;
+        let grant = grant(&caller, &state.ports.catalog.load(), wanted(&bytes)?)?;
+        make(&state, grant, caller.author(&arrival)).await
     };
     match made.await {
         Ok((text, record)) => {
@@ -142,13 +125,13 @@ pub(crate) async fn create(
 
 /// Every key the caller may know of.
 pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
-    if let Err(failure) = administers(&caller) {
+    if let Err(failure) = rights::administers(&caller) {
         return arrival.refuse(&failure);
     }
     let catalog = state.ports.catalog.load();
     let keys = catalog.keys().into_iter().map(|(_, key)| key);
     let mut data = Vec::new();
-    for key in keys.filter(|key| reaches(&caller, &key.tenant)) {
+    for key in keys.filter(|key| rights::reaches(&caller, &key.tenant)) {
         let mut shown = shown(key, None);
         shown.quotas = Some(quotas(&state, &catalog, key).await);
         data.push(shown);
@@ -188,7 +171,7 @@ pub(crate) async fn revoke(
 ) -> Response {
     // A name that is not even text is the name of nothing.
     let id = id.map(|Path(id)| id).unwrap_or_default();
-    match mark(&state, &caller, &id).await {
+    match mark(&state, &caller, &id, &caller.author(&arrival)).await {
         Ok(record) => json(&shown(&record, None)),
         Err(failure) => arrival.refuse(&failure),
     }
@@ -196,91 +179,46 @@ pub(crate) async fn revoke(
 
 /// Reads the body of a call that mints a key.
 pub(super) fn wanted(bytes: &[u8]) -> Result<Wanted, Failure> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let wanted = serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
-        let place = problem.path().to_string();
-        misread(problem.inner(), place)
-    })?;
-    reader.end().map_err(|problem| misread(&problem, String::new()))?;
-    Ok(wanted)
-}
-
-/// What is wrong with a key's description at `place`. The parser's words are not shown, the field is.
-fn misread(problem: &serde_json::Error, place: String) -> Failure {
-    let code = if problem.is_data() {
-        FailureCode::InvalidRequest
-    } else {
-        FailureCode::InvalidJson
-    };
-    let text = "the body is not a key's description: expected name and, optionally, tenant, user, role, models, limits, \
-                expires_at, output_default_max";
-    let field = unknown_field(problem).unwrap_or(place);
-    let shown = if showable(&field) {
-        field
-    } else {
-        "body".to_owned()
-    };
-    Failure::new(code, text).param(shown)
-}
-
-/// The field that a parser did not know, or missed.
-fn unknown_field(problem: &serde_json::Error) -> Option<String> {
-    let text = problem.to_string();
-    let named = ["unknown field `", "missing field `"]
-        .iter()
-        .find_map(|lead| text.split_once(lead));
-    let (field, _) = named?.1.split_once('`')?;
-    Some(field.to_owned())
-}
-
-/// A field's name or place that may stand in an answer.
-fn showable(field: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'[' | b']');
-    !field.is_empty() && field.len() <= NAME_BYTES_MAX && field.bytes().all(plain)
+    description::read(
+        bytes,
+        "the body is not a key's description: expected name and, optionally, tenant, user, role, models, limits, \
+         expires_at, output_default_max",
+    )
 }
 
 /// What the caller may grant of what he wants.
 pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Result<Grant, Failure> {
-    administers(caller)?;
-    let tenant = wanted
-        .tenant
-        .map_or_else(|| caller.tenant().clone(), TenantId::new);
-    if !reaches(caller, &tenant) {
-        return Err(scope("the key may not administer other tenants").param("tenant"));
-    }
-    if catalog.tenant(&tenant).is_none() {
-        return Err(invalid("tenant", "there is no such tenant"));
-    }
-    let role = wanted.role.unwrap_or_default();
-    if role > caller.role() {
-        return Err(scope("nobody may grant a role above his own").param("role"));
+    let tenant = rights::living_tenant(caller, catalog, wanted.tenant.as_deref())?;
+    let name = description::named("name", wanted.name)?;
+    let role = rights::may_give(caller, wanted.role.unwrap_or_default())?;
+    let user = wanted
+        .user
+        .map(|user| description::named("user", user).map(UserId::new));
+    let user = user.transpose()?;
+    if let Some(member) = user.as_ref().and_then(|id| catalog.user(&tenant, id)) {
+        of_member(member, role)?;
     }
     Ok(Grant {
-        name: named("name", wanted.name)?.into(),
+        name: name.into(),
         tenant,
-        user: wanted
-            .user
-            .map(|user| named("user", user).map(UserId::new))
-            .transpose()?,
+        user,
         role,
         models: models(caller, catalog, wanted.models)?,
-        limits: limits(wanted.limits.unwrap_or_default())?,
+        limits: description::limits(wanted.limits.unwrap_or_default())?,
         output_default_max: output_default_max(wanted.output_default_max)?,
-        expires_at: wanted.expires_at,
+        expires_at: rights::may_last(caller, wanted.expires_at)?,
     })
 }
 
-/// What a new key may use. The limits of its tenant and its member hold beside its own, whatever they are.
-fn limits(wanted: Map<String, Value>) -> Result<Limits, Failure> {
-    Limits::try_from(wanted).map_err(|problem| {
-        let place = format!("limits.{}", problem.path);
-        let place = if showable(&place.replace('.', "_")) {
-            place
-        } else {
-            "limits".to_owned()
-        };
-        Failure::new(FailureCode::InvalidRequest, problem.kind.to_string()).param(place)
-    })
+/// Refuses what a key of a member could not be.
+fn of_member(member: &User, role: Role) -> Result<(), Failure> {
+    if member.disabled {
+        return Err(invalid("user", "the member is disabled"));
+    }
+    if member.role.is_some_and(|most| role > most) {
+        return Err(invalid("role", "the member's own role is lower"));
+    }
+    Ok(())
 }
 
 /// The most tokens of an answer to a call that names no maximum; 0 names none.
@@ -313,97 +251,45 @@ fn models(
         .ok_or_else(|| invalid("models", "there is no such model"))
 }
 
-fn named(field: &'static str, text: String) -> Result<String, Failure> {
-    let fits = !text.trim().is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
-    if fits {
-        Ok(text)
-    } else {
-        Err(invalid(field, "expected 1 to 128 bytes of printable text"))
-    }
-}
-
-fn administers(caller: &Caller) -> Result<(), Failure> {
-    match caller.role() {
-        Role::Operator | Role::Admin => Ok(()),
-        Role::Free | Role::Pro | Role::Internal => Err(scope("only an administrator may do this")),
-    }
-}
-
-fn reaches(caller: &Caller, tenant: &TenantId) -> bool {
-    caller.role() == Role::Operator || tenant == caller.tenant()
-}
-
 /// Writes the record of a new key. Returns the key, which is nowhere else.
-async fn make(state: &Shared, grant: Grant, now: Timestamp) -> Result<(String, Key), Failure> {
+async fn make(state: &Shared, grant: Grant, author: Author) -> Result<(String, Key), Failure> {
     let mint = &state.ports.mint;
     let text = key::mint_member(mint);
-    let record = key::record(mint, &text, grant, Origin::Runtime, now);
-    let place = key_key(&state.doorkeeper.digest(&text));
-    write(state, &place, &record, Expected::Absent).await?;
-    Ok((text, record))
+    let record = key::record(mint, &text, grant, Origin::Runtime, author.at);
+    let place = place(&state.doorkeeper.digest(&text), &record);
+    let written = records::create(state, &place, record, None, author).await?;
+    Ok((text, written.record))
 }
 
 /// Marks a key as revoked.
-async fn mark(state: &Shared, caller: &Caller, id: &str) -> Result<Key, Failure> {
-    administers(caller)?;
+async fn mark(state: &Shared, caller: &Caller, id: &str, author: &Author) -> Result<Key, Failure> {
+    rights::administers(caller)?;
     let none = || Failure::new(FailureCode::NotFound, "there is no such key");
     let catalog = state.ports.catalog.load();
     let mut keys = catalog.keys().into_iter();
     let (digest, known) = keys.find(|(_, key)| key.id.as_str() == id).ok_or_else(none)?;
-    if !reaches(caller, &known.tenant) || known.role > caller.role() {
+    if !rights::reaches(caller, &known.tenant) || known.role > caller.role() {
         return Err(none());
     }
-    let place = key_key(digest);
-    for _ in 0..TRIES_MAX {
-        let entry = state
-            .ports
-            .kv
-            .get(CATALOG_BUCKET, &place)
-            .await
-            .map_err(|_| away())?;
-        let Some((entry, value)) = entry.and_then(|entry| entry.value.clone().map(|value| (entry, value)))
-        else {
-            return Err(none());
-        };
-        let mut record: Key = serde_json::from_slice(&value).map_err(|_| super::internal())?;
-        record.revoked = true;
-        // From now on a decision of run time: the file that brought the key does not bring it back.
-        record.origin = Origin::Runtime;
-        match write(state, &place, &record, Expected::Revision(entry.revision)).await {
-            Err(failure) if failure.status == StatusCode::CONFLICT => {}
-            written => return written.map(|()| record),
-        }
-    }
-    Err(away())
-}
-
-/// Puts a record and waits until this node's own catalogue has it.
-async fn write(state: &Shared, place: &str, record: &Key, expected: Expected) -> Result<(), Failure> {
-    let value = serde_json::to_vec(record).map_err(|_| super::internal())?;
-    let put = state
-        .ports
-        .kv
-        .put(CATALOG_BUCKET, place, Bytes::from(value), expected);
-    let revision = put.await.map_err(|problem| match problem {
-        BusError::Conflict => away().with_status(StatusCode::CONFLICT.as_u16()),
-        _ => away(),
-    })?;
-    let seen = async {
-        while state.ports.catalog.peek().revision < revision {
-            sleep(SEEN_POLL).await;
-        }
+    let revoked = |key: &Key| {
+        Ok(Key {
+            revoked: true,
+            // From now on a decision of run time: the file that brought the key does not bring it back.
+            origin: Origin::Runtime,
+            ..key.clone()
+        })
     };
-    // Written it is in any case; a slow watch only delays when it counts here.
-    let _ = timeout(SEEN_WITHIN, seen).await;
-    Ok(())
+    let written = records::change(state, &place(digest, known), Match::Any, author, revoked).await?;
+    Ok(written.record)
 }
 
-fn away() -> Failure {
-    Failure::new(
-        FailureCode::StoreUnavailable,
-        "the catalogue cannot be changed at the moment",
-    )
-    .retry_after(2)
+fn place(digest: &KeyDigest, key: &Key) -> Place {
+    Place {
+        kind: Kind::Key,
+        key: key_key(digest),
+        tenant: key.tenant.clone(),
+        id: Arc::clone(&key.id.0),
+    }
 }
 
 fn shown<'a>(record: &'a Key, key: Option<&'a str>) -> Shown<'a> {

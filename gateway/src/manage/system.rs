@@ -7,7 +7,7 @@ use axum::response::Response;
 use schemas::query::RebuildAnswer;
 use schemas::subject::QUERY_REBUILD;
 
-use super::{ask, json, operators_only};
+use super::{ask, json, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -18,7 +18,7 @@ const REBUILD_WITHIN: Duration = Duration::from_mins(10);
 /// Rebuilds the projections and tells how many events and rows there are.
 pub(crate) async fn rebuild(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
     let answered = async {
-        operators_only(&caller)?;
+        rights::operates(&caller)?;
         ask::<_, RebuildAnswer>(&state, QUERY_REBUILD, &(), REBUILD_WITHIN).await
     };
     match answered.await {

@@ -10,6 +10,7 @@ mod http2;
 mod idempotency;
 mod leaving;
 mod manage;
+mod matrix;
 mod refusals;
 mod responses;
 mod scene;

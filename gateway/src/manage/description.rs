@@ -1,0 +1,102 @@
+//! What callers of the management API send: a description in JSON, every field of which is known. What is wrong is
+//! told by the field's name, never in the parser's words.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::HeaderMap;
+use schemas::failure::{Failure, FailureCode};
+use schemas::limit::limits::Limits;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::invalid;
+use crate::body;
+use crate::state::Shared;
+
+/// Largest body of a management call, in bytes.
+const BODY_BYTES_MAX: u64 = 64 * 1024;
+/// How long a caller may pause while he sends it.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Longest name of anything, in bytes.
+const NAME_BYTES_MAX: usize = 128;
+
+/// Reads the body of a management call.
+pub(super) async fn body(state: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+    let limits = body::Limits {
+        bytes_max: BODY_BYTES_MAX,
+        pause_max: PAUSE_MAX,
+    };
+    let read = body::read(&state.bodies, headers, body, limits).await;
+    let (bytes, _permit) = read.map_err(body::Refusal::failure)?;
+    Ok(bytes)
+}
+
+/// Reads a description. `expected` says to the caller what it is.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], expected: &'static str) -> Result<T, Failure> {
+    // The parser tells some wrong values as if they were no JSON.
+    if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
+        return Err(Failure::new(FailureCode::InvalidJson, expected).param("body"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
+        let place = problem.path().to_string();
+        let field = unknown_field(problem.inner()).unwrap_or(place);
+        let shown = if showable(&field) {
+            field
+        } else {
+            "body".to_owned()
+        };
+        Failure::new(FailureCode::InvalidRequest, expected).param(shown)
+    })
+}
+
+/// The field that a parser did not know, or missed.
+fn unknown_field(problem: &serde_json::Error) -> Option<String> {
+    let text = problem.to_string();
+    let named = ["unknown field `", "missing field `"]
+        .iter()
+        .find_map(|lead| text.split_once(lead));
+    let (field, _) = named?.1.split_once('`')?;
+    Some(field.to_owned())
+}
+
+/// A field's name or place that may stand in an answer.
+fn showable(field: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'[' | b']');
+    !field.is_empty() && field.len() <= NAME_BYTES_MAX && field.bytes().all(plain)
+}
+
+/// Reads a field that is there: null is a value of its type or an error, never the same as its absence.
+pub(super) fn given<'de, D, T>(field: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(field).map(Some)
+}
+
+/// Limits as they are described. Those of whom a subject belongs to hold beside its own, whatever they are.
+pub(super) fn limits(wanted: Map<String, Value>) -> Result<Limits, Failure> {
+    Limits::try_from(wanted).map_err(|problem| {
+        let place = format!("limits.{}", problem.path);
+        let place = if showable(&place.replace('.', "_")) {
+            place
+        } else {
+            "limits".to_owned()
+        };
+        Failure::new(FailureCode::InvalidRequest, problem.kind.to_string()).param(place)
+    })
+}
+
+/// A name that people read.
+pub(super) fn named(field: &'static str, text: String) -> Result<String, Failure> {
+    let fits = !text.trim().is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
+    if fits {
+        Ok(text)
+    } else {
+        Err(invalid(field, "expected 1 to 128 bytes of printable text"))
+    }
+}

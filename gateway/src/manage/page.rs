@@ -1,0 +1,63 @@
+//! Pages of records: so many, from where the page before ended.
+
+use schemas::failure::Failure;
+use serde::Serialize;
+
+use super::{Parameters, invalid, number, parameters};
+
+/// Records of a page that says no number.
+const RECORDS_DEFAULT: u32 = 50;
+/// Most records of a page.
+const RECORDS_MAX: u32 = 1_000;
+
+/// A page as it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct Page<T> {
+    data: Vec<T>,
+    /// To be given as `after` for the page that follows; null on the last one.
+    next: Option<String>,
+}
+
+/// What of a list is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    limit: usize,
+    /// Where the page before ended.
+    pub(super) after: Option<String>,
+    /// The tenant whose records are asked for.
+    pub(super) tenant: Option<String>,
+}
+
+impl Asked {
+    /// Reads the parameters of a URL. Only lists of what tenants have may be asked for one `of_tenant`.
+    pub(super) fn of(given: Parameters, of_tenant: bool) -> Result<Self, Failure> {
+        let mut asked = Self {
+            limit: RECORDS_DEFAULT as usize,
+            after: None,
+            tenant: None,
+        };
+        for (name, value) in parameters(given)? {
+            match name.as_str() {
+                "limit" => asked.limit = number(&name, &value, 1, RECORDS_MAX)? as usize,
+                "after" => asked.after = Some(value),
+                "tenant" if of_tenant => asked.tenant = Some(value),
+                _ => return Err(invalid(name, "there is no such parameter")),
+            }
+        }
+        Ok(asked)
+    }
+
+    /// The first of `records`, which are all that follow; `cursor` says where the page ends.
+    pub(super) fn page<R, T>(
+        &self,
+        records: Vec<R>,
+        cursor: impl Fn(&R) -> String,
+        shown: impl Fn(R) -> T,
+    ) -> Page<T> {
+        let more = records.len() > self.limit;
+        let last = records.get(self.limit - 1).filter(|_| more);
+        let next = last.map(cursor);
+        let data = records.into_iter().take(self.limit).map(shown).collect();
+        Page { data, next }
+    }
+}

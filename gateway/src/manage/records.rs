@@ -1,0 +1,327 @@
+//! Records of the catalogue are made and changed here: by compare-and-set, with who did it and what is different in
+//! the record itself, and with an event. The record is what counts: a node that ends between the two leaves an event
+//! untold, and whoever repeats the call has it told then, under the id that it has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use bus::{BusError, Expected};
+use bytes::Bytes;
+use http::header::{ETAG, IF_MATCH};
+use http::{HeaderMap, HeaderValue};
+use schemas::catalog::change::{Actor, Author, Change, Kept, Made};
+use schemas::event::audit::{Audited, Kind};
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::{EventId, TenantId};
+use schemas::subject::CATALOG_BUCKET;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::{sleep, timeout};
+use tracing::error;
+
+use super::{internal, invalid, json};
+use crate::state::Shared;
+
+/// How long the catalogue may take over one operation.
+const WITHIN: Duration = Duration::from_secs(8);
+/// How long a change may take to come back through the catalogue's watch.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+/// How often is looked whether it has.
+const SEEN_POLL: Duration = Duration::from_millis(2);
+/// Times a change is decided anew after somebody else's.
+const TRIES_MAX: usize = 4;
+
+/// Where a record lies and how it is called in events.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// What kind of record.
+    pub(super) kind: Kind,
+    /// Its key in the bucket.
+    pub(super) key: String,
+    /// Whose it is.
+    pub(super) tenant: TenantId,
+    /// Its id.
+    pub(super) id: Arc<str>,
+}
+
+/// A record as it lies in the bucket now.
+#[derive(Debug, Clone)]
+pub(super) struct Written<T> {
+    /// With which revision.
+    pub(super) revision: u64,
+    /// What it says.
+    pub(super) record: T,
+    /// It was made before, by the same call.
+    pub(super) repeated: bool,
+}
+
+/// The changes of a record as they are shown.
+#[derive(Debug, Serialize)]
+pub(super) struct History {
+    /// The newest first.
+    data: Vec<Change>,
+}
+
+/// Which revision a change is to replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Match {
+    /// Whichever is there.
+    Any,
+    /// This one.
+    Revision(u64),
+}
+
+impl Match {
+    /// Reads the condition of a request.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Failure> {
+        let mut values = headers.get_all(IF_MATCH).iter();
+        let Some(value) = values.next() else {
+            return Ok(Self::Any);
+        };
+        let text = value
+            .to_str()
+            .ok()
+            .map(str::trim)
+            .filter(|_| values.next().is_none());
+        let revision = text
+            .and_then(|text| text.strip_prefix('"')?.strip_suffix('"'))
+            .and_then(|digits| digits.parse().ok());
+        match (text, revision) {
+            (Some("*"), _) => Ok(Self::Any),
+            (_, Some(revision)) => Ok(Self::Revision(revision)),
+            _ => Err(invalid(
+                IF_MATCH.as_str(),
+                "expected one ETag as it was given, or *",
+            )),
+        }
+    }
+
+    fn admits(self, revision: u64) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Revision(wanted) => wanted == revision,
+        }
+    }
+}
+
+/// An answer that shows a record, with its revision as the ETag.
+pub(super) fn shown<T: Serialize>(value: &T, revision: u64) -> Response {
+    let mut response = json(value);
+    if let Ok(tag) = HeaderValue::try_from(format!("\"{revision}\"")) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// Makes a record where none is. One that is there counts as made when it was by a call with the same `made`.
+pub(super) async fn create<T>(
+    state: &Shared,
+    place: &Place,
+    record: T,
+    made: Option<Made>,
+    author: Author,
+) -> Result<Written<T>, Failure>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let actor = author.actor.clone();
+    let kept = Kept::new(record, made, author);
+    if let Some(revision) = put(state, &place.key, &kept, Expected::Absent).await? {
+        return Ok(written(state, place, kept, revision).await);
+    }
+    let (found, revision) = read::<T>(state, &place.key).await?.ok_or_else(lost_race)?;
+    if made.is_none() || found.made != made {
+        let text = "there is one of that id already";
+        return Err(Failure::new(FailureCode::AlreadyExists, text).param("id"));
+    }
+    tell_again(state, place, (&found, revision), &actor);
+    Ok(Written {
+        revision,
+        record: found.record,
+        repeated: true,
+    })
+}
+
+/// Changes a record to what `decide` makes of it. Somebody else's change in between has it decided anew, unless it is
+/// to be the revision of `expected` that is replaced.
+pub(super) async fn change<T>(
+    state: &Shared,
+    place: &Place,
+    expected: Match,
+    author: &Author,
+    decide: impl Fn(&T) -> Result<T, Failure>,
+) -> Result<Written<T>, Failure>
+where
+    T: Serialize + DeserializeOwned,
+{
+    for _ in 0..TRIES_MAX {
+        let Some((found, revision)) = read::<T>(state, &place.key).await? else {
+            return Err(nothing());
+        };
+        if !expected.admits(revision) {
+            tell_again(state, place, (&found, revision), &author.actor);
+            return Err(lost_race());
+        }
+        let wanted = decide(&found.record)?;
+        let Some(changed) = found.changed(wanted, revision, author.clone()) else {
+            tell_again(state, place, (&found, revision), &author.actor);
+            return Ok(Written {
+                revision,
+                record: found.record,
+                repeated: true,
+            });
+        };
+        if let Some(revision) = put(state, &place.key, &changed, Expected::Revision(revision)).await? {
+            return Ok(written(state, place, changed, revision).await);
+        }
+    }
+    Err(lost_race())
+}
+
+/// The changes that a record keeps.
+pub(super) async fn history<T: DeserializeOwned>(state: &Shared, place: &Place) -> Result<History, Failure> {
+    let (found, _) = read::<T>(state, &place.key).await?.ok_or_else(nothing)?;
+    Ok(History {
+        data: found.history.into_iter().rev().collect(),
+    })
+}
+
+/// There is no such record.
+pub(super) fn nothing() -> Failure {
+    Failure::new(FailureCode::NotFound, "there is no such record")
+}
+
+fn lost_race() -> Failure {
+    let text = "the record was changed by somebody else: read it again and decide again";
+    Failure::new(FailureCode::Conflict, text)
+}
+
+fn away() -> Failure {
+    Failure::new(
+        FailureCode::StoreUnavailable,
+        "the catalogue cannot be changed at the moment",
+    )
+    .retry_after(2)
+}
+
+/// A record is written: tells of it, and waits until this node's own catalogue has it.
+async fn written<T>(state: &Shared, place: &Place, kept: Kept<T>, revision: u64) -> Written<T> {
+    if let Some(newest) = kept.history.last() {
+        tell(state, place, newest, revision);
+    }
+    let seen = async {
+        while state.ports.catalog.peek().revision < revision {
+            sleep(SEEN_POLL).await;
+        }
+    };
+    // Written it is in any case; a slow watch only delays when it counts here.
+    let _ = timeout(SEEN_WITHIN, seen).await;
+    Written {
+        revision,
+        record: kept.record,
+        repeated: false,
+    }
+}
+
+/// What lies there, with its revision.
+async fn read<T: DeserializeOwned>(state: &Shared, key: &str) -> Result<Option<(Kept<T>, u64)>, Failure> {
+    let get = state.ports.kv.get(CATALOG_BUCKET, key);
+    let Ok(Ok(entry)) = timeout(WITHIN, get).await else {
+        return Err(away());
+    };
+    let Some((value, revision)) = entry.and_then(|entry| Some((entry.value?, entry.revision))) else {
+        return Ok(None);
+    };
+    let kept = serde_json::from_slice(&value).map_err(|_| internal())?;
+    Ok(Some((kept, revision)))
+}
+
+/// Puts a record; `None` where something else is there. A write of which nobody says what became of it is looked for.
+async fn put<T>(state: &Shared, key: &str, kept: &Kept<T>, expected: Expected) -> Result<Option<u64>, Failure>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let value = serde_json::to_vec(kept).map_err(|_| internal())?;
+    let put = state
+        .ports
+        .kv
+        .put(CATALOG_BUCKET, key, Bytes::from(value), expected);
+    let conflict = match timeout(WITHIN, put).await {
+        Ok(Ok(revision)) => return Ok(Some(revision)),
+        Ok(Err(BusError::Conflict)) => true,
+        Ok(Err(_)) | Err(_) => false,
+    };
+    let newest = |kept: &Kept<T>| kept.history.last().map(|change| change.id);
+    match read::<T>(state, key).await? {
+        Some((found, revision)) if newest(&found) == newest(kept) => Ok(Some(revision)),
+        _ if conflict => Ok(None),
+        _ => Err(away()),
+    }
+}
+
+/// Tells once more of a record's newest change, if it is the work of whoever calls again: he may not have had the
+/// answer, and the node that wrote it may have ended before it told of it.
+fn tell_again<T>(state: &Shared, place: &Place, (kept, revision): (&Kept<T>, u64), actor: &Actor) {
+    if let Some(newest) = kept.history.last().filter(|newest| newest.actor == *actor) {
+        tell(state, place, newest, revision);
+    }
+}
+
+/// Puts the event of a change into the spool, under an id that is the change's own.
+fn tell(state: &Shared, place: &Place, change: &Change, revision: u64) {
+    let audited = Audited {
+        kind: place.kind,
+        tenant: place.tenant.clone(),
+        id: Arc::clone(&place.id),
+        revision,
+        change: change.clone(),
+        node: state.config.node.clone(),
+    };
+    let id = EventId(change.id.0);
+    if let Err(problem) = state
+        .ports
+        .spool
+        .append_as(id, &place.tenant, change.at, &audited)
+    {
+        error!(
+            request.id = %change.id,
+            error = &problem as &dyn std::error::Error,
+            "the event of a change cannot be written; the record itself tells of it"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[&'static str]) -> Result<Match, Failure> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(IF_MATCH, HeaderValue::from_static(value));
+        }
+        Match::of(&headers)
+    }
+
+    #[test]
+    fn a_condition_is_one_tag_as_it_was_given() {
+        assert_eq!(of(&[]), Ok(Match::Any));
+        assert_eq!(of(&["*"]), Ok(Match::Any));
+        assert_eq!(of(&["\"17\""]), Ok(Match::Revision(17)));
+        for wrong in [
+            &["17"][..],
+            &["W/\"17\""],
+            &["\"17\", \"18\""],
+            &["\"x\""],
+            &["\"1\"", "\"2\""],
+        ] {
+            let refused = of(wrong).expect_err("no condition");
+            assert_eq!(
+                (refused.status, refused.param.as_deref()),
+                (400, Some("if-match")),
+                "{wrong:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! `/api/v1/users`: members of tenants. Administrators make those of their own tenant, operators of any: what a member
+//! may do at most, what he may use over all his keys, and whether his keys are served at all. A member is named by his
+//! id within a tenant, which is the caller's own unless `?tenant=` says another.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use schemas::catalog::{Catalog, Origin, Role, Stored, User, user_key, user_of_cursor};
+use schemas::event::audit::Kind;
+use schemas::failure::Failure;
+use schemas::id::{TenantId, UserId};
+use schemas::limit::limits::Limits;
+use schemas::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::page::Asked;
+use super::records::{self, Match, Place};
+use super::{Parameters, creation, description, invalid, json, parameters, rights};
+use crate::arrival::Arrival;
+use crate::caller::Caller;
+use crate::state::Shared;
+
+/// Where members are made.
+const PATH: &str = "/api/v1/users";
+/// Longest address of mail, in bytes.
+const EMAIL_BYTES_MAX: usize = 254;
+
+/// A member that is to be made.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    #[serde(default)]
+    pub(super) tenant: Option<String>,
+    /// A fresh one where it is left out.
+    #[serde(default)]
+    pub(super) id: Option<String>,
+    #[serde(default)]
+    pub(super) email: Option<String>,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) role: Option<Role>,
+    #[serde(default)]
+    pub(super) limits: Option<Map<String, Value>>,
+}
+
+const WANTED: &str =
+    "the body is not a member's description: expected any of tenant, id, email, name, role, limits";
+
+/// What of a member is to be different. What is not named stays; limits are replaced as a whole.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Patch {
+    /// Null takes it away, as with the name.
+    #[serde(default, deserialize_with = "description::given")]
+    pub(super) email: Option<Option<String>>,
+    #[serde(default, deserialize_with = "description::given")]
+    pub(super) name: Option<Option<String>>,
+    #[serde(default, deserialize_with = "description::given")]
+    pub(super) role: Option<Role>,
+    #[serde(default, deserialize_with = "description::given")]
+    pub(super) limits: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "description::given")]
+    pub(super) disabled: Option<bool>,
+}
+
+const PATCH: &str =
+    "the body is not a change of a member: expected any of email, name, role, limits, disabled";
+
+/// A member as he is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    tenant: TenantId,
+    id: UserId,
+    email: Option<Arc<str>>,
+    name: Option<Arc<str>>,
+    /// Null where his keys alone say what he may do.
+    role: Option<Role>,
+    limits: Limits,
+    disabled: bool,
+    /// Null for one of a file.
+    created_at: Option<Timestamp>,
+    origin: Origin,
+    /// The number in his ETag.
+    revision: u64,
+}
+
+/// Makes a member.
+pub(crate) async fn create(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Err(failure) = rights::administers(&caller) {
+        return arrival.refuse_unread(&failure);
+    }
+    let made = async {
+        let bytes = description::body(&state, &headers, body).await?;
+        let wanted: Wanted = description::read(&bytes, WANTED)?;
+        let fresh = || format!("user-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
+        let id = wanted.id.clone().unwrap_or_else(fresh);
+        let mut user = wanted_user(&caller, &state.ports.catalog.load(), wanted, (&id, arrival.at))?;
+        let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id.into()).await?;
+        user.id = UserId(creation.id);
+        let place = place(&user.tenant, &user.id);
+        records::create(&state, &place, user, creation.made, caller.author(&arrival)).await
+    };
+    match made.await {
+        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The members that the caller administers, by tenant and id, page by page.
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    given: Parameters,
+) -> Response {
+    let listed = || {
+        rights::administers(&caller)?;
+        let asked = Asked::of(given, true)?;
+        let only = asked
+            .tenant
+            .as_deref()
+            .map(|named| rights::tenant(&caller, Some(named)));
+        let only = only.transpose()?;
+        let after = asked.after.as_deref().map(|cursor| {
+            user_of_cursor(cursor).ok_or_else(|| invalid("after", "expected what a page said as next"))
+        });
+        let catalog = state.ports.catalog.load();
+        let mut users = catalog.users_after(after.transpose()?.as_ref());
+        users.retain(|stored| {
+            let tenant = &stored.record.tenant;
+            rights::reaches(&caller, tenant) && only.as_ref().is_none_or(|only| only == tenant)
+        });
+        let cursor = |stored: &&Stored<User>| stored.record.cursor();
+        Ok(asked.page(users, cursor, |stored| shown(&stored.record, stored.revision)))
+    };
+    match listed() {
+        Ok(page) => json(&page),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// One member, with his ETag.
+pub(crate) async fn show(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    given: Parameters,
+) -> Response {
+    let catalog = state.ports.catalog.load();
+    let found = named(&caller, id, given)
+        .and_then(|(tenant, id)| catalog.stored_user(&tenant, &id).ok_or_else(records::nothing));
+    match found {
+        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// What was changed of a member, and by whom.
+pub(crate) async fn history(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    given: Parameters,
+) -> Response {
+    let told = async {
+        let (tenant, id) = named(&caller, id, given)?;
+        records::history::<User>(&state, &place(&tenant, &id)).await
+    };
+    match told.await {
+        Ok(history) => json(&history),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// Changes a member.
+pub(crate) async fn patch(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    given: Parameters,
+    request: Request,
+) -> Response {
+    let place = match named(&caller, id, given) {
+        Ok((tenant, id)) => place(&tenant, &id),
+        Err(failure) => return arrival.refuse_unread(&failure),
+    };
+    let (parts, body) = request.into_parts();
+    let changed = async {
+        let expected = Match::of(&parts.headers)?;
+        let bytes = description::body(&state, &parts.headers, body).await?;
+        let patch: Patch = description::read(&bytes, PATCH)?;
+        let catalog = state.ports.catalog.load();
+        let decide = |user: &User| patched(&caller, &catalog, user, &patch);
+        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
+    };
+    match changed.await {
+        Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The member that a caller names, of a tenant that he administers.
+fn named(
+    caller: &Caller,
+    id: Result<Path<String>, PathRejection>,
+    given: Parameters,
+) -> Result<(TenantId, UserId), Failure> {
+    rights::administers(caller)?;
+    let mut tenant = None;
+    for (name, value) in parameters(given)? {
+        match name.as_str() {
+            "tenant" => tenant = Some(value),
+            _ => return Err(invalid(name, "there is no such parameter")),
+        }
+    }
+    let tenant = rights::tenant(caller, tenant.as_deref())?;
+    // A name that is not even text is the name of nobody.
+    let Path(id) = id.map_err(|_| records::nothing())?;
+    let tenant = TenantId::parse(tenant.as_str()).ok_or_else(records::nothing)?;
+    Ok((tenant, UserId::new(id)))
+}
+
+fn place(tenant: &TenantId, id: &UserId) -> Place {
+    Place {
+        kind: Kind::User,
+        key: user_key(tenant, id),
+        tenant: tenant.clone(),
+        id: Arc::clone(&id.0),
+    }
+}
+
+/// A member as he was wanted, if he is the caller's to make.
+pub(super) fn wanted_user(
+    caller: &Caller,
+    catalog: &Catalog,
+    wanted: Wanted,
+    (id, now): (&str, Timestamp),
+) -> Result<User, Failure> {
+    let tenant = rights::living_tenant(caller, catalog, wanted.tenant.as_deref())?;
+    let id = UserId::new(description::named("id", id.to_owned())?);
+    // Keys may be his before he has a record.
+    rights::may_touch(caller, catalog, (&tenant, &id))?;
+    Ok(User {
+        email: wanted.email.map(email).transpose()?,
+        name: wanted.name.map(name).transpose()?,
+        role: Some(rights::may_give(caller, wanted.role.unwrap_or_default())?),
+        limits: description::limits(wanted.limits.unwrap_or_default())?,
+        created_at: Some(now),
+        ..User::new(tenant, id, Origin::Runtime)
+    })
+}
+
+/// A member after a change. A member of a file is from then on what the API made of him.
+pub(super) fn patched(
+    caller: &Caller,
+    catalog: &Catalog,
+    user: &User,
+    patch: &Patch,
+) -> Result<User, Failure> {
+    rights::may_touch(caller, catalog, (&user.tenant, &user.id))?;
+    // The record may be newer than the view that ranks go by.
+    if let Some(role) = user.role {
+        rights::may_give(caller, role)?;
+    }
+    let mut after = user.clone();
+    if let Some(wanted) = &patch.email {
+        after.email = wanted.clone().map(email).transpose()?;
+    }
+    if let Some(wanted) = &patch.name {
+        after.name = wanted.clone().map(name).transpose()?;
+    }
+    if let Some(role) = patch.role {
+        after.role = Some(rights::may_give(caller, role)?);
+    }
+    if let Some(limits) = &patch.limits {
+        after.limits = description::limits(limits.clone())?;
+    }
+    if let Some(disabled) = patch.disabled {
+        after.disabled = disabled;
+    }
+    if after.disabled && rights::is_self(caller, &user.tenant, &user.id) {
+        return Err(invalid("disabled", "nobody disables himself"));
+    }
+    if after != *user {
+        after.origin = Origin::Runtime;
+    }
+    Ok(after)
+}
+
+fn name(text: String) -> Result<Arc<str>, Failure> {
+    description::named("name", text).map(Arc::from)
+}
+
+/// An address of mail, as far as that can be told without writing to it.
+fn email(text: String) -> Result<Arc<str>, Failure> {
+    let parts = text.split_once('@');
+    let plain = text.len() <= EMAIL_BYTES_MAX && !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    let whole = parts.is_some_and(|(who, host)| !who.is_empty() && !host.is_empty() && !host.contains('@'));
+    if plain && whole {
+        Ok(text.into())
+    } else {
+        Err(invalid("email", "expected an address such as alice@example.com"))
+    }
+}
+
+fn shown(user: &User, revision: u64) -> Shown {
+    Shown {
+        tenant: user.tenant.clone(),
+        id: user.id.clone(),
+        email: user.email.clone(),
+        name: user.name.clone(),
+        role: user.role,
+        limits: user.limits.clone(),
+        disabled: user.disabled,
+        created_at: user.created_at,
+        origin: user.origin,
+        revision,
+    }
+}

@@ -1,0 +1,254 @@
+//! Every path and method against every kind of credential: who is let in, who is told that he may not, and who is told
+//! nothing. The list of paths is the router's own; one that stands in no line here fails the test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::secret::Secret;
+use serde_json::{Value, json};
+
+use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, Scene};
+
+const ADMIN_TOKEN: &str = "an administrator's token 1";
+
+/// Who may call a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// Everybody, with a credential or without.
+    Everybody,
+    /// Whoever has a good credential.
+    Callers,
+    /// Administrators of a tenant, and operators.
+    Administrators,
+    /// Operators, and administrators of the operators' own tenant.
+    Platform,
+    /// Operators.
+    Operators,
+}
+
+/// What a credential is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    Nothing,
+    Member,
+    Administrator,
+    AdministratorOfDefault,
+    Operator,
+}
+
+impl Open {
+    fn lets_in(self, worth: Worth) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Callers => worth >= Worth::Member,
+            Self::Administrators => worth >= Worth::Administrator,
+            Self::Platform => worth >= Worth::AdministratorOfDefault,
+            Self::Operators => worth >= Worth::Operator,
+        }
+    }
+}
+
+const MATRIX: &[(&str, &str, Open)] = &[
+    ("GET", "/", Open::Everybody),
+    ("GET", "/v1", Open::Everybody),
+    ("GET", "/v1/", Open::Everybody),
+    ("GET", "/anthropic", Open::Everybody),
+    ("GET", "/anthropic/", Open::Everybody),
+    ("GET", "/anthropic/v1", Open::Everybody),
+    ("GET", "/v1/models", Open::Everybody),
+    ("GET", "/models", Open::Everybody),
+    ("GET", "/openrouter/models", Open::Everybody),
+    ("GET", "/anthropic/v1/models", Open::Everybody),
+    ("GET", "/v1/models/{*id}", Open::Everybody),
+    ("GET", "/anthropic/v1/models/{*id}", Open::Everybody),
+    ("GET", "/health", Open::Everybody),
+    ("GET", "/health/ready", Open::Everybody),
+    ("GET", "/metrics", Open::Everybody),
+    ("POST", "/v1/chat/completions", Open::Callers),
+    ("POST", "/v1/messages", Open::Callers),
+    ("POST", "/v1/responses", Open::Callers),
+    ("POST", "/v1/embeddings", Open::Callers),
+    ("POST", "/v1/completions", Open::Callers),
+    ("POST", "/anthropic/v1/messages", Open::Callers),
+    ("POST", "/completion", Open::Callers),
+    ("POST", "/v1/messages/count_tokens", Open::Callers),
+    ("POST", "/anthropic/v1/messages/count_tokens", Open::Callers),
+    ("GET", "/v1/responses/{id}", Open::Callers),
+    ("DELETE", "/v1/responses/{id}", Open::Callers),
+    ("GET", "/v1/responses/{id}/input_items", Open::Callers),
+    ("GET", "/anthropic/user/balance", Open::Callers),
+    ("GET", "/api/v1/logs", Open::Callers),
+    ("GET", "/api/v1/logs/{id}", Open::Callers),
+    ("GET", "/api/v1/usage", Open::Callers),
+    ("GET", "/routing", Open::Platform),
+    ("GET", "/health/deep", Open::Platform),
+    ("GET", "/api/v1/tenant/api-keys", Open::Administrators),
+    ("POST", "/api/v1/tenant/api-keys", Open::Administrators),
+    ("DELETE", "/api/v1/tenant/api-keys/{id}", Open::Administrators),
+    ("GET", "/api/v1/users", Open::Administrators),
+    ("POST", "/api/v1/users", Open::Administrators),
+    ("GET", "/api/v1/users/{id}", Open::Administrators),
+    ("PATCH", "/api/v1/users/{id}", Open::Administrators),
+    ("GET", "/api/v1/users/{id}/history", Open::Administrators),
+    ("GET", "/api/v1/tenants", Open::Operators),
+    ("POST", "/api/v1/tenants", Open::Operators),
+    ("GET", "/api/v1/tenants/{id}", Open::Operators),
+    ("PATCH", "/api/v1/tenants/{id}", Open::Operators),
+    ("GET", "/api/v1/tenants/{id}/history", Open::Operators),
+    ("POST", "/api/v1/system/rebuild", Open::Operators),
+];
+
+/// Credentials by what they are, with what each is worth.
+async fn credentials(scene: &Scene) -> Vec<(&'static str, String, Worth)> {
+    let call = |line: &'static str, body: Value| async move {
+        let answer = scene.call(line, OPERATOR, &body.to_string()).await;
+        assert!(answer.status < 300, "{line}: {answer:?}");
+        answer.json()
+    };
+    let minted = |body: Value| async move {
+        let made = call("POST /api/v1/tenant/api-keys", body).await;
+        let text = |field: &str| made[field].as_str().expect("a text").to_owned();
+        (text("id"), text("key"))
+    };
+    let mut found = vec![
+        ("none", String::new(), Worth::Nothing),
+        (
+            "one that nobody knows",
+            "sk-nobody-at-all-0001".to_owned(),
+            Worth::Nothing,
+        ),
+        ("a member's", CALLER.to_owned(), Worth::Member),
+        ("an administrator's", ADMIN.to_owned(), Worth::Administrator),
+        ("an operator's", OPERATOR.to_owned(), Worth::Operator),
+        (
+            "the administrator's token",
+            ADMIN_TOKEN.to_owned(),
+            Worth::Operator,
+        ),
+    ];
+    for (what, role, tenant, worth) in [
+        ("one of role pro", "pro", "acme", Worth::Member),
+        ("one of role internal", "internal", "default", Worth::Member),
+        (
+            "one of role admin in default",
+            "admin",
+            "default",
+            Worth::AdministratorOfDefault,
+        ),
+        ("an operator's of a tenant", "operator", "acme", Worth::Operator),
+    ] {
+        let body = json!({"name": what, "role": role, "tenant": tenant});
+        found.push((what, minted(body).await.1, worth));
+    }
+
+    let expired = json!({"name": "old", "role": "operator", "expires_at": "2020-01-01T00:00:00Z"});
+    found.push(("an expired one", minted(expired).await.1, Worth::Nothing));
+    let (id, key) = minted(json!({"name": "gone", "role": "operator"})).await;
+    let line = format!("DELETE /api/v1/tenant/api-keys/{id}");
+    assert_eq!(scene.call(&line, OPERATOR, "").await.status, 200);
+    found.push(("a revoked one", key, Worth::Nothing));
+
+    call("POST /api/v1/tenants", json!({"id": "closed"})).await;
+    let of_closed = json!({"name": "k", "role": "operator", "tenant": "closed"});
+    let (_, key) = minted(of_closed).await;
+    call("PATCH /api/v1/tenants/closed", json!({"disabled": true})).await;
+    found.push(("one of a disabled tenant", key, Worth::Nothing));
+
+    call(
+        "POST /api/v1/users",
+        json!({"tenant": "acme", "id": "left", "role": "admin"}),
+    )
+    .await;
+    call(
+        "POST /api/v1/users",
+        json!({"tenant": "acme", "id": "lowered", "role": "admin"}),
+    )
+    .await;
+    let of_user = |user| json!({"name": user, "role": "admin", "tenant": "acme", "user": user});
+    found.push((
+        "one of a disabled member",
+        minted(of_user("left")).await.1,
+        Worth::Nothing,
+    ));
+    found.push((
+        "one of a lowered member",
+        minted(of_user("lowered")).await.1,
+        Worth::Member,
+    ));
+    call("PATCH /api/v1/users/left?tenant=acme", json!({"disabled": true})).await;
+    call("PATCH /api/v1/users/lowered?tenant=acme", json!({"role": "pro"})).await;
+    found
+}
+
+/// A path with something for its variables that is not there.
+fn filled(path: &str) -> String {
+    path.replace("{*id}", "nothing").replace("{id}", "nothing")
+}
+
+fn judge(answer: &Answer, open: Open, worth: Worth) -> Result<(), String> {
+    let told = answer.status;
+    // Callers of Messages are told no code.
+    let says = |code: &str| {
+        answer.json()["error"]["code"]
+            .as_str()
+            .is_none_or(|told| told == code)
+    };
+    let expected = match (open.lets_in(worth), worth) {
+        (true, _) => ![401, 403].contains(&told),
+        (false, Worth::Nothing) => told == 401 && says("invalid_api_key"),
+        (false, _) => told == 403 && says("insufficient_scope"),
+    };
+    if expected {
+        Ok(())
+    } else {
+        Err(format!("{open:?} answered {told}: {}", answer.body))
+    }
+}
+
+#[tokio::test]
+async fn every_path_lets_in_whom_it_is_open_to_and_nobody_else() {
+    let scene = Scene::with(|config| config.admin_token = Some(Secret::new(ADMIN_TOKEN.to_owned()))).await;
+    let credentials = credentials(&scene).await;
+
+    let mut wrong = Vec::new();
+    for (method, path, open) in MATRIX {
+        for (what, key, worth) in &credentials {
+            let body = if *method == "GET" { "" } else { "{}" };
+            let answer = scene.call(&format!("{method} {}", filled(path)), key, body).await;
+            if let Err(problem) = judge(&answer, *open, *worth) {
+                wrong.push(format!("{method} {path} with {what}: {problem}"));
+            }
+        }
+    }
+
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_path_of_the_router_stands_in_the_matrix_and_no_other() {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut config = gateway::Config::new(
+        address,
+        schemas::id::NodeId::from("n1"),
+        Secret::new(b"secret".to_vec()),
+    );
+    let expected: BTreeMap<(&str, &str), Open> = MATRIX
+        .iter()
+        .map(|(method, path, open)| ((*path, *method), *open))
+        .collect();
+    let listed = |routes: Vec<gateway::routes::Listed>| -> BTreeSet<(&str, &str)> {
+        routes.iter().map(|route| (route.path, route.method)).collect()
+    };
+
+    let together = listed(gateway::routes::of_main(&config));
+    config.admin_listen = Some(address);
+    let (main, admin) = (
+        listed(gateway::routes::of_main(&config)),
+        listed(gateway::routes::of_admin()),
+    );
+
+    assert_eq!(together, expected.keys().copied().collect());
+    assert_eq!(&main | &admin, together);
+    // Where management has a listener of its own, none of it is on the other.
+    let managed = |(path, _): &(&str, &str)| path.starts_with("/api/") || *path == "/metrics";
+    assert_eq!(main.iter().find(|route| managed(route)), None);
+}
