@@ -61,6 +61,18 @@ pub enum Command {
         #[command(subcommand)]
         action: KeyAction,
     },
+    /// Manage tenants, through the node that runs here.
+    Tenants {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: TenantAction,
+    },
+    /// Manage members of tenants, through the node that runs here.
+    Users {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: UserAction,
+    },
     /// Print the version.
     Version,
 }
@@ -135,6 +147,222 @@ pub enum KeyAction {
         #[command(flatten)]
         flags: Flags,
     },
+}
+
+/// What can be done with tenants.
+#[derive(Debug, Subcommand)]
+pub enum TenantAction {
+    /// Make a tenant.
+    Create {
+        /// Lower-case letters, digits and hyphens.
+        id: String,
+        /// What is said of it.
+        #[command(flatten)]
+        said: Said,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// List tenants.
+    List {
+        /// How they are told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show one tenant.
+    Show {
+        /// Which.
+        id: String,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Change what is named of a tenant; everything else stays.
+    Set {
+        /// Which.
+        id: String,
+        /// What is said of it.
+        #[command(flatten)]
+        said: Said,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Refuse all keys of a tenant.
+    Disable {
+        /// Which.
+        id: String,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Serve its keys again.
+    Enable {
+        /// Which.
+        id: String,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show who changed a tenant, and what.
+    History {
+        /// Which.
+        id: String,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+impl TenantAction {
+    /// How its outcome is told.
+    pub fn output(&self) -> &Output {
+        match self {
+            Self::Create { output, .. }
+            | Self::List { output }
+            | Self::Show { output, .. }
+            | Self::Set { output, .. }
+            | Self::Disable { output, .. }
+            | Self::Enable { output, .. }
+            | Self::History { output, .. } => output,
+        }
+    }
+}
+
+/// What can be done with members of tenants.
+#[derive(Debug, Subcommand)]
+pub enum UserAction {
+    /// Make a member.
+    Create {
+        /// His id within the tenant; a fresh one where it is left out.
+        #[arg(long)]
+        id: Option<String>,
+        /// Whose member; the key's own tenant where it is left out.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Where he is written to.
+        #[arg(long)]
+        email: Option<String>,
+        /// What he may do at most: free, pro, internal, admin or operator.
+        #[arg(long)]
+        role: Option<String>,
+        /// What else is said of him.
+        #[command(flatten)]
+        said: Said,
+        /// How he is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// List members.
+    List {
+        /// Only this tenant's.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// How they are told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show one member.
+    Show {
+        /// Who.
+        #[command(flatten)]
+        user: UserId,
+        /// How he is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Change what is named of a member; everything else stays.
+    Set {
+        /// Who.
+        #[command(flatten)]
+        user: UserId,
+        /// Where he is written to.
+        #[arg(long)]
+        email: Option<String>,
+        /// What he may do at most.
+        #[arg(long)]
+        role: Option<String>,
+        /// What else is said of him.
+        #[command(flatten)]
+        said: Said,
+        /// How he is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Refuse all keys of a member.
+    Disable {
+        /// Who.
+        #[command(flatten)]
+        user: UserId,
+        /// How he is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Serve his keys again.
+    Enable {
+        /// Who.
+        #[command(flatten)]
+        user: UserId,
+        /// How he is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show who changed a member, and what.
+    History {
+        /// Who.
+        #[command(flatten)]
+        user: UserId,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+impl UserAction {
+    /// How its outcome is told.
+    pub fn output(&self) -> &Output {
+        match self {
+            Self::Create { output, .. }
+            | Self::List { output, .. }
+            | Self::Show { output, .. }
+            | Self::Set { output, .. }
+            | Self::Disable { output, .. }
+            | Self::Enable { output, .. }
+            | Self::History { output, .. } => output,
+        }
+    }
+}
+
+/// A member.
+#[derive(Debug, Clone, Args)]
+pub struct UserId {
+    /// His id within the tenant.
+    pub id: String,
+    /// Whose member; the key's own tenant where it is left out.
+    #[arg(long)]
+    pub tenant: Option<String>,
+}
+
+/// What can be said of a tenant and of a member.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Said {
+    /// The name people read.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What it may use, such as `rpm=60` or `daily_usd=1.50`; repeatable. `set` takes a limit away that has no amount.
+    #[arg(long = "limit", value_name = "KEY=AMOUNT")]
+    pub limits: Vec<String>,
+}
+
+/// How the outcome of a command is told, and where the node is that is asked.
+#[derive(Debug, Clone, Args)]
+pub struct Output {
+    /// JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// Where the node's data is, and how it is reached.
+    #[command(flatten)]
+    pub flags: Flags,
 }
 
 /// Node settings that can be given as flags.

@@ -9,20 +9,23 @@ use bus::mint::Mint;
 use bus::{Expected, Kv};
 use bytes::Bytes;
 use reqwest::Method;
+use schemas::catalog::change::{Actor, Author, Kept};
 use schemas::catalog::{self, Key, Origin};
-use schemas::id::{DEFAULT_TENANT, ModelName, TenantId, UserId};
-use schemas::limit::limits::Limits;
+use schemas::id::{DEFAULT_TENANT, KeyId, ModelName, TenantId, UserId};
 use schemas::secret::Secret;
 use schemas::subject;
 use schemas::time::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::UsageError;
 use crate::command_line::{Flags, KeyAction};
 use crate::config::Config;
 use crate::data::{self, DataDirectory};
 use crate::management::RunningNode;
-use crate::{agreement, joining, keys, secrets, seed};
+use crate::{agreement, joining, keys, resource, secrets, seed};
+
+/// What the actor of a change is called that was made without a node.
+const COMMAND_LINE: &str = "command-line";
 
 /// Carries out an action and returns what to print.
 pub async fn run(
@@ -52,12 +55,7 @@ pub async fn run(
 
 /// Through a node that runs here and can be asked, else over the bus.
 async fn in_cluster(action: KeyAction, config: &Config, flags: &Flags) -> anyhow::Result<String> {
-    let runs = config.data_dir.exists()
-        && matches!(
-            DataDirectory::hold(&config.data_dir),
-            Err(data::Error::Held { .. })
-        );
-    if let Some(node) = runs.then(|| RunningNode::find(config, flags).ok()).flatten() {
+    if let Ok(node) = RunningNode::running(config, flags) {
         return online(action, &node).await;
     }
     let carrier = joining::connect(config).await?;
@@ -104,7 +102,7 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             ..
         } => {
             let mut body = json!({ "name": name, "tenant": tenant, "role": role });
-            let limits = limits_of(&limits)?;
+            let limits = resource::limits(&limits)?;
             let optional = [
                 (
                     "limits",
@@ -171,25 +169,33 @@ async fn offline(
             let grant = grant(action)?;
             check_tenant(kv, config, &grant.tenant).await?;
             let key = gateway::key::mint_member(&mint);
-            let record = gateway::key::record(&mint, &key, grant, Origin::Runtime, SystemClock::new().now());
+            let author = author(&mint);
+            let record = gateway::key::record(&mint, &key, grant, Origin::Runtime, author.at);
+            let id = record.id.clone();
             let place = catalog::key_key(&gateway::caller::digest(secret.reveal(), &key));
-            write(kv, &place, &record, Expected::Absent).await?;
-            Ok(created(record.id.as_str(), &key))
+            write(kv, &place, &Kept::new(record, None, author), Expected::Absent).await?;
+            Ok(created(id.as_str(), &key))
         }
         KeyAction::List { .. } => {
             let keys = stored(kv).await?;
-            Ok(keys.iter().map(|(_, _, key)| listed(key)).collect())
+            Ok(keys.iter().map(|(_, _, key)| listed(&key.record)).collect())
         }
         KeyAction::Revoke { named, .. } => {
             let mut found = stored(kv).await?;
-            found.retain(|(_, _, key)| key.id.as_str() == named || *key.name == *named);
-            let [(place, revision, key)] = found.as_mut_slice() else {
+            found.retain(|(_, _, key)| key.record.id.as_str() == named || *key.record.name == *named);
+            let [(place, revision, key)] = found.as_slice() else {
                 return Err(ambiguous(&named, found.len()).into());
             };
-            key.revoked = true;
-            key.origin = Origin::Runtime;
-            write(kv, place, key, Expected::Revision(*revision)).await?;
-            Ok(format!("revoked {}\n", key.id))
+            let revoked = Key {
+                revoked: true,
+                origin: Origin::Runtime,
+                ..key.record.clone()
+            };
+            let id = revoked.id.clone();
+            if let Some(changed) = key.changed(revoked, *revision, author(&Mint::new()?)) {
+                write(kv, place, &changed, Expected::Revision(*revision)).await?;
+            }
+            Ok(format!("revoked {id}\n"))
         }
     }
 }
@@ -229,24 +235,10 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
         user: user.as_deref().map(UserId::from),
         role: keys::role(&role).ok_or_else(|| UsageError(unknown_role()))?,
         models: models.map(|models| models.iter().map(name_of).collect()),
-        limits: limits_of(&limits)?,
+        limits: resource::limits(&limits)?,
         output_default_max: output_default_max.filter(|tokens| *tokens > 0),
         expires_at: expires_at.map(time).transpose()?,
     })
-}
-
-/// Limits given as `KEY=AMOUNT`.
-fn limits_of(given: &[String]) -> Result<Limits, UsageError> {
-    let mut members = Map::new();
-    for text in given {
-        let parts = text.split_once('=');
-        let (key, amount) =
-            parts.ok_or_else(|| UsageError(format!("\"{text}\" is not KEY=AMOUNT, such as rpm=60")))?;
-        if members.insert(key.to_owned(), amount.into()).is_some() {
-            return Err(UsageError(format!("the limit {key} is given twice")));
-        }
-    }
-    Limits::try_from(members).map_err(|problem| UsageError(format!("--limit {problem}")))
 }
 
 /// Refuses a tenant that neither the catalogue nor the configuration knows: its key would never serve.
@@ -264,6 +256,21 @@ async fn check_tenant(kv: &dyn Kv, config: &Config, tenant: &TenantId) -> anyhow
     Err(UsageError(text).into())
 }
 
+/// Whoever types commands where the catalogue lies: no key says who it is.
+fn author(mint: &Mint) -> Author {
+    let at = SystemClock::new().now();
+    Author {
+        id: mint.request_id(at),
+        at,
+        actor: Actor {
+            tenant: TenantId::from(DEFAULT_TENANT),
+            user: None,
+            key_id: KeyId::from(COMMAND_LINE),
+            key_name: COMMAND_LINE.into(),
+        },
+    }
+}
+
 /// A key as a line of the list.
 fn listed(key: &Key) -> String {
     let state = if key.revoked { "revoked" } else { "active" };
@@ -271,13 +278,13 @@ fn listed(key: &Key) -> String {
     format!("{}\t{}\t{}\t{role}\t{state}\n", key.id, key.name, key.tenant)
 }
 
-async fn write(kv: &dyn Kv, place: &str, key: &Key, expected: Expected) -> anyhow::Result<()> {
+async fn write(kv: &dyn Kv, place: &str, key: &Kept<Key>, expected: Expected) -> anyhow::Result<()> {
     let value = Bytes::from(serde_json::to_vec(key)?);
     kv.put(subject::CATALOG_BUCKET, place, value, expected).await?;
     Ok(())
 }
 
-async fn stored(kv: &dyn Kv) -> anyhow::Result<Vec<(String, u64, Key)>> {
+async fn stored(kv: &dyn Kv) -> anyhow::Result<Vec<(String, u64, Kept<Key>)>> {
     let mut keys = Vec::new();
     for (place, entry) in seed::current(kv).await? {
         if let (true, Some(value)) = (place.starts_with(subject::catalog::KEY), entry.value) {

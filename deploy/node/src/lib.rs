@@ -24,6 +24,7 @@ mod orphans;
 pub mod patience;
 pub mod reload;
 pub mod replay;
+pub mod resource;
 pub mod secrets;
 pub mod seed;
 pub mod serve;
@@ -31,6 +32,8 @@ pub mod settings;
 pub mod status;
 pub mod supervisor;
 pub mod telemetry;
+pub mod tenant_command;
+pub mod user_command;
 pub mod yaml;
 
 /// A command was typed wrongly; the text says how it is right.

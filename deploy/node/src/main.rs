@@ -10,7 +10,10 @@ use node::command_line::{Command, CommandLine, Flags};
 use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
-use node::{check, data, drain, key_command, migrate, node_command, reload, replay, serve, telemetry};
+use node::{
+    check, data, drain, key_command, migrate, node_command, reload, replay, serve, telemetry, tenant_command,
+    user_command,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -80,6 +83,8 @@ fn run(command: Command) -> anyhow::Result<()> {
             };
             print(&told)
         }
+        Command::Tenants { action } => print(&runtime()?.block_on(tenant_command::run(action, load))?),
+        Command::Users { action } => print(&runtime()?.block_on(user_command::run(action, load))?),
         Command::Keys { action } => print(&runtime()?.block_on(key_command::run(action, load))?),
     }
 }

@@ -6,11 +6,14 @@ use serde_json::Value;
 
 use crate::command_line::Flags;
 use crate::config::Config;
-use crate::data;
+use crate::data::{self, DataDirectory};
 
 /// The node could not be asked, or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// There is no node.
+    #[error("no node runs on this data directory; start one, or name its own with --data-dir or --config")]
+    NotRunning,
     /// The node holds the data directory and does not say where it listens.
     #[error("a node runs on this data directory, but it does not say where it listens; start it again")]
     NoAddress,
@@ -44,7 +47,7 @@ impl Error {
         match self {
             Self::NoKey => true,
             Self::Refused { status, .. } => (400..500).contains(status),
-            Self::NoAddress | Self::Unreachable { .. } => false,
+            Self::NotRunning | Self::NoAddress | Self::Unreachable { .. } => false,
         }
     }
 }
@@ -57,7 +60,21 @@ pub struct RunningNode {
 }
 
 impl RunningNode {
-    /// The node that runs on the configured data directory.
+    /// The node that runs on the configured data directory, if one does.
+    pub fn running(config: &Config, flags: &Flags) -> Result<Self, Error> {
+        let held = config.data_dir.exists()
+            && matches!(
+                DataDirectory::hold(&config.data_dir),
+                Err(data::Error::Held { .. })
+            );
+        if held {
+            Self::find(config, flags)
+        } else {
+            Err(Error::NotRunning)
+        }
+    }
+
+    /// The node that holds the configured data directory.
     pub fn find(config: &Config, flags: &Flags) -> Result<Self, Error> {
         let address = data::announced(&config.data_dir).ok_or(Error::NoAddress)?;
         let given = flags.key.clone().or_else(|| {
@@ -80,6 +97,17 @@ impl RunningNode {
         path: &str,
         body: Option<Value>,
     ) -> Result<Value, Error> {
+        self.call_if(method, path, body, None).await
+    }
+
+    /// The same if what is changed still has `revision`; refused with 409 if it has not.
+    pub async fn call_if(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        body: Option<Value>,
+        revision: Option<u64>,
+    ) -> Result<Value, Error> {
         let unreachable = |source| Error::Unreachable {
             address: self.address,
             source,
@@ -90,6 +118,9 @@ impl RunningNode {
             .bearer_auth(&self.key);
         if let Some(body) = body {
             request = request.json(&body);
+        }
+        if let Some(revision) = revision {
+            request = request.header(reqwest::header::IF_MATCH, format!("\"{revision}\""));
         }
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();

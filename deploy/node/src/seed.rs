@@ -125,6 +125,14 @@ fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str])
                     "a key of waybill.yaml was revoked and stays so; remove it there, or give another"
                 );
             }
+            Some((old, _)) if !key.starts_with(catalog::KEY) && old["origin"] == "runtime" => {
+                if differs(&old, &value) {
+                    warn!(
+                        record.key = key,
+                        "what waybill.yaml says of it was changed at run time and stays as it was changed"
+                    );
+                }
+            }
             Some((_, revision)) => steps.push(Step::Put(key, value, Expected::Revision(revision))),
             None => steps.push(Step::Put(key, value, Expected::Absent)),
         }
@@ -135,6 +143,13 @@ fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str])
 /// True for a key that an administrator revoked, be it from a file or not.
 fn revoked_at_run_time(key: &Value) -> bool {
     key["revoked"] == true && key["origin"] == "runtime"
+}
+
+/// True when a file says something else than what was made of its record at run time.
+fn differs(old: &Value, file: &Value) -> bool {
+    let said = file.as_object().into_iter().flatten();
+    said.filter(|(name, _)| *name != "origin" && *name != "created_at")
+        .any(|(name, value)| old.get(name) != Some(value))
 }
 
 fn parsed(entry: &Entry) -> Option<Value> {
@@ -200,6 +215,40 @@ mod tests {
             steps(records, &old, &["key."]),
             [Step::Put("key.00".into(), wanted, Expected::Revision(1))]
         );
+    }
+
+    #[test]
+    fn what_was_changed_at_run_time_stays_as_it_was_changed() {
+        let changed = json!({ "origin": "runtime", "limits": { "rpm": 5 }, "disabled": true });
+        let old = present(&[
+            ("tenant.acme", changed),
+            ("user.acme.61", json!({ "origin": "file" })),
+        ]);
+        let of_file = json!({ "origin": "file", "limits": { "rpm": 1 }, "disabled": false });
+        let records = Records::from([
+            ("tenant.acme".into(), of_file.clone()),
+            ("user.acme.61".into(), of_file.clone()),
+        ]);
+
+        assert_eq!(
+            steps(records, &old, &["tenant.", "user."]),
+            [Step::Put("user.acme.61".into(), of_file, Expected::Revision(2))]
+        );
+        assert_eq!(steps(Records::new(), &old, &["tenant."]), []);
+    }
+
+    #[test]
+    fn a_file_that_says_the_same_as_run_time_needs_no_word() {
+        let old = json!({ "origin": "runtime", "limits": { "rpm": 5 }, "name": "Acme" });
+
+        assert!(!differs(
+            &old,
+            &json!({ "origin": "file", "limits": { "rpm": 5 } })
+        ));
+        assert!(differs(
+            &old,
+            &json!({ "origin": "file", "limits": { "rpm": 6 } })
+        ));
     }
 
     #[test]
