@@ -14,6 +14,7 @@ mod cluster_config;
 mod compression;
 mod config;
 mod connections;
+mod control;
 mod crash;
 mod dialects;
 mod drain;
