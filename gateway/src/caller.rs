@@ -151,8 +151,9 @@ impl Doorkeeper {
         }
         let key = catalog.key(&digest)?;
         let expired = key.expires_at.is_some_and(|at| at <= now);
-        (!key.revoked && !expired && catalog.serves(key)).then(|| Caller {
-            key: within(key, catalog.role_of(key)),
+        let role = catalog.role_of(key).filter(|_| !key.revoked && !expired)?;
+        Some(Caller {
+            key: within(key, role),
         })
     }
 }

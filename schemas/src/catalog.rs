@@ -17,11 +17,11 @@ use crate::time::Timestamp;
 
 pub mod change;
 pub mod limited;
-mod tenant;
-mod user;
+pub mod tenant;
+pub mod user;
 
-pub use tenant::{Tenant, tenant_key};
-pub use user::{User, user_key, user_of_cursor};
+use tenant::Tenant;
+use user::User;
 
 /// What a caller may do, in rising order. `Operator` is of the platform, the others of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]

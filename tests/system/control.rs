@@ -19,6 +19,13 @@ const SPREAD_MAX: Duration = Duration::from_secs(2);
 /// How long is waited for what takes as long as it takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A scene whose calls go to one node, which knows at once what it has changed itself.
+async fn one_node() -> Scene {
+    let mut scene = Scene::start().await;
+    scene.pin();
+    scene
+}
+
 /// A management call with a body.
 async fn call(client: &Client, method: &str, path: &str, body: Value) -> Answer {
     let bytes = if body.is_null() {

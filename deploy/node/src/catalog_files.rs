@@ -4,7 +4,9 @@ use std::io;
 
 use bus::mint::Mint;
 use schemas::catalog::limited::{self, RoleLimits};
-use schemas::catalog::{self, Origin, ProviderKind, Tenant, User};
+use schemas::catalog::tenant::{Tenant, tenant_key};
+use schemas::catalog::user::{User, user_key};
+use schemas::catalog::{self, Origin, ProviderKind};
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::limit::limits::Limits;
 use schemas::node::NodeRole;
@@ -122,7 +124,7 @@ impl Seeds<'_> {
                 limits: limits.clone(),
                 ..Tenant::new(id.clone(), Origin::File)
             };
-            seed::record(&mut records, catalog::tenant_key(id), &tenant)?;
+            seed::record(&mut records, tenant_key(id), &tenant)?;
         }
         self.members_and_roles(&mut records)?;
         for key in &self.config.keys {
@@ -149,7 +151,7 @@ impl Seeds<'_> {
                 limits: user.limits.clone(),
                 ..User::new(user.tenant.clone(), user.id.clone(), Origin::File)
             };
-            seed::record(records, catalog::user_key(&user.tenant, &user.id), &record)?;
+            seed::record(records, user_key(&user.tenant, &user.id), &record)?;
         }
         for (role, limits) in &self.config.limits.roles {
             let record = RoleLimits {

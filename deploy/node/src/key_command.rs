@@ -10,6 +10,7 @@ use bus::{Expected, Kv};
 use bytes::Bytes;
 use reqwest::Method;
 use schemas::catalog::change::{Actor, Author, Kept};
+use schemas::catalog::tenant::tenant_key;
 use schemas::catalog::{self, Key, Origin};
 use schemas::id::{DEFAULT_TENANT, KeyId, ModelName, TenantId, UserId};
 use schemas::secret::Secret;
@@ -245,11 +246,7 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
 async fn check_tenant(kv: &dyn Kv, config: &Config, tenant: &TenantId) -> anyhow::Result<()> {
     let configured =
         tenant.as_str() == DEFAULT_TENANT || config.limits.tenants.iter().any(|known| known.id == *tenant);
-    if configured
-        || seed::current(kv)
-            .await?
-            .contains_key(&catalog::tenant_key(tenant))
-    {
+    if configured || seed::current(kv).await?.contains_key(&tenant_key(tenant)) {
         return Ok(());
     }
     let text = format!("there is no tenant \"{tenant}\"; add it under tenants of waybill.yaml");

@@ -47,15 +47,15 @@ pub async fn change(
     let mut tries = 1..=TRIES_MAX;
     loop {
         let found = node.call(Method::GET, path, None).await?;
-        let mut patch = members.clone();
+        let mut wanted = members.clone();
         if let Some(name) = &said.name {
-            patch.insert("name".to_owned(), json!(name));
+            wanted.insert("name".to_owned(), json!(name));
         }
         if !limits.is_empty() {
-            patch.insert("limits".to_owned(), merged(&found["limits"], &limits));
+            wanted.insert("limits".to_owned(), merged(&found["limits"], &limits));
         }
         let revision = found["revision"].as_u64();
-        let changed = node.call_if(Method::PATCH, path, Some(Value::Object(patch)), revision);
+        let changed = node.call_if(Method::PATCH, path, Some(Value::Object(wanted)), revision);
         match changed.await {
             Err(Error::Refused { status: 409, .. }) if tries.next().is_some() => {}
             changed => return Ok(changed?),

@@ -1,6 +1,7 @@
 //! Tests of credentials.
 
-use schemas::catalog::{key_key, tenant_key};
+use schemas::catalog::key_key;
+use schemas::catalog::tenant::tenant_key;
 
 use super::*;
 

@@ -1,7 +1,8 @@
 //! Tests of what calls need of their limits.
 
 use dialects::skim::{Limits, skim};
-use schemas::catalog::{Route, Tenant, tenant_key};
+use schemas::catalog::Route;
+use schemas::catalog::tenant::{Tenant, tenant_key};
 use schemas::id::TenantId;
 use schemas::limit::limits::LimitKey;
 use schemas::money::Price;

@@ -1,6 +1,7 @@
 //! What callers of the management API send: a description in JSON, every field of which is known. What is wrong is
 //! told by the field's name, never in the parser's words.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -76,6 +77,41 @@ where
     T: Deserialize<'de>,
 {
     T::deserialize(field).map(Some)
+}
+
+/// What becomes of a text that a record need not have.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Edit {
+    /// It is not named: it stays.
+    #[default]
+    Stays,
+    /// It is null: it goes.
+    Goes,
+    /// It is this.
+    Is(String),
+}
+
+impl<'de> Deserialize<'de> for Edit {
+    fn deserialize<D: Deserializer<'de>>(field: D) -> Result<Self, D::Error> {
+        let text = Option::<String>::deserialize(field)?;
+        Ok(text.map_or(Self::Goes, Self::Is))
+    }
+}
+
+impl Edit {
+    /// Edits `text`; `good` says whether what it is to be may stand there.
+    pub(super) fn apply(
+        &self,
+        text: &mut Option<Arc<str>>,
+        good: impl FnOnce(String) -> Result<Arc<str>, Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Stays => {}
+            Self::Goes => *text = None,
+            Self::Is(new) => *text = Some(good(new.clone())?),
+        }
+        Ok(())
+    }
 }
 
 /// Limits as they are described. Those of whom a subject belongs to hold beside its own, whatever they are.

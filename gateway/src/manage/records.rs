@@ -105,7 +105,7 @@ impl Match {
     }
 }
 
-/// An answer that shows a record, with its revision as the ETag.
+/// An answer that shows a record, with its revision as the `ETag`.
 pub(super) fn shown<T: Serialize>(value: &T, revision: u64) -> Response {
     let mut response = json(value);
     if let Ok(tag) = HeaderValue::try_from(format!("\"{revision}\"")) {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::HeaderMap;
-use schemas::catalog::{Origin, Stored, Tenant, tenant_key};
+use schemas::catalog::tenant::{Tenant, tenant_key};
+use schemas::catalog::{Origin, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{DEFAULT_TENANT, TenantId};
@@ -17,6 +18,7 @@ use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::description::Edit;
 use super::page::Asked;
 use super::records::{self, Match, Place};
 use super::{Parameters, creation, description, invalid, json, rights};
@@ -44,9 +46,8 @@ const WANTED: &str = "the body is not a tenant's description: expected id and, o
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Patch {
-    /// Null takes it away.
-    #[serde(default, deserialize_with = "description::given")]
-    name: Option<Option<String>>,
+    #[serde(default)]
+    name: Edit,
     #[serde(default, deserialize_with = "description::given")]
     limits: Option<Map<String, Value>>,
     #[serde(default, deserialize_with = "description::given")]
@@ -65,7 +66,7 @@ struct Shown {
     /// Null for one of a file.
     created_at: Option<Timestamp>,
     origin: Origin,
-    /// The number in its ETag.
+    /// The number in its `ETag`.
     revision: u64,
 }
 
@@ -116,7 +117,7 @@ pub(crate) async fn list(
     }
 }
 
-/// One tenant, with its ETag.
+/// One tenant, with its `ETag`.
 pub(crate) async fn show(
     State(state): State<Shared>,
     arrival: Arrival,
@@ -154,16 +155,16 @@ pub(crate) async fn patch(
     arrival: Arrival,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Response {
     let place = match named(&caller, id) {
         Ok(id) => place(&id),
         Err(failure) => return arrival.refuse_unread(&failure),
     };
+    let (parts, body) = request.into_parts();
     let changed = async {
-        let expected = Match::of(&headers)?;
-        let bytes = description::body(&state, &headers, body).await?;
+        let expected = Match::of(&parts.headers)?;
+        let bytes = description::body(&state, &parts.headers, body).await?;
         let patch: Patch = description::read(&bytes, PATCH)?;
         let decide = |tenant: &Tenant| patched(&caller, tenant, &patch);
         records::change(&state, &place, expected, &caller.author(&arrival), decide).await
@@ -207,9 +208,7 @@ fn wanted(wanted: Wanted, now: Timestamp) -> Result<Tenant, Failure> {
 /// A tenant after a change. A tenant of a file is from then on what the API made of it.
 pub(super) fn patched(caller: &Caller, tenant: &Tenant, patch: &Patch) -> Result<Tenant, Failure> {
     let mut after = tenant.clone();
-    if let Some(wanted) = &patch.name {
-        after.name = wanted.clone().map(name).transpose()?;
-    }
+    patch.name.apply(&mut after.name, name)?;
     if let Some(limits) = &patch.limits {
         after.limits = description::limits(limits.clone())?;
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use schemas::catalog::{Catalog, Key, Origin, tenant_key};
+use schemas::catalog::tenant::tenant_key;
+use schemas::catalog::{Catalog, Key, Origin};
 use schemas::id::{KeyId, TenantId};
 use schemas::limit::limits::LimitKey;
 use schemas::outcome::Outcome;

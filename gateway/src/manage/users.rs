@@ -11,7 +11,8 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
-use schemas::catalog::{Catalog, Origin, Role, Stored, User, user_key, user_of_cursor};
+use schemas::catalog::user::{User, user_key, user_of_cursor};
+use schemas::catalog::{Catalog, Origin, Role, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{TenantId, UserId};
@@ -20,12 +21,16 @@ use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::description::Edit;
 use super::page::Asked;
 use super::records::{self, Match, Place};
 use super::{Parameters, creation, description, invalid, json, parameters, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
+
+/// How a member is named: by his id, and by the parameter `tenant`.
+type Named = (Result<Path<String>, PathRejection>, Parameters);
 
 /// Where members are made.
 const PATH: &str = "/api/v1/users";
@@ -58,11 +63,10 @@ const WANTED: &str =
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Patch {
-    /// Null takes it away, as with the name.
-    #[serde(default, deserialize_with = "description::given")]
-    pub(super) email: Option<Option<String>>,
-    #[serde(default, deserialize_with = "description::given")]
-    pub(super) name: Option<Option<String>>,
+    #[serde(default)]
+    pub(super) email: Edit,
+    #[serde(default)]
+    pub(super) name: Edit,
     #[serde(default, deserialize_with = "description::given")]
     pub(super) role: Option<Role>,
     #[serde(default, deserialize_with = "description::given")]
@@ -88,7 +92,7 @@ struct Shown {
     /// Null for one of a file.
     created_at: Option<Timestamp>,
     origin: Origin,
-    /// The number in his ETag.
+    /// The number in his `ETag`.
     revision: u64,
 }
 
@@ -153,16 +157,15 @@ pub(crate) async fn list(
     }
 }
 
-/// One member, with his ETag.
+/// One member, with his `ETag`.
 pub(crate) async fn show(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    given: Parameters,
+    named: Named,
 ) -> Response {
     let catalog = state.ports.catalog.load();
-    let found = named(&caller, id, given)
+    let found = of(&caller, named)
         .and_then(|(tenant, id)| catalog.stored_user(&tenant, &id).ok_or_else(records::nothing));
     match found {
         Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
@@ -175,11 +178,10 @@ pub(crate) async fn history(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    given: Parameters,
+    named: Named,
 ) -> Response {
     let told = async {
-        let (tenant, id) = named(&caller, id, given)?;
+        let (tenant, id) = of(&caller, named)?;
         records::history::<User>(&state, &place(&tenant, &id)).await
     };
     match told.await {
@@ -193,11 +195,10 @@ pub(crate) async fn patch(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    given: Parameters,
+    named: Named,
     request: Request,
 ) -> Response {
-    let place = match named(&caller, id, given) {
+    let place = match of(&caller, named) {
         Ok((tenant, id)) => place(&tenant, &id),
         Err(failure) => return arrival.refuse_unread(&failure),
     };
@@ -217,11 +218,7 @@ pub(crate) async fn patch(
 }
 
 /// The member that a caller names, of a tenant that he administers.
-fn named(
-    caller: &Caller,
-    id: Result<Path<String>, PathRejection>,
-    given: Parameters,
-) -> Result<(TenantId, UserId), Failure> {
+fn of(caller: &Caller, (id, given): Named) -> Result<(TenantId, UserId), Failure> {
     rights::administers(caller)?;
     let mut tenant = None;
     for (name, value) in parameters(given)? {
@@ -280,12 +277,8 @@ pub(super) fn patched(
         rights::may_give(caller, role)?;
     }
     let mut after = user.clone();
-    if let Some(wanted) = &patch.email {
-        after.email = wanted.clone().map(email).transpose()?;
-    }
-    if let Some(wanted) = &patch.name {
-        after.name = wanted.clone().map(name).transpose()?;
-    }
+    patch.email.apply(&mut after.email, email)?;
+    patch.name.apply(&mut after.name, name)?;
     if let Some(role) = patch.role {
         after.role = Some(rights::may_give(caller, role)?);
     }

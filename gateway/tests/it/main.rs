@@ -11,6 +11,7 @@ mod idempotency;
 mod leaving;
 mod manage;
 mod matrix;
+mod records;
 mod refusals;
 mod responses;
 mod scene;

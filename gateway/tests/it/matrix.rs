@@ -97,25 +97,26 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("POST", "/api/v1/system/rebuild", Open::Operators),
 ];
 
-/// Credentials by what they are, with what each is worth.
-async fn credentials(scene: &Scene) -> Vec<(&'static str, String, Worth)> {
-    let call = |line: &'static str, body: Value| async move {
-        let answer = scene.call(line, OPERATOR, &body.to_string()).await;
-        assert!(answer.status < 300, "{line}: {answer:?}");
-        answer.json()
-    };
-    let minted = |body: Value| async move {
-        let made = call("POST /api/v1/tenant/api-keys", body).await;
-        let text = |field: &str| made[field].as_str().expect("a text").to_owned();
-        (text("id"), text("key"))
-    };
+/// A credential: what it is, itself, and what it is worth.
+type Credential = (&'static str, String, Worth);
+
+/// A call of the operator's that succeeds.
+async fn done(scene: &Scene, line: &str, body: Value) -> Value {
+    let answer = scene.call(line, OPERATOR, &body.to_string()).await;
+    assert!(answer.status < 300, "{line}: {answer:?}");
+    answer.json()
+}
+
+/// Mints a key; gives its id and itself.
+async fn minted(scene: &Scene, body: Value) -> (String, String) {
+    let made = done(scene, "POST /api/v1/tenant/api-keys", body).await;
+    let text = |field: &str| made[field].as_str().expect("a text").to_owned();
+    (text("id"), text("key"))
+}
+
+/// Credentials that are good.
+async fn good(scene: &Scene) -> Vec<Credential> {
     let mut found = vec![
-        ("none", String::new(), Worth::Nothing),
-        (
-            "one that nobody knows",
-            "sk-nobody-at-all-0001".to_owned(),
-            Worth::Nothing,
-        ),
         ("a member's", CALLER.to_owned(), Worth::Member),
         ("an administrator's", ADMIN.to_owned(), Worth::Administrator),
         ("an operator's", OPERATOR.to_owned(), Worth::Operator),
@@ -137,46 +138,48 @@ async fn credentials(scene: &Scene) -> Vec<(&'static str, String, Worth)> {
         ("an operator's of a tenant", "operator", "acme", Worth::Operator),
     ] {
         let body = json!({"name": what, "role": role, "tenant": tenant});
-        found.push((what, minted(body).await.1, worth));
+        found.push((what, minted(scene, body).await.1, worth));
     }
-
-    let expired = json!({"name": "old", "role": "operator", "expires_at": "2020-01-01T00:00:00Z"});
-    found.push(("an expired one", minted(expired).await.1, Worth::Nothing));
-    let (id, key) = minted(json!({"name": "gone", "role": "operator"})).await;
-    let line = format!("DELETE /api/v1/tenant/api-keys/{id}");
-    assert_eq!(scene.call(&line, OPERATOR, "").await.status, 200);
-    found.push(("a revoked one", key, Worth::Nothing));
-
-    call("POST /api/v1/tenants", json!({"id": "closed"})).await;
-    let of_closed = json!({"name": "k", "role": "operator", "tenant": "closed"});
-    let (_, key) = minted(of_closed).await;
-    call("PATCH /api/v1/tenants/closed", json!({"disabled": true})).await;
-    found.push(("one of a disabled tenant", key, Worth::Nothing));
-
-    call(
-        "POST /api/v1/users",
-        json!({"tenant": "acme", "id": "left", "role": "admin"}),
-    )
-    .await;
-    call(
-        "POST /api/v1/users",
-        json!({"tenant": "acme", "id": "lowered", "role": "admin"}),
-    )
-    .await;
-    let of_user = |user| json!({"name": user, "role": "admin", "tenant": "acme", "user": user});
-    found.push((
-        "one of a disabled member",
-        minted(of_user("left")).await.1,
-        Worth::Nothing,
-    ));
+    let lowered = json!({"tenant": "acme", "id": "lowered", "role": "admin"});
+    done(scene, "POST /api/v1/users", lowered).await;
+    let body = json!({"name": "k", "role": "admin", "tenant": "acme", "user": "lowered"});
     found.push((
         "one of a lowered member",
-        minted(of_user("lowered")).await.1,
+        minted(scene, body).await.1,
         Worth::Member,
     ));
-    call("PATCH /api/v1/users/left?tenant=acme", json!({"disabled": true})).await;
-    call("PATCH /api/v1/users/lowered?tenant=acme", json!({"role": "pro"})).await;
+    let lower = json!({"role": "pro"});
+    done(scene, "PATCH /api/v1/users/lowered?tenant=acme", lower).await;
     found
+}
+
+/// Credentials that are good for nothing.
+async fn bad(scene: &Scene) -> Vec<Credential> {
+    let unknown = "sk-nobody-at-all-0001".to_owned();
+    let mut found = vec![("none", String::new()), ("one that nobody knows", unknown)];
+    let expired = json!({"name": "old", "role": "operator", "expires_at": "2020-01-01T00:00:00Z"});
+    found.push(("an expired one", minted(scene, expired).await.1));
+
+    let (id, key) = minted(scene, json!({"name": "gone", "role": "operator"})).await;
+    let line = format!("DELETE /api/v1/tenant/api-keys/{id}");
+    assert_eq!(scene.call(&line, OPERATOR, "").await.status, 200);
+    found.push(("a revoked one", key));
+
+    done(scene, "POST /api/v1/tenants", json!({"id": "closed"})).await;
+    let of_closed = json!({"name": "k", "role": "operator", "tenant": "closed"});
+    found.push(("one of a disabled tenant", minted(scene, of_closed).await.1));
+    let disable = json!({"disabled": true});
+    done(scene, "PATCH /api/v1/tenants/closed", disable.clone()).await;
+
+    let left = json!({"tenant": "acme", "id": "left", "role": "admin"});
+    done(scene, "POST /api/v1/users", left).await;
+    let of_left = json!({"name": "k", "role": "admin", "tenant": "acme", "user": "left"});
+    found.push(("one of a disabled member", minted(scene, of_left).await.1));
+    done(scene, "PATCH /api/v1/users/left?tenant=acme", disable).await;
+    found
+        .into_iter()
+        .map(|(what, key)| (what, key, Worth::Nothing))
+        .collect()
 }
 
 /// A path with something for its variables that is not there.
@@ -207,7 +210,8 @@ fn judge(answer: &Answer, open: Open, worth: Worth) -> Result<(), String> {
 #[tokio::test]
 async fn every_path_lets_in_whom_it_is_open_to_and_nobody_else() {
     let scene = Scene::with(|config| config.admin_token = Some(Secret::new(ADMIN_TOKEN.to_owned()))).await;
-    let credentials = credentials(&scene).await;
+    let mut credentials = good(&scene).await;
+    credentials.extend(bad(&scene).await);
 
     let mut wrong = Vec::new();
     for (method, path, open) in MATRIX {

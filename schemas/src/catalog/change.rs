@@ -172,7 +172,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog::{Origin, Tenant};
+    use crate::catalog::Origin;
+    use crate::catalog::tenant::Tenant;
 
     fn author(at: i64) -> Author {
         Author {

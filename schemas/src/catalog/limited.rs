@@ -66,7 +66,8 @@ const fn word(role: Role) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Tenant, User, tenant_key, user_key};
+    use crate::catalog::tenant::{Tenant, tenant_key};
+    use crate::catalog::user::{User, user_key};
     use crate::id::{ModelName, TenantId};
 
     fn limits(text: &str) -> Limits {

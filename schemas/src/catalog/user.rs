@@ -81,18 +81,13 @@ impl Catalog {
         users.into_iter().map(|(_, stored)| stored).collect()
     }
 
-    /// Whether calls with a key are served: neither its tenant nor its member is disabled.
-    pub fn serves(&self, key: &Key) -> bool {
+    /// What a key may do: never more than its member. `None` where its calls are not served, its tenant or its member
+    /// being disabled.
+    pub fn role_of(&self, key: &Key) -> Option<Role> {
+        let user = key.user.as_ref().and_then(|id| self.user(&key.tenant, id));
         let tenant = self.tenant(&key.tenant);
-        let user = key.user.as_ref().and_then(|id| self.user(&key.tenant, id));
-        !tenant.is_some_and(|tenant| tenant.disabled) && !user.is_some_and(|user| user.disabled)
-    }
-
-    /// What a key may do: never more than its member.
-    pub fn role_of(&self, key: &Key) -> Role {
-        let user = key.user.as_ref().and_then(|id| self.user(&key.tenant, id));
-        let most = user.and_then(|user| user.role);
-        most.map_or(key.role, |most| most.min(key.role))
+        let disabled = tenant.is_some_and(|tenant| tenant.disabled) || user.is_some_and(|user| user.disabled);
+        (!disabled).then(|| at_most(key.role, user))
     }
 
     /// The most that a member may do, by his own role or by that of one of his keys that is not revoked; the lowest
@@ -102,12 +97,18 @@ impl Catalog {
         let keys = self.keys.values().filter(|key| {
             !key.revoked && key.tenant == *tenant && key.user.as_ref().is_some_and(|user| user == id)
         });
-        let roles = keys.map(|key| self.role_of(key));
+        let roles = keys.map(|key| at_most(key.role, user));
         roles
             .chain(user.and_then(|user| user.role))
             .max()
             .unwrap_or_default()
     }
+}
+
+/// A role of a key, no higher than its member's.
+fn at_most(role: Role, user: Option<&User>) -> Role {
+    let most = user.and_then(|user| user.role);
+    most.map_or(role, |most| most.min(role))
 }
 
 /// The record key of a member.
@@ -134,8 +135,9 @@ pub(super) fn of_key(key: &str) -> Option<(TenantId, UserId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::key_key;
+    use crate::catalog::tenant::{Tenant, tenant_key};
     use crate::catalog::tests::key;
-    use crate::catalog::{Tenant, key_key, tenant_key};
 
     fn put<T: Serialize>(catalog: &mut Catalog, key: &str, value: &T) {
         let value = serde_json::to_vec(value).expect("serialize");
@@ -165,19 +167,19 @@ mod tests {
         of_alice.user = Some(UserId::from("alice"));
         let of_nobody = key("n");
 
-        assert!(catalog.serves(&of_alice), "nothing is known of either");
+        assert!(catalog.role_of(&of_alice).is_some(), "nothing is known of either");
         alice(&mut catalog, |user| user.disabled = true);
-        assert!(!catalog.serves(&of_alice));
-        assert!(catalog.serves(&of_nobody));
+        assert_eq!(catalog.role_of(&of_alice), None);
+        assert_eq!(catalog.role_of(&of_nobody), Some(Role::Free));
         alice(&mut catalog, |_| {});
-        assert!(catalog.serves(&of_alice));
+        assert_eq!(catalog.role_of(&of_alice), Some(Role::Free));
         let tenant = Tenant {
             disabled: true,
             ..Tenant::new(TenantId::from("acme"), Origin::Runtime)
         };
         put(&mut catalog, &tenant_key(&tenant.id), &tenant);
-        assert!(!catalog.serves(&of_alice));
-        assert!(!catalog.serves(&of_nobody));
+        assert_eq!(catalog.role_of(&of_alice), None);
+        assert_eq!(catalog.role_of(&of_nobody), None);
     }
 
     #[test]
@@ -187,11 +189,11 @@ mod tests {
         admin.user = Some(UserId::from("alice"));
         admin.role = Role::Admin;
 
-        assert_eq!(catalog.role_of(&admin), Role::Admin);
+        assert_eq!(catalog.role_of(&admin), Some(Role::Admin));
         alice(&mut catalog, |user| user.role = Some(Role::Pro));
-        assert_eq!(catalog.role_of(&admin), Role::Pro);
+        assert_eq!(catalog.role_of(&admin), Some(Role::Pro));
         alice(&mut catalog, |user| user.role = Some(Role::Operator));
-        assert_eq!(catalog.role_of(&admin), Role::Admin);
+        assert_eq!(catalog.role_of(&admin), Some(Role::Admin));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use harness::{ADMIN_KEY, OPERATOR_KEY, Scene};
 use serde_json::{Value, json};
 
-use super::{audited, done, operator};
+use super::{audited, done, one_node, operator};
 
 fn changes(history: &Value) -> &Vec<Value> {
     history["data"].as_array().expect("a list")
@@ -11,7 +11,7 @@ fn changes(history: &Value) -> &Vec<Value> {
 
 #[tokio::test]
 async fn a_change_is_told_in_the_record_and_in_the_books_with_who_made_it_and_what_was_before() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let (operator, admin) = (operator(&scene), scene.client.with_key(ADMIN_KEY));
 
     let body = json!({"id": "nova", "name": "Nova", "limits": {"rpm": 5}});
@@ -88,7 +88,7 @@ async fn a_change_is_told_in_the_record_and_in_the_books_with_who_made_it_and_wh
 
 #[tokio::test]
 async fn a_record_keeps_the_newest_changes_and_the_books_keep_all() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let operator = operator(&scene);
 
     for n in 0..20 {

@@ -39,7 +39,7 @@ async fn tenants_and_members_are_made_bounded_and_disabled_on_both_nodes_within_
 
     done(&a, "PATCH", ann, json!({"disabled": true})).await;
     assert!(until(&at(&b, &of_ann), 401).await < SPREAD_MAX);
-    assert_eq!(until(&at(&a, &of_ann), 401).await.as_secs(), 0);
+    assert!(until(&at(&a, &of_ann), 401).await < SPREAD_MAX);
     assert!(
         until(&at(&b, &of_nobody), 200).await < SPREAD_MAX,
         "he alone is out"

@@ -3,13 +3,13 @@
 use harness::{ADMIN_KEY, Behaviour, CALLER_KEY, OPERATOR_KEY, Scene, chat};
 use serde_json::{Value, json};
 
-use super::{call, done, minted, operator, refused, tenant, until};
+use super::{call, done, minted, one_node, operator, refused, tenant, until};
 
 const PATH: &str = "/api/v1/tenants";
 
 #[tokio::test]
 async fn a_tenant_is_made_shown_and_changed_field_by_field() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let operator = operator(&scene);
 
     let body = json!({"id": "nova", "name": "Nova Ltd", "limits": {"rpm": 60, "monthly_usd": "500"}});
@@ -55,7 +55,7 @@ async fn a_tenant_is_made_shown_and_changed_field_by_field() {
 
 #[tokio::test]
 async fn tenants_are_listed_page_by_page_and_none_is_left_out_or_told_twice() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let operator = operator(&scene);
     for n in 0..7 {
         tenant(&scene, &format!("page-{n}")).await;
@@ -95,7 +95,7 @@ async fn tenants_are_listed_page_by_page_and_none_is_left_out_or_told_twice() {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_call_is_named_and_changes_nothing() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let operator = operator(&scene);
     let before = done(&operator, "GET", PATH, Value::Null).await;
 
@@ -164,7 +164,7 @@ async fn what_is_wrong_with_a_call_is_named_and_changes_nothing() {
 
 #[tokio::test]
 async fn nobody_shuts_himself_out() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let operator = operator(&scene);
     let body = json!({"name": "ops", "tenant": "acme", "role": "operator"});
     let of_acme = scene.client.with_key(&minted(&operator, body).await);
@@ -193,8 +193,7 @@ async fn nobody_shuts_himself_out() {
 
 #[tokio::test]
 async fn limits_of_a_tenant_hold_from_their_change_on_and_a_disabled_one_is_refused_like_a_false_key() {
-    let mut scene = Scene::start().await;
-    scene.pin();
+    let scene = one_node().await;
     scene.o1.default(Behaviour::chat("hi"));
     let operator = operator(&scene);
     tenant(&scene, "nova").await;
@@ -251,6 +250,7 @@ async fn limits_of_a_tenant_hold_from_their_change_on_and_a_disabled_one_is_refu
 async fn what_was_changed_of_a_tenant_of_a_file_outlives_a_restart_and_the_file() {
     let limits = json!([{"id": "acme", "limits": {"rpm": 7}}, {"id": "zenith", "limits": {"rpm": 8}}]);
     let mut scene = Scene::start_with(|node| node.setting("tenants", limits)).await;
+    scene.pin();
     let operator = operator(&scene);
     let change = json!({"limits": {"rpm": 9}, "disabled": true});
     let changed = done(&operator, "PATCH", "/api/v1/tenants/acme", change).await;

@@ -3,14 +3,14 @@
 use harness::{ADMIN_KEY, Behaviour, CALLER_KEY, Scene, chat};
 use serde_json::{Value, json};
 
-use super::{call, done, minted, operator, refused, until};
+use super::{call, done, minted, one_node, operator, refused, until};
 
 const PATH: &str = "/api/v1/users";
 const KEYS: &str = "/api/v1/tenant/api-keys";
 
 #[tokio::test]
 async fn a_member_is_made_shown_listed_and_changed_by_his_administrator() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let admin = scene.client.with_key(ADMIN_KEY);
 
     let body = json!({"email": "ann@example.com", "name": "Ann", "role": "pro", "limits": {"rpm": 5}});
@@ -60,7 +60,7 @@ async fn a_member_is_made_shown_listed_and_changed_by_his_administrator() {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_member_is_named() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let admin = scene.client.with_key(ADMIN_KEY);
     done(&admin, "POST", PATH, json!({"id": "ann"})).await;
 
@@ -118,7 +118,7 @@ async fn what_is_wrong_with_a_member_is_named() {
 
 #[tokio::test]
 async fn an_administrator_has_members_of_his_own_tenant_and_below_himself_alone() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let (operator, admin) = (operator(&scene), scene.client.with_key(ADMIN_KEY));
     done(&operator, "POST", PATH, json!({"tenant": "acme", "id": "bea"})).await;
     done(
@@ -135,50 +135,38 @@ async fn an_administrator_has_members_of_his_own_tenant_and_below_himself_alone(
     .await;
 
     let scope = |param| (403, "insufficient_scope", param);
-    refused(
-        &admin,
-        ("POST", PATH),
-        json!({"tenant": "acme", "id": "x"}),
-        scope("tenant"),
-    )
-    .await;
-    refused(
-        &admin,
-        ("GET", "/api/v1/users/bea?tenant=acme"),
-        Value::Null,
-        scope("tenant"),
-    )
-    .await;
-    refused(
-        &admin,
-        ("GET", "/api/v1/users?tenant=acme"),
-        Value::Null,
-        scope("tenant"),
-    )
-    .await;
-    refused(
-        &admin,
-        ("GET", "/api/v1/users/bea"),
-        Value::Null,
-        (404, "not_found", ""),
-    )
-    .await;
-    refused(
-        &admin,
-        ("POST", PATH),
-        json!({"id": "x", "role": "operator"}),
-        scope("role"),
-    )
-    .await;
-    refused(
-        &admin,
-        ("PATCH", "/api/v1/users/chief"),
-        json!({"disabled": true}),
-        scope("id"),
-    )
-    .await;
-    // His keys say that he is above, though nobody has made a record of him.
-    refused(&admin, ("POST", PATH), json!({"id": "unlisted"}), scope("id")).await;
+    for (method, path, body, told) in [
+        (
+            "POST",
+            PATH,
+            json!({"tenant": "acme", "id": "x"}),
+            scope("tenant"),
+        ),
+        (
+            "GET",
+            "/api/v1/users/bea?tenant=acme",
+            Value::Null,
+            scope("tenant"),
+        ),
+        ("GET", "/api/v1/users?tenant=acme", Value::Null, scope("tenant")),
+        ("GET", "/api/v1/users/bea", Value::Null, (404, "not_found", "")),
+        (
+            "POST",
+            PATH,
+            json!({"id": "x", "role": "operator"}),
+            scope("role"),
+        ),
+        (
+            "PATCH",
+            "/api/v1/users/chief",
+            json!({"disabled": true}),
+            scope("id"),
+        ),
+        // His keys say that he is above, though nobody has made a record of him.
+        ("POST", PATH, json!({"id": "unlisted"}), scope("id")),
+    ] {
+        refused(&admin, (method, path), body, told).await;
+    }
     refused(&scene.client, ("GET", PATH), Value::Null, scope("")).await;
 
     let of = |page: Value| -> Vec<Value> {
@@ -201,8 +189,7 @@ async fn an_administrator_has_members_of_his_own_tenant_and_below_himself_alone(
 
 #[tokio::test]
 async fn a_member_bounds_what_his_keys_may_do_and_use_and_takes_them_out_with_him() {
-    let mut scene = Scene::start().await;
-    scene.pin();
+    let scene = one_node().await;
     scene.o1.default(Behaviour::chat("hi"));
     let operator = operator(&scene);
     let member = json!({"tenant": "acme", "id": "bea", "role": "admin"});
@@ -252,7 +239,7 @@ async fn a_member_bounds_what_his_keys_may_do_and_use_and_takes_them_out_with_hi
 
 #[tokio::test]
 async fn a_key_lasts_no_longer_than_the_one_it_was_made_with() {
-    let scene = Scene::start().await;
+    let scene = one_node().await;
     let until = "2100-01-01T00:00:00.000000Z";
     let body = json!({"name": "for a time", "role": "admin", "expires_at": until});
     let for_a_time = scene.client.with_key(&minted(&operator(&scene), body).await);

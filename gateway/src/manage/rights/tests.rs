@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use schemas::catalog::{Key, Origin, Tenant, User, key_key, tenant_key, user_key};
+use schemas::catalog::tenant::{Tenant, tenant_key};
+use schemas::catalog::user::{User, user_key};
+use schemas::catalog::{Key, Origin, key_key};
 use schemas::id::{KeyId, ModelName};
 use schemas::limit::limits::Limits;
 use serde::Serialize;

@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use async_trait::async_trait;
-use schemas::catalog::{Key, KeyDigest, Origin, Role, Tenant, key_key, tenant_key};
+use schemas::catalog::tenant::{Tenant, tenant_key};
+use schemas::catalog::{Key, KeyDigest, Origin, Role, key_key};
 use schemas::id::{KeyId, TenantId};
 use schemas::time::Timestamp;
 
