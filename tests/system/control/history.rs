@@ -1,6 +1,6 @@
 //! What is kept of a change: who made it, when, and what is different, in the record and in the log; and no secret.
 
-use harness::{ADMIN_KEY, OPERATOR_KEY, Scene};
+use harness::{ADMIN_KEY, OPERATOR_KEY};
 use serde_json::{Value, json};
 
 use super::{audited, done, one_node, operator};

@@ -1,6 +1,6 @@
 //! Members of tenants on one node: what they may do at most, what they may use, and when they are out.
 
-use harness::{ADMIN_KEY, Behaviour, CALLER_KEY, Scene, chat};
+use harness::{ADMIN_KEY, Behaviour, CALLER_KEY, chat};
 use serde_json::{Value, json};
 
 use super::{call, done, minted, one_node, operator, refused, until};
