@@ -34,6 +34,7 @@ use crate::state::Shared;
 
 /// Models one key may be narrowed to.
 const MODELS_MAX: usize = 1_000;
+
 /// What a caller asks for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
