@@ -172,8 +172,8 @@ impl Scene {
         self.client.retarget(&self.addrs());
     }
 
-    /// Where calls go.
-    fn addrs(&self) -> Vec<SocketAddr> {
+    /// Where the client's calls go: the gateways, or the one that it was pinned to.
+    pub fn addrs(&self) -> Vec<SocketAddr> {
         let others = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
         let others = others.filter(|node| node.has_gateway() && !self.pinned);
         std::iter::once(&self.node)

@@ -14,6 +14,7 @@ mod layers;
 mod money;
 mod restart;
 mod shown;
+mod size;
 mod stops;
 mod under;
 

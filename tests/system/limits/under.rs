@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use harness::{Answer, Behaviour, CALLER_KEY, NodeBuilder, Scene, chat, settings};
+use harness::{
+    Answer, Behaviour, CALLER_KEY, CallState, NodeBuilder, OPERATOR_KEY, Scene, Upstream, chat, settings,
+};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// What an answer of the upstream costs a caller: 3 tokens of prompt at 2 dollars a million, two of answer at 8.
 pub(super) const ANSWER_NANO_USD: i64 = 3 * 2_000 + 2 * 8_000;
@@ -119,4 +121,30 @@ pub(super) fn standing_of(error: &Value) -> Value {
         error["current"].clone(),
         error["remaining"].clone(),
     )
+}
+
+/// How many calls an upstream answered at once, at most.
+pub(super) fn busiest(upstream: &Upstream) -> usize {
+    let mut edges: Vec<(Instant, i64)> = Vec::new();
+    for call in upstream.recorded() {
+        assert_ne!(call.state, CallState::Running, "it is over");
+        let last = call.sent_at.last().copied().unwrap_or_default();
+        edges.extend([(call.at, 1), (call.at + last, -1)]);
+    }
+    edges.sort();
+    let mut now = 0_i64;
+    let busiest = edges.into_iter().map(|(_, step)| {
+        now += step;
+        now
+    });
+    usize::try_from(busiest.max().unwrap_or(0)).expect("no negative number of calls")
+}
+
+/// Mints a key as an operator does; gives what is told of it.
+pub(super) async fn mint(scene: &Scene, body: Value) -> Value {
+    let client = scene.client.with_key(OPERATOR_KEY);
+    let made = client.call("POST", "/api/v1/tenant/api-keys", body.to_string().into());
+    let made = made.await.expect("an answer");
+    assert_eq!(made.status, 201, "{}", made.text());
+    made.json()
 }
