@@ -132,6 +132,11 @@ impl Scene {
         self.turn_client();
     }
 
+    /// Whether the scene is a cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// The cluster; panics when the scene is none.
     pub fn cluster(&mut self) -> &mut Cluster {
         self.cluster.as_mut().expect("the scene is a cluster")

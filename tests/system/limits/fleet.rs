@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use futures_util::stream;
-use harness::{Behaviour, CallState, Client, Plan, Scene, Upstream};
+use harness::{Behaviour, Client, Plan, Scene};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::under::{ANSWER_NANO_USD, ask, early_in_the_minute, limited};
+use super::under::{ANSWER_NANO_USD, ask, busiest, early_in_the_minute, limited};
 
 /// Calls under way at once.
 const AT_ONCE: usize = 100;
+/// Slots that a node holds when it dies.
+const HELD: usize = 50;
 /// A lease and a little more: what a dead node held is free after it.
 const LEASE_MAX: Duration = Duration::from_secs(20);
 
@@ -39,23 +42,6 @@ async fn offered(client: &Client, calls: usize) -> Vec<(u16, String)> {
 
 fn admitted(statuses: &[(u16, String)]) -> usize {
     statuses.iter().filter(|(status, _)| *status == 200).count()
-}
-
-/// How many calls an upstream answered at once, at most.
-fn busiest(upstream: &Upstream) -> usize {
-    let mut edges: Vec<(Instant, i64)> = Vec::new();
-    for call in upstream.recorded() {
-        assert_ne!(call.state, CallState::Running, "it is over");
-        let last = call.sent_at.last().copied().unwrap_or_default();
-        edges.extend([(call.at, 1), (call.at + last, -1)]);
-    }
-    edges.sort();
-    let mut now = 0_i64;
-    let busiest = edges.into_iter().map(|(_, step)| {
-        now += step;
-        now
-    });
-    usize::try_from(busiest.max().unwrap_or(0)).expect("no negative number of calls")
 }
 
 /// Waits until the books have rows that cost so much.
@@ -130,26 +116,26 @@ async fn calls_at_once_are_never_more_than_the_limit_over_two_nodes_and_all_are_
 }
 
 #[tokio::test]
-async fn the_slots_of_a_killed_node_are_free_within_a_lease() {
-    let mut scene = scene(Plan::default(), json!({"concurrency": 4})).await;
+async fn fifty_slots_of_a_killed_node_are_free_within_a_lease_and_not_before() {
+    let mut scene = scene(Plan::default(), json!({ "concurrency": HELD })).await;
     scene.o1.on(|request| {
         if request.streaming() {
-            Behaviour::chat("").chunks(600, Duration::from_millis(100))
+            Behaviour::chat("").chunks(1_200, Duration::from_millis(100))
         } else {
-            Behaviour::chat("hello")
+            Behaviour::chat("hello").first_byte_delay(Duration::from_secs(2))
         }
     });
     let a = scene.client.at(scene.node.addr());
     let addr = scene.cluster().node("b").addr();
     let b = scene.client.at(addr);
-    let mut streams = Vec::new();
-    for _ in 0..4 {
-        let mut body = ask();
-        body["stream"] = true.into();
+    let mut body = ask();
+    body["stream"] = true.into();
+    let streams = (0..HELD).map(|_| async {
         let mut stream = b.stream_chat(&body).await;
         stream.read_content(1).await;
-        streams.push(stream);
-    }
+        stream
+    });
+    let streams = join_all(streams).await;
     let answer = a.post_chat(&ask()).await;
     assert_eq!(answer.error_code(), "CONCURRENCY_EXCEEDED");
 
@@ -168,6 +154,10 @@ async fn the_slots_of_a_killed_node_are_free_within_a_lease() {
         killed.elapsed() > Duration::from_secs(10),
         "before its lease ended"
     );
+    let all = offered(&a, HELD).await;
+    assert_eq!(admitted(&all), HELD, "{all:?}");
+    let one_more = offered(&a, HELD + 1).await;
+    assert_eq!(admitted(&one_more), HELD, "{one_more:?}");
 
     drop(streams);
     scene.cluster().node("b").restart().await;
