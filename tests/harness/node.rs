@@ -367,6 +367,13 @@ impl Node {
             .await;
     }
 
+    /// Sets its wall clock ahead of the machine's, from its next start on: only builds with debug assertions heed it.
+    pub fn set_ahead(&mut self, ahead: Duration) {
+        let seconds = ahead.as_secs().to_string();
+        let variable = ("WAYBILL_TEST_CLOCK_AHEAD_SECONDS".to_owned(), seconds);
+        self.builder.env.extend([variable]);
+    }
+
     /// Writes `models.yaml` anew, for reloads and for the next start.
     pub fn write_models(&self, models: &[Model]) {
         std::fs::write(self.dir.path().join("models.yaml"), config::models_file(models))

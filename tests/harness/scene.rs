@@ -158,6 +158,21 @@ impl Scene {
         }
     }
 
+    /// Kills every node.
+    pub async fn kill_every_node(&mut self) {
+        join_all(self.nodes().map(Node::kill)).await;
+    }
+
+    /// Starts every node again, all of which have ended, with its clock so far ahead of the machine's.
+    pub async fn restart_every_node_ahead(&mut self, ahead: Duration) {
+        let again = async |node: &mut Node| {
+            node.set_ahead(ahead);
+            node.restart().await;
+        };
+        join_all(self.nodes().map(again)).await;
+        self.turn_client();
+    }
+
     /// Kills every gateway, starts them again and turns the client to them.
     pub async fn kill_and_restart(&mut self) {
         join_all(self.gateways().into_iter().map(Node::kill)).await;
@@ -188,9 +203,12 @@ impl Scene {
     }
 
     fn gateways(&mut self) -> Vec<&mut Node> {
+        self.nodes().filter(|node| node.has_gateway()).collect()
+    }
+
+    fn nodes(&mut self) -> impl Iterator<Item = &mut Node> {
         let others = self.cluster.iter_mut().flat_map(|cluster| &mut cluster.nodes);
-        let others = others.filter(|node| node.has_gateway());
-        std::iter::once(&mut self.node).chain(others).collect()
+        std::iter::once(&mut self.node).chain(others)
     }
 
     /// The row of a request.

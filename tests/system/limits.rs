@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 mod admission;
+mod away;
+mod cases;
 mod clients;
 mod fleet;
 mod layers;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bus::clock::{Clock, SystemClock};
+use bus::clock::Clock;
 use bus::follow::{Beat, CatalogView};
 use bus::mint::Mint;
 use bus::spool::{Recovered, Spool};
@@ -105,7 +105,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
 async fn open(config: &Config) -> anyhow::Result<Adapters> {
     let data = DataDirectory::hold(&config.data_dir)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(config.environment.clock());
     let mint = Arc::new(Mint::new()?);
     let api_key_secret = api_key_secret(config, data.path(), &mint)
         .context("cannot read or make the secrets of the data directory")?;

@@ -9,7 +9,7 @@ use harness::{Behaviour, Client, Plan, Scene};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::under::{ANSWER_NANO_USD, ask, busiest, early_in_the_minute, limited};
+use super::under::{ANSWER_NANO_USD, ask, books_cost, busiest, early_in_the_minute, limited};
 
 /// Calls under way at once.
 const AT_ONCE: usize = 100;
@@ -42,23 +42,6 @@ async fn offered(client: &Client, calls: usize) -> Vec<(u16, String)> {
 
 fn admitted(statuses: &[(u16, String)]) -> usize {
     statuses.iter().filter(|(status, _)| *status == 200).count()
-}
-
-/// Waits until the books have rows that cost so much.
-async fn books_cost(scene: &Scene, nano_usd: i64) {
-    let begun = Instant::now();
-    loop {
-        let sums = scene.node.try_usage_api("").await.unwrap_or_default();
-        let cost: i64 = sums.iter().filter_map(|sum| sum["cost_nano_usd"].as_i64()).sum();
-        if cost == nano_usd {
-            return;
-        }
-        assert!(
-            cost < nano_usd && begun.elapsed() < LEASE_MAX,
-            "{cost} in the books, not {nano_usd}"
-        );
-        sleep(Duration::from_millis(200)).await;
-    }
 }
 
 #[tokio::test]

@@ -16,6 +16,9 @@ pub(super) const ANSWER_TOKENS: u64 = 5;
 /// The most tokens of an answer that [`ask`] asks for.
 pub(super) const ANSWER_TOKENS_MAX: u64 = 40;
 
+/// How soon the books have what was answered, though its nodes or the bus just came back.
+const BOOKED_MAX: Duration = Duration::from_secs(30);
+
 /// The keys of the harness, that of the caller with limits.
 pub(super) fn keys(limits: &Value) -> Value {
     let mut keys = settings()["keys"].clone();
@@ -147,4 +150,21 @@ pub(super) async fn mint(scene: &Scene, body: Value) -> Value {
     let made = made.await.expect("an answer");
     assert_eq!(made.status, 201, "{}", made.text());
     made.json()
+}
+
+/// Waits until the books have rows that cost so much.
+pub(super) async fn books_cost(scene: &Scene, nano_usd: i64) {
+    let begun = Instant::now();
+    loop {
+        let sums = scene.node.try_usage_api("").await.unwrap_or_default();
+        let cost: i64 = sums.iter().filter_map(|sum| sum["cost_nano_usd"].as_i64()).sum();
+        if cost == nano_usd {
+            return;
+        }
+        assert!(
+            cost < nano_usd && begun.elapsed() < BOOKED_MAX,
+            "{cost} in the books, not {nano_usd}"
+        );
+        sleep(Duration::from_millis(200)).await;
+    }
 }
