@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 mod admission;
 mod away;
-mod cases;
 mod clients;
 mod fleet;
 mod layers;
