@@ -219,7 +219,8 @@ fn measure_idle(
     }
     mock.configure("delay_ms=0&chunks=32&stall_after=1")?;
     for system in systems.iter().filter(|system| system.kind != Kind::Direct) {
-        let flags = ["--idle-streams".to_owned(), arguments.idle_streams.to_string()];
+        let streams = arguments.idle_streams.to_string();
+        let flags = ["--key", machine::KEY, "--idle-streams", &streams].map(str::to_owned);
         let measurement = machine.load(&system.url, &system.pids(), &flags)?;
         results.idle.push(Idle {
             system: system.kind,
