@@ -120,6 +120,11 @@ pub enum StoreError {
     /// Somebody else moved the cursor: read it again and go on from there.
     #[error("another ledger has moved the cursor")]
     Superseded,
+    /// The database is there, and not for whoever asks so: another address, user, password or database is needed.
+    #[error(
+        "the database cannot be opened by its address; correct user, password and database in DATABASE_URL or store.url"
+    )]
+    Address(#[source] sqlx::Error),
     /// The database refused: trying again is of no use.
     #[error("the database refused")]
     Refused(#[source] sqlx::Error),

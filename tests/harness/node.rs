@@ -158,6 +158,22 @@ impl NodeBuilder {
         (code, process.lines())
     }
 
+    /// Starts a node and sends SIGTERM as soon as its log has `told`; gives its exit code, or `None` when it still runs
+    /// after `wait`, and its log.
+    pub async fn start_terminated(self, told: &str, wait: Duration) -> (Option<i32>, Vec<String>) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        self.write_files(dir.path());
+        let mut process = Process::start(&mut self.command(dir.path()), &dir.path().join("node.log"));
+        let deadline = Instant::now() + START_MAX;
+        while !process.lines().iter().any(|line| line.contains(told)) {
+            assert!(Instant::now() < deadline, "not told: {told}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        process.signal("TERM").await;
+        let code = timeout(wait, process.ended(END_MAX)).await.ok().flatten();
+        (code, process.lines())
+    }
+
     /// Runs a command of the binary on these files without a node; gives its exit code and output.
     pub async fn run(self, args: &[&str]) -> (Option<i32>, String) {
         let dir = tempfile::tempdir().expect("a temporary directory");

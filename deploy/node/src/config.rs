@@ -231,7 +231,7 @@ impl Resolver<'_> {
     fn resolve(&self) -> Result<Config, Error> {
         let settings = self.settings;
         let parts = self.parts()?;
-        let data_dir = self.data_dir();
+        let data_dir = self.data_dir()?;
         let models_path = self.path(
             "MODELS_CONFIG_PATH",
             "MODELS_CONFIG",
@@ -406,12 +406,21 @@ impl Resolver<'_> {
         flag.cloned().or_else(variable).or_else(|| file.cloned())
     }
 
-    fn data_dir(&self) -> PathBuf {
+    /// Never nothing: that would be the working directory.
+    fn data_dir(&self) -> Result<PathBuf, Error> {
         let flag = self.flags.data_dir.clone();
         let variable = || self.environment.get("WAYBILL_DATA_DIR").map(PathBuf::from);
-        flag.or_else(variable)
+        let named = flag
+            .or_else(variable)
             .or_else(|| self.settings.data_dir.as_ref().map(PathBuf::from))
-            .unwrap_or_else(|| PathBuf::from("./data"))
+            .unwrap_or_else(|| PathBuf::from("./data"));
+        if named.as_os_str().is_empty() {
+            let flag = self.flags.data_dir.as_ref().map(|_| "--data-dir");
+            let message = "the data directory is empty text".to_owned();
+            let remedy = "name a directory; is its variable set?";
+            return Err(self.given(("data_dir", flag, "WAYBILL_DATA_DIR"), message, remedy));
+        }
+        Ok(named)
     }
 
     fn path(&self, variable: &str, legacy: &str, file: Option<&str>) -> Option<PathBuf> {

@@ -68,8 +68,19 @@ struct Stages {
 /// Runs the node until a signal or until a role fails.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let mut adapters = open(&config).await?;
-    let credentials = catalog::seed(&config, &adapters).await?;
+    let opened = async {
+        let adapters = open(&config).await?;
+        let credentials = catalog::seed(&config, &adapters).await?;
+        anyhow::Ok((adapters, credentials))
+    };
+    // It may wait for services; what it has written by then the next start finds.
+    let (mut adapters, credentials) = tokio::select! {
+        opened = opened => opened?,
+        () = signals.next() => {
+            info!("a signal ends the node before it runs");
+            return Ok(());
+        }
+    };
     let mut running = Running::new(&config, &adapters);
     running.open_limits(&adapters).await?;
     running.start_log(&adapters).await?;

@@ -105,6 +105,8 @@ pub struct BusSettings {
     pub replicas: Option<u64>,
     /// Credentials file.
     pub creds: Option<String>,
+    /// Prefix of the subjects on which the node gets answers.
+    pub inbox_prefix: Option<String>,
     /// TLS files.
     pub tls: Option<TlsSettings>,
     /// Largest log of events, in bytes.
