@@ -17,6 +17,9 @@ const ROLE: &[u8] = b"\"role\"";
 /// The name of the member with what a tool was called with.
 const ARGUMENTS: &[u8] = b"\"arguments\"";
 
+/// What names of members about tools have in them.
+const TOOLS: [&[u8]; 2] = [b"tool", b"function"];
+
 /// What of a chat request may need mending: a guess that costs one search through the body and is never too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Suspicion {
@@ -45,6 +48,11 @@ pub fn suspicion(body: &[u8]) -> Suspicion {
 /// True when ids of calls may carry signatures of Gemini's: for another server they are longer than ids are.
 pub fn may_carry_signatures(body: &[u8]) -> bool {
     memmem::find(body, MARK.as_bytes()).is_some()
+}
+
+/// True when a request may say something of tools or functions. Names that are written with escapes are not found.
+pub fn may_tell_of_tools(body: &[u8]) -> bool {
+    TOOLS.iter().any(|name| memmem::find(body, name).is_some())
 }
 
 /// The text of the string that follows a colon.
