@@ -14,9 +14,11 @@ use tokio::time::{Instant, timeout};
 
 pub(crate) mod books;
 pub mod config;
+pub(crate) mod guard;
 pub(crate) mod process;
 
 use config::{API_KEY_SECRET, Model, OPERATOR_KEY};
+use guard::Guard;
 use process::Process;
 
 use crate::books::Books;
@@ -42,12 +44,14 @@ pub struct NodeBuilder {
     database: Option<String>,
 }
 
-/// A node and its data directory. Dropped, the process is killed and the directory removed.
+/// A node and its data directory. Dropped, the process is killed and the directory removed; one whose books were not
+/// checked then fails its test.
 pub struct Node {
     builder: NodeBuilder,
     dir: TempDir,
     process: Process,
     addr: SocketAddr,
+    guard: Guard,
 }
 
 impl NodeBuilder {
@@ -127,6 +131,11 @@ impl NodeBuilder {
         self
     }
 
+    /// Whether it starts without files, so that its keys are those that it mints.
+    fn is_bare(&self) -> bool {
+        self.settings.as_deref() == Some("")
+    }
+
     fn has_gateway(&self) -> bool {
         let has = |roles: &String| roles.split(',').any(|role| matches!(role, "all" | "gateway"));
         self.roles.as_ref().is_none_or(has)
@@ -146,6 +155,7 @@ impl NodeBuilder {
             dir,
             process,
             addr,
+            guard: Guard::default(),
         }
     }
 
@@ -273,9 +283,9 @@ impl Node {
         self.addr
     }
 
-    /// A client that presents `key`.
+    /// A client that presents `key`; what it is answered is checked with the books.
     pub fn client(&self, key: &str) -> Client {
-        Client::new(self.addr, key)
+        Client::new(self.addr, key).logging(self.guard.log())
     }
 
     /// The process id.
@@ -374,6 +384,7 @@ impl Node {
     /// Starts an ended node again on its data directory; the port is a new one.
     pub async fn restart(&mut self) {
         assert!(!self.running(), "stop or kill the node first");
+        self.guard.reopen();
         let mut command = self.builder.command(self.dir.path());
         self.process
             .again(&mut command, &self.dir.path().join("node.log"));

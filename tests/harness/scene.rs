@@ -11,16 +11,15 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::checker::gather::{Expected, Scope, settle};
-use crate::checker::violation::Violation;
+use crate::checker::violation::{self, Violation};
 use crate::client::Client;
 use crate::cluster::{self, Cluster, Plan};
 use crate::node::config::{CALLER_KEY, Model, PRICE, Price};
+use crate::node::guard::QUIET_MAX;
 use crate::node::{Node, NodeBuilder};
 use crate::upstream::Upstream;
 
-/// How long the books of one node may take to become quiet.
-const QUIET_MAX: Duration = Duration::from_secs(5);
-/// The same of a cluster, one of whose nodes may just have come back.
+/// How long the books of a cluster may take to become quiet, one of whose nodes may just have come back.
 const CLUSTER_QUIET_MAX: Duration = Duration::from_secs(30);
 
 /// How long a gateway may take to know of the bus and the database.
@@ -258,8 +257,11 @@ impl Scene {
         if found.is_empty() {
             return;
         }
-        let lines: Vec<String> = found.iter().map(|violation| format!("- {violation:?}")).collect();
-        panic!("the books are wrong:\n{}\n{}", lines.join("\n"), self.logs());
+        panic!(
+            "the books are wrong:\n{}\n{}",
+            violation::listed(&found),
+            self.logs()
+        );
     }
 
     /// The logs of all nodes, for messages of failed tests.

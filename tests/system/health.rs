@@ -38,7 +38,7 @@ async fn a_node_that_can_serve_is_healthy_and_ready_without_a_key() {
 
 #[tokio::test]
 async fn a_node_without_a_route_says_that_it_can_serve_nothing() {
-    let node = Node::builder().start().await;
+    let mut node = Node::builder().start().await;
     let nobody = node.client("");
 
     let health = nobody.get("/health").await;
@@ -50,6 +50,7 @@ async fn a_node_without_a_route_says_that_it_can_serve_nothing() {
         health.text()
     );
     assert_eq!(health.json()["routes_configured"], 0);
+    node.check_books().await;
 }
 
 #[tokio::test]
@@ -164,7 +165,7 @@ async fn labels_of_metrics_do_not_grow_with_what_callers_send() {
 #[tokio::test]
 async fn an_admin_listener_takes_management_and_metrics_off_the_main_one() {
     let admin = refusing_addr();
-    let node = Node::builder()
+    let mut node = Node::builder()
         .arg("--admin-listen")
         .arg(&admin.to_string())
         .start()
@@ -185,6 +186,9 @@ async fn an_admin_listener_takes_management_and_metrics_off_the_main_one() {
     }
     assert_eq!(admin.get("/v1/models").await.status, 404);
     assert_eq!(main.get("/v1/models").await.status, 200);
+    // Its books cannot be read where it takes calls.
+    assert_eq!(node.stop().await, Some(0));
+    node.check_books().await;
 }
 
 #[tokio::test]
