@@ -144,9 +144,9 @@ async fn the_day_is_used_up(scene: &Scene, before: usize) {
 async fn a_bus_that_is_away_for_long_costs_no_call_within_leases_and_overdraws_nothing() {
     let mut scene = scene().await;
     let end = CancellationToken::new();
-    let mut caller = JoinSet::new();
+    let mut calling = JoinSet::new();
     let begun = Instant::now();
-    caller.spawn(calls(scene.client.clone(), end.clone()));
+    calling.spawn(calls(scene.client.clone(), end.clone()));
     sleep(WARM_UP).await;
 
     scene.cluster().services.nats_proxy.cut();
@@ -156,7 +156,7 @@ async fn a_bus_that_is_away_for_long_costs_no_call_within_leases_and_overdraws_n
     let (healed, healed_at) = (begun.elapsed(), now());
     sleep(AFTER).await;
     end.cancel();
-    let called = caller.join_all().await.remove(0);
+    let called = calling.join_all().await.remove(0);
 
     let mut told = BTreeMap::<(u16, String), usize>::new();
     for call in &called {

@@ -98,6 +98,24 @@ async fn a_rate_is_exact_over_eight_gateways_in_every_round() {
     scene.finish().await;
 }
 
+#[tokio::test]
+async fn calls_of_a_day_are_exact_over_eight_gateways() {
+    let scene = Scene::start_cluster(EIGHT, |node| node).await;
+    scene.o1.default(Behaviour::chat("hello there"));
+    let client = fresh(&scene, json!({ "daily_calls": RATE })).await;
+
+    let answers = offered(&client, RATE_OFFERED).await;
+
+    let (whole, others): (Vec<Answer>, Vec<Answer>) =
+        answers.into_iter().partition(|answer| answer.status == 200);
+    for answer in &others {
+        refused(answer, "DAILY_LIMIT_EXCEEDED");
+    }
+    assert_eq!(whole.len(), RATE);
+    assert_eq!(scene.o1.calls(), RATE);
+    scene.finish().await;
+}
+
 /// Makes a call again and again as its refusals say, until it is served.
 async fn served(client: &Client, body: &Value) {
     let begun = Instant::now();
@@ -113,35 +131,41 @@ async fn served(client: &Client, body: &Value) {
     }
 }
 
-async fn slots_are_exact(plan: Plan) {
+/// Never more than so many calls at once, of so many that are offered, and all are served.
+async fn slots_are_exact(plan: Plan, slots: usize, calls_offered: usize) {
     let scene = Scene::start_cluster(plan, |node| node).await;
     let answer = Behaviour::chat("hello there").first_byte_delay(Duration::from_millis(150));
     scene.o1.default(answer);
-    let client = fresh(&scene, json!({ "concurrency": SLOTS })).await;
+    let client = fresh(&scene, json!({ "concurrency": slots })).await;
     let body = ask();
     let begun = Instant::now();
 
-    let calls = (0..SLOTS_OFFERED).map(|_| served(&client, &body));
+    let calls = (0..calls_offered).map(|_| served(&client, &body));
     let served: Vec<()> = stream::iter(calls)
-        .buffer_unordered(SLOTS_OFFERED)
+        .buffer_unordered(calls_offered)
         .collect()
         .await;
 
     let busiest = busiest(&scene.o1);
     eprintln!("{busiest} at once, {:?}", begun.elapsed());
-    assert_eq!(served.len(), SLOTS_OFFERED);
-    assert_eq!(scene.o1.calls(), SLOTS_OFFERED);
-    assert!(busiest <= SLOTS, "{busiest} at once");
-    assert!(busiest >= SLOTS / 2, "{busiest} at once: the limit is not used");
+    assert_eq!(served.len(), calls_offered);
+    assert_eq!(scene.o1.calls(), calls_offered);
+    assert!(busiest <= slots, "{busiest} at once");
+    assert!(busiest >= slots / 2, "{busiest} at once: the limit is not used");
     scene.finish().await;
 }
 
 #[tokio::test]
 async fn a_hundred_at_once_are_never_more_over_two_gateways_and_a_thousand_calls_are_served() {
-    slots_are_exact(Plan::default()).await;
+    slots_are_exact(Plan::default(), SLOTS, SLOTS_OFFERED).await;
 }
 
 #[tokio::test]
 async fn a_hundred_at_once_are_never_more_over_eight_gateways_and_a_thousand_calls_are_served() {
-    slots_are_exact(EIGHT).await;
+    slots_are_exact(EIGHT, SLOTS, SLOTS_OFFERED).await;
+}
+
+#[tokio::test]
+async fn fewer_slots_than_gateways_serve_every_call_in_the_end() {
+    slots_are_exact(EIGHT, 3, 60).await;
 }
