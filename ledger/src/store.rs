@@ -4,6 +4,7 @@
 pub mod postgres;
 mod row;
 pub mod sqlite;
+mod sums;
 
 #[cfg(test)]
 mod conformance;
@@ -45,7 +46,7 @@ pub trait Store: Send + Sync {
     /// One row and its envelope.
     async fn log(&self, query: &LogQuery) -> Result<LogAnswer, StoreError>;
 
-    /// Sums by group and bucket, oldest bucket first. `from` is cut down and `to` is filled up to whole 15 minutes.
+    /// Sums by group and bucket, oldest bucket first, of exactly the time that is asked for.
     async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError>;
 
     /// Computes rows and sums from the raw envelopes and puts them in the place of what was there, at once.
