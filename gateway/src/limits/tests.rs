@@ -10,6 +10,7 @@ use bus::mint::Mint;
 use bus::registry::Nodes;
 use bus::spool::{self, Durability, Spool};
 use chrono_tz::Tz;
+use futures_util::future::OptionFuture;
 use schemas::event::request::RequestSettled;
 use schemas::failure::FailureCode;
 use schemas::limit::holdings::demand::{Refusal, Used};
@@ -450,11 +451,11 @@ async fn more_than_was_reserved_is_covered_where_the_limit_has_it() {
     let bounds = [bound(LimitKey::DailyUsd, 1_000)];
 
     let mut held = node.granted(&bounds, 10).await;
-    held.cover(used(900)).await;
+    OptionFuture::from(held.cover(used(900))).await;
     assert_eq!(held.charge(used(900)).nano_usd, 900);
     held.settle(Outcome::Ok, 1);
     let mut held = node.granted(&bounds, 10).await;
-    held.cover(used(500)).await;
+    OptionFuture::from(held.cover(used(500))).await;
     let charge = held.charge(used(500));
     assert_eq!((charge.nano_usd, charge.absorbed_nano_usd), (100, 400));
     held.settle(Outcome::Ok, 2);
