@@ -196,6 +196,14 @@ pub(super) fn assert_instructed(scene: &Scene) {
     }
 }
 
+/// Every call came with all the long instructions, in whichever turn.
+pub(super) fn assert_read(scene: &Scene) {
+    for call in scene.o1.recorded() {
+        let body = call.request.json().to_string();
+        assert_eq!(body.matches(PHRASE).count(), PHRASES, "{body:.2000}");
+    }
+}
+
 /// The last call of the conversation came with the picture.
 pub(super) fn assert_pictured(scene: &Scene) {
     let turns = conversation(scene);

@@ -5,8 +5,8 @@ use harness::{CALLER_KEY, Model, Scene};
 use serde_json::{Value, json};
 
 use super::model::{
-    self, KINDS, Mishap, PNG, SAYS, assert_instructed, assert_pictured, assert_turns, broken, done, failing,
-    long_instructions, refused, step, went_wrong,
+    self, KINDS, Mishap, PNG, SAYS, assert_instructed, assert_pictured, assert_read, assert_turns, broken,
+    done, failing, long_instructions, refused, step, went_wrong,
 };
 use super::program::Program;
 use crate::sdk::{Script, conforms, page, reach_by_their_page};
@@ -77,6 +77,32 @@ fn aider(scene: &Scene) -> Program {
             "--no-show-release-notes",
             "--no-pretty",
         ])
+}
+
+/// What aider has to be told of a model before it shows images to it.
+const SIGHTED: &str =
+    r#"{"openai/m": {"supports_vision": true, "litellm_provider": "openai", "mode": "chat"}}"#;
+
+async fn aider_shows_a_picture(kind: &str) {
+    let scene = model::scene(Model::new("m"), kind, Vec::new()).await;
+
+    let ended = aider(&scene)
+        .file("work/sighted.json", SIGHTED.as_bytes())
+        .file("work/mark.png", &super::program::decoded(PNG))
+        .args(&["--model-metadata-file", "sighted.json", "mark.png"])
+        .run()
+        .await;
+
+    done(&scene, &ended, &[SAYS]).await;
+    assert_pictured(&scene);
+    assert_read(&scene);
+    scene.finish().await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn aider_completes_a_turn_with_a_picture_before_every_kind_of_upstream() {
+    join_all(KINDS.map(aider_shows_a_picture)).await;
 }
 
 /// A turn whose first call goes wrong: the program asks again, and says what came whole.
