@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::model::{
     self, DOCUMENT, KINDS, Mishap, PNG, SAYS, SCHEMA, assert_instructed, assert_pictured, assert_turns,
-    broken, done, failing, long_instructions, refused, step, went_wrong,
+    broken, done, failing, long_instructions, refused, step, told_of_refusal, went_wrong,
 };
 use super::program::Program;
 use crate::sdk::heard::Heard;
@@ -137,5 +137,16 @@ async fn claude_code_asks_again_where_the_upstream_was_overloaded_or_its_answer_
 async fn claude_code_believes_that_other_failures_of_every_leg_are_final() {
     for mishap in [refused(429), refused(500)] {
         join_all(KINDS.map(|kind| turn(kind, mishap.clone(), false))).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn claude_code_says_why_a_request_was_refused() {
+    for kind in KINDS {
+        let scene = failing(kind, refused(400).1).await;
+        let ended = claude(&scene, "What does the note say?").run().await;
+        told_of_refusal(&scene, &ended, kind).await;
+        scene.finish().await;
     }
 }

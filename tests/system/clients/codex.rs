@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::model::{
     self, DOCUMENT, KINDS, Mishap, PNG, SAYS, SCHEMA, assert_instructed, assert_pictured, assert_turns,
-    broken, done, failing, long_instructions, refused, step, went_wrong,
+    broken, done, failing, long_instructions, refused, step, told_of_refusal, went_wrong,
 };
 use super::program::Program;
 use crate::sdk::page;
@@ -100,5 +100,16 @@ async fn codex_asks_again_where_a_call_failed_or_its_answer_broke_off() {
     let refusals = [429, 500, 503, 529].map(refused);
     for mishap in refusals.into_iter().chain(broken()) {
         join_all(KINDS.map(|kind| turn(kind, mishap.clone()))).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn codex_says_why_a_request_was_refused() {
+    for kind in KINDS {
+        let scene = failing(kind, refused(400).1).await;
+        let ended = codex(&scene, "What does the note say?", &[]).run().await;
+        told_of_refusal(&scene, &ended, kind).await;
+        scene.finish().await;
     }
 }

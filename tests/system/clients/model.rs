@@ -14,6 +14,8 @@ use crate::sdk::served;
 pub(super) const KINDS: [&str; 3] = ["openai_compat", "anthropic", "gemini"];
 /// What the model says that has called nothing.
 pub(super) const SAYS: &str = "The note says: nothing";
+/// Why the upstream refuses.
+const WHY: &str = "the scripted upstream refuses this";
 /// A picture of one pixel, in base64.
 pub(super) const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
@@ -123,7 +125,7 @@ pub(super) type Mishap = (String, Behaviour, &'static str);
 
 /// A refusal with this status before anything else.
 pub(super) fn refused(status: u16) -> Mishap {
-    let answer = Behaviour::failure(status, "the scripted upstream fails once");
+    let answer = Behaviour::failure(status, WHY);
     (format!("refused with {status}"), answer, "upstream_error")
 }
 
@@ -150,6 +152,14 @@ pub(super) async fn went_wrong(scene: &Scene, outcome: &str, again: bool, case: 
         "{case}"
     );
     billed(scene, scene.o1.calls() - 1).await;
+}
+
+/// What must be so when the upstream refused a request as wrong: the program says why, and does not ask again.
+pub(super) async fn told_of_refusal(scene: &Scene, ended: &Ended, kind: &str) {
+    let said = ended.to_string();
+    let case = format!("{kind}: {said}");
+    assert!(said.contains(WHY) && !said.contains(SAYS), "{case}");
+    went_wrong(scene, "upstream_error", false, &case).await;
 }
 
 /// What must be so of a whole task, or of a whole turn: the program ended well and says `said`, the upstream refused

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::model::{
     self, KINDS, Mishap, PNG, SAYS, assert_instructed, assert_pictured, assert_read, assert_turns, broken,
-    done, failing, long_instructions, refused, step, went_wrong,
+    done, failing, long_instructions, refused, step, told_of_refusal, went_wrong,
 };
 use super::program::Program;
 use crate::sdk::{Script, conforms, page, reach_by_their_page};
@@ -117,6 +117,14 @@ async fn turn(program: fn(&Scene) -> Program, kind: &str, (name, first, outcome)
     scene.finish().await;
 }
 
+/// A turn whose only call is refused as wrong.
+async fn says_why(program: fn(&Scene) -> Program, kind: &str) {
+    let scene = failing(kind, refused(400).1).await;
+    let ended = program(&scene).run().await;
+    told_of_refusal(&scene, &ended, kind).await;
+    scene.finish().await;
+}
+
 async fn asks_again(program: fn(&Scene) -> Program) {
     let refusals = [429, 503, 529].map(refused);
     for mishap in refusals.into_iter().chain(broken()) {
@@ -134,6 +142,13 @@ async fn opencode_asks_again_where_a_call_failed_or_its_answer_broke_off() {
 #[ignore = "needs whole programs: make test-clients"]
 async fn aider_asks_again_where_a_call_failed_or_its_answer_broke_off() {
     asks_again(aider).await;
+}
+
+#[tokio::test]
+#[ignore = "needs whole programs: make test-clients"]
+async fn opencode_and_aider_say_why_a_request_was_refused() {
+    join_all(KINDS.map(|kind| says_why(|scene| opencode(scene, &[]), kind))).await;
+    join_all(KINDS.map(|kind| says_why(aider, kind))).await;
 }
 
 #[tokio::test]
