@@ -1,5 +1,6 @@
 //! Limits over two nodes: exact, whoever dies and whatever is away. These tests are clusters wherever they run.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -7,9 +8,10 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use harness::{Behaviour, Client, Plan, Scene};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::under::{ANSWER_NANO_USD, ask, books_cost, busiest, early_in_the_minute, limited};
+use super::under::{ANSWER_NANO_USD, ask, books_cost, busiest, early_in_the_minute, limited, minute};
 
 /// Calls under way at once.
 const AT_ONCE: usize = 100;
@@ -64,6 +66,51 @@ async fn a_rate_is_exact_over_two_nodes() {
         refused.iter().find(|code| **code != "RPM_EXCEEDED")
     );
     assert_eq!(scene.o1.calls(), 1_000);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_rate_is_never_exceeded_though_the_bus_is_killed_within_its_minute() {
+    let mut scene = scene(Plan::default(), json!({"rpm": 1000})).await;
+    scene.wait_ready().await;
+    early_in_the_minute(50).await;
+    let minute_before = minute();
+    let client = scene.client.clone();
+    let mut before = JoinSet::new();
+    before.spawn(async move { offered(&client, 900).await });
+    scene.o1.wait_calls(100).await;
+
+    let server = &mut scene.cluster().services.nats.servers[0];
+    server.kill().await;
+    sleep(Duration::from_secs(1)).await;
+    server.restart().await;
+    let before = before.join_all().await.remove(0);
+    scene.wait_ready().await;
+    let mut statuses = offered(&scene.client, 1_500).await;
+    let minutes = usize::try_from(minute() - minute_before).expect("time goes on") + 1;
+
+    statuses.extend(before);
+    let admitted = admitted(&statuses);
+    let told: BTreeSet<&(u16, String)> = statuses.iter().collect();
+    eprintln!("{admitted} in {minutes} minutes: {told:?}");
+    // In a minute that follows the one of the kill each node may use its share before it knows of the others.
+    let most = if minutes == 1 {
+        1_000
+    } else {
+        1_000 + 2_000 * (minutes - 1)
+    };
+    assert!(
+        (100..=most).contains(&admitted),
+        "{admitted} in {minutes}: {told:?}"
+    );
+    assert_eq!(scene.o1.calls(), admitted);
+    let refused = statuses.iter().filter(|(status, _)| *status != 200);
+    for (_, code) in refused {
+        assert!(
+            ["RPM_EXCEEDED", "store_unavailable"].contains(&code.as_str()),
+            "{told:?}"
+        );
+    }
     scene.finish().await;
 }
 

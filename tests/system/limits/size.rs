@@ -9,7 +9,7 @@ use harness::{Answer, Behaviour, Client, Plan, Scene};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::under::{ask, busiest, early_in_the_minute, mint, now, refused};
+use super::under::{ask, busiest, early_in_the_minute, mint, minute, refused};
 use crate::cluster::told;
 
 /// Gateways beyond the two that a cluster has anyway.
@@ -55,11 +55,6 @@ async fn offered(client: &Client, calls: usize) -> Vec<Answer> {
     let body = ask();
     let calls = (0..calls).map(|_| client.post_chat(&body));
     futures_util::future::join_all(calls).await
-}
-
-/// The running minute, since 1970.
-fn minute() -> i64 {
-    now().timestamp().div_euclid(60)
 }
 
 #[tokio::test]

@@ -78,6 +78,11 @@ pub(super) fn now() -> DateTime<Utc> {
     Utc::now()
 }
 
+/// The running minute, since 1970.
+pub(super) fn minute() -> i64 {
+    now().timestamp().div_euclid(60)
+}
+
 /// Waits until so much of the running minute is left.
 pub(super) async fn early_in_the_minute(seconds_left: u64) {
     let into = u64::try_from(now().timestamp_millis() % 60_000).expect("after 1970");
