@@ -43,9 +43,10 @@ use schemas::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+pub use driver::tell;
 pub(crate) use driver::run;
 pub(crate) use held::Held;
-pub(crate) use standing::Usage;
+pub(crate) use standing::{Told, Usage};
 
 use machine::{Asked, Machine};
 

@@ -37,6 +37,11 @@ struct CodeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClassLabel {
     class: &'static str,
 }
@@ -67,6 +72,7 @@ pub struct Metrics {
     unpriced: Family<ModelLabel, Counter>,
     rejections: Family<CodeLabel, Counter>,
     unkept: Counter,
+    claims: Family<OutcomeLabel, Counter>,
     pub(crate) gauges: Gauges,
 }
 
@@ -109,6 +115,7 @@ impl Metrics {
             unkept: Counter::default(),
             gauges: Gauges::default(),
         };
+            claims: Family::default(),
         let Self {
             requests,
             duration,
@@ -159,6 +166,11 @@ impl Metrics {
         );
         metrics.gauges.register(registry);
         metrics
+        registry.register(
+            "waybill_idempotency",
+            "Calls with an idempotency key, by what the key led to",
+            metrics.claims.clone(),
+        );
     }
 
     /// Counts a settled request.
@@ -212,6 +224,11 @@ impl Metrics {
 
     /// Counts a refusal. `surface` is empty where the path tells none, `model` the name of one that
     /// the caller sees, or `None`.
+    /// Counts what a call's idempotency key led to.
+    pub(crate) fn claimed(&self, outcome: &'static str) {
+        self.claims.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
     pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Arc<str>>) {
         self.rejections
             .get_or_create(&CodeLabel { code: code.as_str() })
@@ -234,7 +251,7 @@ impl Gauges {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, &Gauge); 12] = [
+        let gauges: [(&str, &str, &Gauge); 14] = [
             ("waybill_requests_open", "Requests that run", &self.requests_open),
             (
                 "waybill_reservations_open",

@@ -142,7 +142,7 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
         Carrier::Nats(nats) => numbering::begin(&spool, &**nats).await?,
     }
     Ok(Adapters {
-        boot: format!("{:032x}", u128::from_le_bytes(mint.random())).into(),
+        boot: boot(&mint),
         data,
         clock,
         mint,
@@ -156,6 +156,11 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
 
 /// The secret that keys are known by. In a cluster it is given, never made: one that was made here would know no key
 /// of the others. A node without a gateway has no use for it.
+/// The name of a run of a node.
+pub(crate) fn boot(mint: &Mint) -> Arc<str> {
+    format!("{:032x}", u128::from_le_bytes(mint.random())).into()
+}
+
 fn api_key_secret(config: &Config, data_dir: &Path, mint: &Mint) -> std::io::Result<Secret<Vec<u8>>> {
     let given = config.api_key_secret.as_ref();
     if config.bus.is_shared() {
