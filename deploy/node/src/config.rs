@@ -92,6 +92,8 @@ pub struct Config {
     pub billing_tz: Tz,
     /// Tenants and members of the file, and what roles allow.
     pub limits: FileLimits,
+    /// Which of [`SECTIONS`] the file has, be they empty.
+    pub sections: Vec<&'static str>,
     /// Keys of the file.
     pub keys: Vec<FileKey>,
     /// models.yaml, when one is given.
@@ -159,6 +161,9 @@ impl Config {
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Sections of the file of which each entry is a record of the catalogue.
+pub const SECTIONS: [&str; 4] = ["tenants", "users", "role_limits", "keys"];
+
 pub enum LogFormat {
     /// For people.
     Text,
@@ -269,6 +274,10 @@ impl Resolver<'_> {
             limits: limits::read_all(settings, self.document)?,
             keys,
             models_path,
+            sections: SECTIONS
+                .into_iter()
+                .filter(|name| self.document.has(name))
+                .collect(),
             routing_path: self.path(
                 "ROUTING_CONFIG_PATH",
                 "ROUTING_CONFIG",
