@@ -82,6 +82,8 @@ pub(crate) struct Gauges {
     pub(crate) requests_open: Gauge,
     pub(crate) reservations_open: Gauge,
     pub(crate) spool_bytes: Gauge,
+    pub(crate) spool_bytes_max: Gauge,
+    pub(crate) spool_nearly_full: Gauge,
     pub(crate) spool_oldest_seconds: Gauge,
     pub(crate) bus_connected: Gauge,
     pub(crate) config_revision: Gauge,
@@ -113,9 +115,9 @@ impl Metrics {
             unpriced: Family::default(),
             rejections: Family::default(),
             unkept: Counter::default(),
+            claims: Family::default(),
             gauges: Gauges::default(),
         };
-            claims: Family::default(),
         let Self {
             requests,
             duration,
@@ -164,13 +166,13 @@ impl Metrics {
             "Responses that were to be kept and could not be",
             metrics.unkept.clone(),
         );
-        metrics.gauges.register(registry);
-        metrics
         registry.register(
             "waybill_idempotency",
             "Calls with an idempotency key, by what the key led to",
             metrics.claims.clone(),
         );
+        metrics.gauges.register(registry);
+        metrics
     }
 
     /// Counts a settled request.
@@ -222,13 +224,13 @@ impl Metrics {
         self.unkept.inc();
     }
 
-    /// Counts a refusal. `surface` is empty where the path tells none, `model` the name of one that
-    /// the caller sees, or `None`.
     /// Counts what a call's idempotency key led to.
     pub(crate) fn claimed(&self, outcome: &'static str) {
         self.claims.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
+    /// Counts a refusal. `surface` is empty where the path tells none, `model` the name of one that
+    /// the caller sees, or `None`.
     pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Arc<str>>) {
         self.rejections
             .get_or_create(&CodeLabel { code: code.as_str() })
@@ -262,6 +264,16 @@ impl Gauges {
                 "waybill_spool_bytes",
                 "Bytes of the spool on disk",
                 &self.spool_bytes,
+            ),
+            (
+                "waybill_spool_bytes_max",
+                "Bytes of records and reservations from which on billable requests are refused",
+                &self.spool_bytes_max,
+            ),
+            (
+                "waybill_spool_nearly_full",
+                "1 from four fifths of that until seven tenths",
+                &self.spool_nearly_full,
             ),
             (
                 "waybill_spool_oldest_seconds",

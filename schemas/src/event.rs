@@ -24,6 +24,8 @@ pub enum Event {
     HealthCircuit(health::CircuitChanged),
     /// An upstream stopped or began again to accept a credential.
     HealthCredential(health::CredentialChanged),
+    /// A spool became nearly full, or is no longer.
+    SpoolFilled(spool::SpoolFilled),
     /// A hole in a spool.
     SpoolLost(spool::SpoolLost),
     /// A fact of a later version: kept, not understood.
@@ -40,6 +42,7 @@ impl Event {
             subject::LIMIT_REFUSED => Self::LimitRefused(serde_json::from_str(data)?),
             subject::HEALTH_CIRCUIT => Self::HealthCircuit(serde_json::from_str(data)?),
             subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
+            subject::SPOOL_FILLED => Self::SpoolFilled(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
             _ => Self::Unknown,
         })
@@ -69,6 +72,9 @@ impl Fact for health::CircuitChanged {
 }
 impl Fact for health::CredentialChanged {
     const KIND: &'static str = subject::HEALTH_CREDENTIAL;
+}
+impl Fact for spool::SpoolFilled {
+    const KIND: &'static str = subject::SPOOL_FILLED;
 }
 impl Fact for spool::SpoolLost {
     const KIND: &'static str = subject::SPOOL_LOST;

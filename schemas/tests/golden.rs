@@ -9,7 +9,7 @@ use schemas::envelope::Envelope;
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
-use schemas::event::spool::SpoolLost;
+use schemas::event::spool::{SpoolFilled, SpoolLost};
 use schemas::event::{Event, Fact};
 use schemas::subject;
 use serde_json::Value;
@@ -70,6 +70,11 @@ fn a_changed_credential_keeps_its_form() {
 }
 
 #[test]
+fn a_spool_that_is_nearly_full_keeps_its_form() {
+    assert!(keeps::<SpoolFilled>("spool.filled.json").nearly_full);
+}
+
+#[test]
 fn a_hole_in_a_spool_keeps_its_form() {
     let lost = keeps::<SpoolLost>("spool.lost.json");
     assert_eq!((lost.from, lost.to), (31, 33));
@@ -96,6 +101,7 @@ fn every_golden_file_is_understood_by_its_type_name() {
         subject::REQUEST_ACCEPTED,
         subject::REQUEST_LOST,
         subject::REQUEST_SETTLED,
+        subject::SPOOL_FILLED,
         subject::SPOOL_LOST,
     ];
     assert_eq!(kinds, known);

@@ -7,7 +7,7 @@ use schemas::envelope::{ContentType, Envelope, SpecVersion};
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestLost, RequestSettled};
-use schemas::event::spool::SpoolLost;
+use schemas::event::spool::{SpoolFilled, SpoolLost};
 use schemas::id::{EventId, RequestId};
 use schemas::subject;
 use schemas::time::Timestamp;
@@ -86,6 +86,10 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
             }
             subject::HEALTH_CREDENTIAL => {
                 CredentialChanged::deserialize(data)?;
+                Said::Nothing
+            }
+            subject::SPOOL_FILLED => {
+                SpoolFilled::deserialize(data)?;
                 Said::Nothing
             }
             _ => {
