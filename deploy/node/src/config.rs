@@ -106,6 +106,8 @@ pub struct Config {
     pub discover: bool,
     /// How long running requests may take after SIGTERM, in seconds.
     pub drain_seconds: u64,
+    /// How long a request body may be on its way, in seconds.
+    pub body_seconds_max: u64,
     /// How long a client may take no byte, in seconds.
     pub client_stall_seconds: u64,
     /// Silence after which a stream gets a comment, in seconds.
@@ -291,6 +293,7 @@ impl Resolver<'_> {
             bus: parts.bus,
             store: parts.store,
             drain_seconds: settings.drain_seconds.unwrap_or(30),
+            body_seconds_max: settings.body_seconds_max.unwrap_or(600).max(1),
             client_stall_seconds: settings.client_stall_seconds.unwrap_or(60).max(1),
             keepalive_seconds: settings.keepalive_seconds.unwrap_or(15).max(1),
             clocks: self.clocks()?,

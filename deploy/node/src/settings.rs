@@ -82,6 +82,9 @@ pub struct Settings {
     /// How long running requests may take after SIGTERM, in seconds.
     #[serde(deserialize_with = "number")]
     pub drain_seconds: Option<u64>,
+    /// How long a request body may be on its way, in seconds.
+    #[serde(deserialize_with = "number")]
+    pub body_seconds_max: Option<u64>,
     /// How long a client may take no byte, in seconds.
     #[serde(deserialize_with = "number")]
     pub client_stall_seconds: Option<u64>,
