@@ -6,13 +6,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use harness::{Answer, Behaviour, CALLER_KEY, Client, OTHER_KEY, PRO_KEY, Plan, Scene, settings};
+use harness::{Answer, Behaviour, CALLER_KEY, Client, OTHER_KEY, PRO_KEY, Scene, settings};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::under::{ask, now};
+use super::under::{PROXIED, ask, busiest, limited, now};
 use crate::cluster::told;
 
 /// Time between two calls: 100 a second, of three keys in turn.
@@ -23,12 +23,17 @@ const WARM_UP: Duration = Duration::from_secs(20);
 const LEASED: Duration = Duration::from_secs(8);
 /// So soon after the bus is back every call is admitted again.
 const WELL_AGAIN: Duration = Duration::from_secs(5);
+/// So long after its last renewal no lease counts, and no call is under way that was admitted under it.
+const LEASES_OVER: Duration = Duration::from_secs(18);
 /// Calls are made for so long after.
 const AFTER: Duration = Duration::from_secs(15);
 /// Calls of a day, which are used up in the course of the test.
 const DAILY_CALLS: usize = 800;
 /// Calls per minute, fewer than are made.
 const RATE: usize = 600;
+
+/// Calls at once of one key.
+const SLOTS: usize = 20;
 
 /// How long the bus is away.
 fn outage() -> Duration {
@@ -71,17 +76,13 @@ async fn calls(client: Client, end: CancellationToken) -> Vec<Called> {
 
 /// The scene: a key with much money and many calls at once, one with few calls a day, one with few a minute.
 async fn scene() -> Scene {
-    let plan = Plan {
-        proxied: true,
-        ..Plan::default()
-    };
     let mut keys = settings()["keys"].clone();
     keys[2]["limits"] = json!({"daily_usd": "100", "monthly_calls": 1_000_000, "concurrency": 200});
     keys[3]["limits"] = json!({ "daily_calls": DAILY_CALLS });
     let rated =
         json!({"name": "rated", "tenant": "acme", "key": PRO_KEY, "role": "pro", "limits": {"rpm": RATE}});
     keys.as_array_mut().expect("a list").push(rated);
-    let mut scene = Scene::start_cluster(plan, |node| node.setting("keys", keys)).await;
+    let mut scene = Scene::start_cluster(PROXIED, |node| node.setting("keys", keys)).await;
     let answer = Behaviour::chat("hello there").first_byte_delay(Duration::from_millis(30));
     scene.o1.default(answer);
     scene.wait_ready().await;
@@ -185,5 +186,60 @@ async fn a_bus_that_is_away_for_long_costs_no_call_within_leases_and_overdraws_n
     let minute = |at: DateTime<Utc>| at.timestamp().div_euclid(60);
     keeps_the_rate(&scene, &called, minute(cut_at)..=minute(healed_at)).await;
     assert!(scene.metric("waybill_counter_ledger_difference").await.abs() < 0.5);
+    scene.finish().await;
+}
+
+/// Makes one call after the other until `end`; gives when those that were answered ended.
+async fn caller(client: Client, end: CancellationToken) -> Vec<Instant> {
+    let mut answered = Vec::new();
+    while !end.is_cancelled() {
+        let answer = client.post_chat(&ask()).await;
+        if answer.status == 200 {
+            answered.push(Instant::now());
+            continue;
+        }
+        let told = (answer.status, answer.error_code());
+        let is_known =
+            told == (429, "CONCURRENCY_EXCEEDED".to_owned()) || told == (503, "store_unavailable".to_owned());
+        assert!(is_known, "{}", answer.text());
+        sleep(Duration::from_millis(100)).await;
+    }
+    answered
+}
+
+#[tokio::test]
+async fn calls_at_once_are_never_more_than_the_limit_though_leases_end_while_the_bus_is_away() {
+    let limits = json!({ "concurrency": SLOTS });
+    let mut scene = Scene::start_cluster(PROXIED, |node| limited(node, &limits)).await;
+    let answer = Behaviour::chat("hello there").first_byte_delay(Duration::from_millis(500));
+    scene.o1.default(answer);
+    scene.wait_ready().await;
+    let end = CancellationToken::new();
+    let mut callers = JoinSet::new();
+    for _ in 0..3 * SLOTS {
+        callers.spawn(caller(scene.client.clone(), end.clone()));
+    }
+    sleep(Duration::from_secs(3)).await;
+
+    scene.cluster().services.nats_proxy.cut();
+    let cut = Instant::now();
+    sleep(outage().max(LEASES_OVER + WELL_AGAIN)).await;
+    scene.cluster().services.nats_proxy.heal();
+    let healed = Instant::now();
+    sleep(AFTER).await;
+    end.cancel();
+    let answered: Vec<Instant> = callers.join_all().await.into_iter().flatten().collect();
+
+    let busiest = busiest(&scene.o1);
+    let within =
+        |from: Instant, until: Instant| answered.iter().filter(|at| (from..until).contains(at)).count();
+    let leased = within(cut, cut + LEASED);
+    let cut_off = within(cut + LEASES_OVER, healed);
+    let after = within(healed + WELL_AGAIN, healed + AFTER);
+    eprintln!("{busiest} at once; {leased} answered within leases, {cut_off} without, {after} after");
+    assert!(busiest <= SLOTS, "{busiest} at once");
+    assert!(leased >= SLOTS, "{leased} answered within leases");
+    assert_eq!(cut_off, 0, "answered without a lease");
+    assert!(after >= SLOTS, "{after} answered after");
     scene.finish().await;
 }

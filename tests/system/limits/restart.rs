@@ -2,25 +2,18 @@
 
 use chrono::Timelike as _;
 use futures_util::future::join_all;
-use harness::{Behaviour, NodeBuilder, OPERATOR_KEY, Plan, Scene, embedded_only};
+use harness::{Behaviour, NodeBuilder, OPERATOR_KEY, Scene, embedded_only};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::under::{
-    ANSWER_NANO_USD, ask, balance, books_cost, early_in_the_minute, limited, now, refused, scene, usd,
+    ANSWER_NANO_USD, PROXIED, ask, balance, books_cost, early_in_the_minute, limited, now, refused, scene,
+    usd,
 };
 
 const HOUR: Duration = Duration::from_hours(1);
 /// How soon nodes that came back say what was used before.
 const SAID_MAX: Duration = Duration::from_secs(30);
-/// A cluster whose bus can be taken away.
-const PROXIED: Plan = Plan {
-    routers_apart: false,
-    proxied: true,
-    three_servers: false,
-    more_gateways: 0,
-};
-
 /// The balance once the node has told its records of what it spent.
 async fn spent(scene: &Scene, nano_usd: i64) {
     let begun = Instant::now();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    Answer, Behaviour, CALLER_KEY, CallState, NodeBuilder, OPERATOR_KEY, Scene, Upstream, chat, settings,
+    Answer, Behaviour, CALLER_KEY, CallState, NodeBuilder, OPERATOR_KEY, Plan, Scene, Upstream, chat,
+    settings,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -18,6 +19,14 @@ pub(super) const ANSWER_TOKENS_MAX: u64 = 40;
 
 /// How soon the books have what was answered, though its nodes or the bus just came back.
 const BOOKED_MAX: Duration = Duration::from_secs(30);
+
+/// A cluster whose bus can be taken away.
+pub(super) const PROXIED: Plan = Plan {
+    routers_apart: false,
+    proxied: true,
+    three_servers: false,
+    more_gateways: 0,
+};
 
 /// The keys of the harness, that of the caller with limits.
 pub(super) fn keys(limits: &Value) -> Value {
