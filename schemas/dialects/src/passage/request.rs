@@ -10,10 +10,13 @@ use serde_json::value::RawValue;
 use crate::chat::signed::MARK;
 use crate::dialect::Dialect;
 use crate::estimate::text_tokens;
+use crate::scan::Word;
 use crate::skim::{Limits, skim_chat};
 
 /// The name of the member that says who speaks.
-const ROLE: &[u8] = b"\"role\"";
+static ROLE: Word = Word::new("\"role\"");
+/// What stands in ids that carry signatures.
+static SIGNATURE: Word = Word::new(MARK);
 /// The name of the member with what a tool was called with.
 const ARGUMENTS: &[u8] = b"\"arguments\"";
 
@@ -33,8 +36,9 @@ pub struct Suspicion {
 pub fn suspicion(body: &[u8]) -> Suspicion {
     let mut suspicion = Suspicion::default();
     let mut answered = false;
-    for (place, at) in memmem::find_iter(body, ROLE).enumerate() {
-        match role(body.get(at + ROLE.len()..).unwrap_or_default()) {
+    let roles = ROLE.finder();
+    for (place, at) in roles.find_iter(body).enumerate() {
+        match role(body.get(at + roles.needle().len()..).unwrap_or_default()) {
             Some(b"developer") => suspicion.systems = true,
             Some(b"system") => suspicion.systems |= place > 0,
             Some(b"assistant") => answered = true,
@@ -47,7 +51,7 @@ pub fn suspicion(body: &[u8]) -> Suspicion {
 
 /// True when ids of calls may carry signatures of Gemini's: for another server they are longer than ids are.
 pub fn may_carry_signatures(body: &[u8]) -> bool {
-    memmem::find(body, MARK.as_bytes()).is_some()
+    SIGNATURE.is_in(body)
 }
 
 /// True when a request may say something of tools or functions. Names that are written with escapes are not found.
