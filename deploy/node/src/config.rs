@@ -161,11 +161,11 @@ impl Config {
     }
 }
 
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 /// Sections of the file of which each entry is a record of the catalogue.
 pub const SECTIONS: [&str; 4] = ["tenants", "users", "role_limits", "keys"];
 
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     Text,
@@ -274,12 +274,12 @@ impl Resolver<'_> {
             public_routing: settings.public_routing.unwrap_or(false),
             billing_tz: self.billing_tz()?,
             limits: limits::read_all(settings, self.document)?,
-            keys,
-            models_path,
             sections: SECTIONS
                 .into_iter()
                 .filter(|name| self.document.has(name))
                 .collect(),
+            keys,
+            models_path,
             routing_path: self.path(
                 "ROUTING_CONFIG_PATH",
                 "ROUTING_CONFIG",

@@ -169,9 +169,6 @@ pub struct IdempotencySettings {
     pub lease_seconds: Option<u64>,
 }
 
-/// Reachable private networks.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
 /// Sessions that stay on a backend. What each key means is said in `docs/affinity.md`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -225,6 +222,9 @@ pub struct PrefillSettings {
     pub memory_seconds: Option<u64>,
 }
 
+/// Reachable private networks.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct EgressSettings {
     /// Networks.
     pub allow: Vec<String>,
