@@ -29,8 +29,8 @@ fuzz-pairs: ## a million random answers over all pairs of dialects, at most ten 
 	$(CARGO) test --release -p dialects --test pairs --no-run
 	WAYBILL_PAIRS=1000000 timeout 600 $(CARGO) test --release -p dialects --test pairs
 
-simulate: ## limits and idempotency keys under a bad network, SEEDS=n seeds of each
-	WAYBILL_SEEDS=$(SEEDS) $(CARGO) test --profile simulate -p schemas --test simulation --test simulation_idempotency
+simulate: ## limits, circuits and idempotency keys under a bad network, SEEDS=n seeds of each
+	WAYBILL_SEEDS=$(SEEDS) $(CARGO) test --profile simulate -p schemas --test simulation --test simulation_circuit --test simulation_idempotency
 
 test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
 	scripts/setup.sh build sdk nats postgres
@@ -40,7 +40,8 @@ test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS a
 chaos-basic: ## a node and every part of a cluster killed KILLS (10) times, and outages as long as promised
 	scripts/setup.sh build nats postgres
 	$(CARGO) build -p node
-	WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 scripts/test.sh -p system-tests --test system cluster:: killed
+	WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 WAYBILL_TEST_ROUNDS=20 \
+	scripts/test.sh -p system-tests --test system cluster:: killed limits::away limits::size
 
 check: ## formatting, lints, documentation, and the project's own rules
 	scripts/setup.sh build

@@ -1,5 +1,5 @@
-//! Reads a request body once, as bytes, within bounds: its own size, the bytes of all bodies in memory, and the
-//! time a caller may pause. What is refused by its declared length is refused before a byte of it is read. A body that
+//! Reads a request body once, as bytes, within bounds: its own size, the bytes of all bodies in memory, the time a caller
+//! may pause, and the time it may take in all. What is refused by its declared length is refused before a byte of it is read. A body that
 //! comes compressed is unfolded within the same bounds.
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use schemas::failure::{Failure, FailureCode};
+use tokio::time::Instant;
 
 mod decode;
 
@@ -28,15 +29,23 @@ const RETRY_SECONDS: u64 = 2;
 pub(crate) struct Bodies {
     bytes: AtomicU64,
     bytes_max: u64,
+    /// How long one may be on its way.
+    arrival_max: Duration,
 }
 
 impl Bodies {
-    /// Room for `bytes_max` bytes.
+    /// Room for `bytes_max` bytes of bodies that may be on their way as long as they like.
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             bytes: AtomicU64::new(0),
             bytes_max,
+            arrival_max: Duration::MAX,
         }
+    }
+
+    /// The same, for bodies each of which has come whole within `arrival_max`.
+    pub(crate) fn arriving_within(self, arrival_max: Duration) -> Self {
+        Self { arrival_max, ..self }
     }
 
     /// Bytes taken.
@@ -103,7 +112,7 @@ pub(crate) enum Refusal {
     /// Not compressed as its head says.
     #[error("the request body cannot be decompressed")]
     Garbled,
-    /// The caller stopped sending.
+    /// The caller stopped sending, or would never have come to an end.
     #[error("the request body did not arrive in time")]
     Stalled,
     /// The caller's connection broke off.
@@ -156,7 +165,8 @@ pub(crate) async fn read(
         return Err(too_large);
     }
     permit.grow_to(declared)?;
-    while let Some(piece) = next(&mut body, limits.pause_max).await? {
+    let whole_by = Instant::now().checked_add(bodies.arrival_max);
+    while let Some(piece) = next(&mut body, limits.pause_max, whole_by).await? {
         let total = wide(first.len()) + wide(rest.len()) + wide(piece.len());
         if total > limits.bytes_max {
             return Err(too_large);
@@ -195,9 +205,15 @@ fn apart(piece: Bytes) -> Bytes {
 }
 
 /// The next piece that has bytes; trailers are passed over.
-async fn next(body: &mut Body, pause_max: Duration) -> Result<Option<Bytes>, Refusal> {
+async fn next(
+    body: &mut Body,
+    pause_max: Duration,
+    whole_by: Option<Instant>,
+) -> Result<Option<Bytes>, Refusal> {
     loop {
-        let frame = tokio::time::timeout(pause_max, body.frame()).await;
+        let paused_by = Instant::now() + pause_max;
+        let by = whole_by.map_or(paused_by, |whole_by| whole_by.min(paused_by));
+        let frame = tokio::time::timeout_at(by, body.frame()).await;
         match frame.map_err(|_| Refusal::Stalled)? {
             None => return Ok(None),
             Some(Err(_)) => return Err(Refusal::Broken),
@@ -281,5 +297,27 @@ mod tests {
         let silent = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
 
         assert_eq!(read_with(&bodies, silent).await, Err(Refusal::Stalled));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_who_never_pauses_long_is_waited_for_no_longer_than_the_bound() {
+        let bodies = Arc::new(Bodies::new(100).arriving_within(Duration::from_mins(5)));
+        let dribble = |gap_seconds| {
+            let pieces = futures_util::stream::unfold(0, move |count| async move {
+                tokio::time::sleep(Duration::from_secs(gap_seconds)).await;
+                let piece = Ok::<_, std::io::Error>(Bytes::from_static(b"x"));
+                (count < 10).then_some((piece, count + 1))
+            });
+            Body::from_stream(pieces)
+        };
+        let started = Instant::now();
+
+        let in_time = read_with(&bodies, dribble(25)).await;
+        let too_slow = read_with(&bodies, dribble(50)).await;
+
+        assert_eq!(in_time.map(|read| read.len()), Ok(10));
+        assert_eq!(too_slow, Err(Refusal::Stalled));
+        assert_eq!(started.elapsed().as_secs(), 11 * 25 + 300);
+        assert_eq!(bodies.bytes(), 0);
     }
 }

@@ -26,6 +26,9 @@ pub struct Config {
     pub version: String,
     /// Largest request body, in bytes.
     pub body_bytes_max: u64,
+    /// How long a request body may be on its way: with the default the largest one comes whole at half a megabit a
+    /// second.
+    pub body_seconds_max: u64,
     /// Bytes of request bodies in memory at once; beyond, requests are refused unread.
     pub bodies_bytes_max: u64,
     /// Names and values of a request's headers together, in bytes.
@@ -79,6 +82,7 @@ impl Config {
             cluster: "local".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             body_bytes_max: 32 * 1024 * 1024,
+            body_seconds_max: 600,
             bodies_bytes_max: 192 * 1024 * 1024,
             header_bytes_max: 64 * 1024,
             headers_max: 128,

@@ -153,12 +153,20 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// All that bounds the calls of `key` for `model`, in order; empty for what nothing bounds.
-    pub(crate) fn bounds(&self, catalog: &Catalog, key: &Key, model: &ModelName) -> Arc<[Bound]> {
+    /// All that bounds the calls of `key` for `model`, in order; `None` for what nothing bounds.
+    pub(crate) fn bounds(&self, catalog: &Catalog, key: &Key, model: &ModelName) -> Option<Arc<[Bound]>> {
         let subjects = catalog.subjects(key);
         if is_unlimited(&subjects) {
-            return Arc::new([]);
+            return None;
         }
+        Some(self.known(&subjects, (catalog, key, model))).filter(|bounds| !bounds.is_empty())
+    }
+
+    fn known(
+        &self,
+        subjects: &Subjects<'_>,
+        (catalog, key, model): (&Catalog, &Key, &ModelName),
+    ) -> Arc<[Bound]> {
         let place = (key.id.clone(), model.clone());
         {
             let kept = self.of.read();

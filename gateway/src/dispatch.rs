@@ -249,10 +249,9 @@ async fn demand(
     if let Some(body) = demand::bounded(&caller.key, served, (asked.surface, &asked.skim), &asked.body) {
         rewrite(state, asked, body)?;
     }
-    let bounds = state.bounds.bounds(catalog, &caller.key, &model.id);
-    if bounds.is_empty() {
+    let Some(bounds) = state.bounds.bounds(catalog, &caller.key, &model.id) else {
         return Ok(());
-    }
+    };
     let most = demand::most(model, asked.surface, &asked.skim, &asked.body);
     asked.output_tokens_held =
         demand::held_of_answers(&bounds, asked.surface, &asked.body, most.output_tokens);

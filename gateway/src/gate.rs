@@ -50,7 +50,9 @@ pub(crate) struct Wishes {
 /// Reads the headers that decide something.
 pub(crate) fn wishes(headers: &HeaderMap, caller: &Caller) -> Wishes {
     let pin = arrival::label(headers, &X_ROUTE_PIN);
-    let spoken = Spoken::read(|name| headers.get(name).map(HeaderValue::as_bytes));
+    let tells = headers.keys().any(|name| Spoken::is_told_by(name.as_str()));
+    let spoken = tells.then(|| Spoken::read(|name| headers.get(name).map(HeaderValue::as_bytes)));
+    let spoken = spoken.unwrap_or_default();
     let session_id = arrival::label(headers, &X_SESSION_ID);
     Wishes {
         pin: pin.filter(|_| caller.operates()),

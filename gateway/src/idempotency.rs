@@ -61,7 +61,7 @@ pub(crate) struct Keys {
     /// Room for answers until they are left under their keys.
     pub(crate) answers: Arc<Bodies>,
     /// What its spool held when this run began: once the books have that, they know every request of the runs before.
-    begun_at: u64,
+    pub(crate) begun_at: u64,
 }
 
 impl Keys {
@@ -134,9 +134,13 @@ pub(crate) async fn claim(
     };
     let claiming = claiming::run(state.clone(), scope, place.into(), mine);
     let claimed = state.leaving.spawn(claiming).await;
-    claimed
-        .unwrap_or(Err(Refusal::StoreUnavailable))
-        .map_err(Refusal::failure)
+    let claimed = claimed.unwrap_or(Err(Refusal::StoreUnavailable));
+    state.metrics.claimed(match &claimed {
+        Ok(Claimed::Held(_)) => "first",
+        Ok(Claimed::Replay(_)) => "replay",
+        Err(refusal) => refusal.as_str(),
+    });
+    claimed.map_err(Refusal::failure)
 }
 
 /// The digest of some parts, one after another.

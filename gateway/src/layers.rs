@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING, VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use schemas::failure::{Failure, FailureCode};
@@ -109,7 +109,7 @@ pub(crate) async fn around(
     let arrival = Arrival::new(&state, connection, &request);
     let (request_id, shape) = (arrival.request_id, arrival.shape);
     let origin = allowed_origin(&state, request.headers());
-    let mut response = if let Err(failure) = bounded(&state, request.headers()) {
+    let mut response = if let Err(failure) = bounded(&state, version, request.headers()) {
         state.metrics.refused(failure.code, arrival.surface_word(), None);
         arrival.refuse_unread(&failure)
     } else if preflight(&request) {
@@ -136,8 +136,8 @@ pub(crate) async fn around(
     Ok(response)
 }
 
-/// Bounds on headers. Both lengths at once are two readings of one message: never served.
-fn bounded(state: &State, headers: &HeaderMap) -> Result<(), Failure> {
+/// Bounds on headers. Both lengths at once, or more than one host, are two readings of one message: never served.
+fn bounded(state: &State, version: Version, headers: &HeaderMap) -> Result<(), Failure> {
     let bytes: usize = headers
         .iter()
         .map(|(name, value)| name.as_str().len() + value.len())
@@ -148,6 +148,11 @@ fn bounded(state: &State, headers: &HeaderMap) -> Result<(), Failure> {
     }
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
         let text = "content-length and transfer-encoding exclude each other";
+        return Err(Failure::new(FailureCode::InvalidRequest, text));
+    }
+    let hosts = headers.get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && version == Version::HTTP_11) {
+        let text = "a request over HTTP/1.1 has one host header";
         return Err(Failure::new(FailureCode::InvalidRequest, text));
     }
     Ok(())

@@ -33,6 +33,7 @@ pub mod metrics;
 mod open;
 mod ops;
 mod path;
+mod peers;
 mod pulse;
 mod refusal;
 mod relay;

@@ -14,7 +14,6 @@ use schemas::failure::{Failure, FailureCode};
 use schemas::query::{LogFilter, QueryError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::{sleep, timeout};
 
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -34,11 +33,6 @@ pub(crate) mod users;
 
 /// How long the ledger may take to answer a read.
 const READ_WITHIN: Duration = Duration::from_secs(10);
-
-/// How long a read waits for the books to hold what this node has answered.
-const BOOKED_WITHIN: Duration = Duration::from_millis(500);
-/// How often is looked whether they do.
-const BOOKED_POLL: Duration = Duration::from_millis(2);
 
 /// The parameters of a URL, in order.
 pub(crate) type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
@@ -76,19 +70,6 @@ pub(crate) async fn ask<Q: Serialize, A: DeserializeOwned>(
         QueryError::Invalid(text) => Failure::new(FailureCode::InvalidRequest, text),
         QueryError::Unavailable => unavailable("the books are not available at the moment"),
     })
-}
-
-/// Waits until the books hold what this node has answered so far, so that who reads them finds his own calls there.
-async fn booked(state: &Shared) {
-    let spool = &state.ports.spool;
-    let answered = spool.appended();
-    let booked = async {
-        while spool.marked() < answered {
-            sleep(BOOKED_POLL).await;
-        }
-    };
-    // A ledger that is behind is no reason not to tell what it has.
-    let _ = timeout(BOOKED_WITHIN, booked).await;
 }
 
 fn unavailable(text: &'static str) -> Failure {

@@ -37,6 +37,11 @@ struct CodeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClassLabel {
     class: &'static str,
 }
@@ -67,6 +72,7 @@ pub struct Metrics {
     unpriced: Family<ModelLabel, Counter>,
     rejections: Family<CodeLabel, Counter>,
     unkept: Counter,
+    claims: Family<OutcomeLabel, Counter>,
     pub(crate) gauges: Gauges,
 }
 
@@ -76,6 +82,8 @@ pub(crate) struct Gauges {
     pub(crate) requests_open: Gauge,
     pub(crate) reservations_open: Gauge,
     pub(crate) spool_bytes: Gauge,
+    pub(crate) spool_bytes_max: Gauge,
+    pub(crate) spool_nearly_full: Gauge,
     pub(crate) spool_oldest_seconds: Gauge,
     pub(crate) bus_connected: Gauge,
     pub(crate) config_revision: Gauge,
@@ -107,6 +115,7 @@ impl Metrics {
             unpriced: Family::default(),
             rejections: Family::default(),
             unkept: Counter::default(),
+            claims: Family::default(),
             gauges: Gauges::default(),
         };
         let Self {
@@ -156,6 +165,11 @@ impl Metrics {
             "waybill_responses_unkept",
             "Responses that were to be kept and could not be",
             metrics.unkept.clone(),
+        );
+        registry.register(
+            "waybill_idempotency",
+            "Calls with an idempotency key, by what the key led to",
+            metrics.claims.clone(),
         );
         metrics.gauges.register(registry);
         metrics
@@ -210,6 +224,11 @@ impl Metrics {
         self.unkept.inc();
     }
 
+    /// Counts what a call's idempotency key led to.
+    pub(crate) fn claimed(&self, outcome: &'static str) {
+        self.claims.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
     /// Counts a refusal. `surface` is empty where the path tells none, `model` the name of one that
     /// the caller sees, or `None`.
     pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Arc<str>>) {
@@ -234,7 +253,7 @@ impl Gauges {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, &Gauge); 12] = [
+        let gauges: [(&str, &str, &Gauge); 14] = [
             ("waybill_requests_open", "Requests that run", &self.requests_open),
             (
                 "waybill_reservations_open",
@@ -245,6 +264,16 @@ impl Gauges {
                 "waybill_spool_bytes",
                 "Bytes of the spool on disk",
                 &self.spool_bytes,
+            ),
+            (
+                "waybill_spool_bytes_max",
+                "Bytes of records and reservations from which on billable requests are refused",
+                &self.spool_bytes_max,
+            ),
+            (
+                "waybill_spool_nearly_full",
+                "1 from four fifths of that until seven tenths",
+                &self.spool_nearly_full,
             ),
             (
                 "waybill_spool_oldest_seconds",

@@ -1,5 +1,5 @@
 //! What the node knows of its surroundings: does the bus answer, does the ledger, has it its database? Asked every two
-//! seconds, so that health answers at once and a flood of probes asks nobody.
+//! seconds, so that health answers at once and a flood of probes asks nobody. The spool is looked at as often.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,6 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::manage;
 use crate::state::Shared;
 
+mod fill;
+
+use fill::Fill;
+
 /// How often is asked.
 const BEAT: Duration = Duration::from_secs(2);
 /// How long an answer may take.
@@ -23,6 +27,7 @@ pub(crate) struct Pulse {
     bus: AtomicBool,
     database: AtomicBool,
     ledger_lag_events: AtomicU64,
+    pub(crate) fill: Fill,
 }
 
 impl Pulse {
@@ -48,7 +53,10 @@ pub(crate) async fn run(state: Shared, stop: CancellationToken) {
     beats.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
-            _ = beats.tick() => beat(&state).await,
+            _ = beats.tick() => {
+                fill::look(&state);
+                beat(&state).await;
+            }
             () = stop.cancelled() => return,
         }
     }

@@ -13,7 +13,7 @@ use bus::dispatch::{End, Frame, Session};
 use bus::spool::Spool;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report};
@@ -32,7 +32,7 @@ use crate::open::{Place, Slot};
 use crate::responses::{Echo, Keeping};
 use crate::settle::{self, Ending, Recorded, Terms};
 use crate::shape::Shape;
-use crate::standing;
+use crate::standing::Standings;
 use crate::state::Shared;
 
 mod head;
@@ -128,9 +128,11 @@ impl Settled {
 /// Answers a request: runs it to its first content, then relays.
 pub(crate) async fn answer(running: Running) -> Response {
     let routed = running.live().and_then(|live| live.routed.clone());
-    let limits = running.live().map(Live::limits).unwrap_or_default();
+    let limits = running.live().and_then(Live::limits);
     let mut response = begin(running).await;
-    response.headers_mut().extend(limits);
+    if let Some(limits) = limits {
+        limits.tell(response.headers_mut());
+    }
     if let Some(name) = routed.and_then(|routed| HeaderValue::from_str(routed.as_str()).ok()) {
         response.headers_mut().insert(&ROUTED_MODEL, name);
     }
@@ -270,8 +272,8 @@ impl Running {
     /// had; `None` where nothing has to be asked.
     fn cover(&mut self, end: Box<End>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let live = self.0.as_deref_mut()?;
-        let used = settle::foreseen(&live.terms, &end.report);
-        let covering = (!live.held.is_nothing()).then(|| live.held.cover(used));
+        let used = (!live.held.is_nothing()).then(|| settle::foreseen(&live.terms, &end.report));
+        let covering = used.and_then(|used| live.held.cover(used));
         live.over = Some(end);
         covering.map(|covering| -> Pin<Box<dyn Future<Output = ()> + Send>> { Box::pin(covering) })
     }
@@ -382,19 +384,18 @@ impl Live {
         }
     }
 
-    /// How its limits stand, as headers.
-    fn limits(&self) -> HeaderMap {
+    /// How its limits stand; `None` where it has none.
+    fn limits(&self) -> Option<Standings> {
         if self.held.is_nothing() {
-            return HeaderMap::new();
+            return None;
         }
         let now = self.state.ports.clock.now();
-        let calendar = self.state.ports.limits.calendar(now);
-        standing::headers(
-            &self.held.standings(),
-            &calendar,
+        Some(Standings {
+            of: self.held.standings(),
+            calendar: self.state.ports.limits.calendar(now),
             now,
-            self.state.config.billing_tz,
-        )
+            billing_tz: self.state.config.billing_tz,
+        })
     }
 
     fn settle(&mut self, mut report: Report, gone: bool) -> Settled {
@@ -466,7 +467,9 @@ impl Live {
         let delivered = report.delivered.content;
         if !self.held.is_nothing() {
             let used = settle::foreseen(&self.terms, &report);
-            self.held.cover(used).await;
+            if let Some(covering) = self.held.cover(used) {
+                covering.await;
+            }
         }
         self.settle(report, true);
         if let Some(keeping) = self.keeping.take().filter(|_| delivered) {

@@ -135,7 +135,9 @@ async fn named(state: &Shared, tenant: &TenantId, body: &Bytes) -> Result<Option
         let unknown = || unknown(FailureCode::NotFound, "Item", &id).param("input");
         let whose = timeout(BUS_WITHIN, store::whose(&*state.ports.kv, tenant, &id)).await;
         let whose = whose.unwrap_or(Err(BusError::Timeout));
-        let response = whose.map_err(|problem| away(&problem))?.ok_or_else(unknown)?;
+        let whose = whose.map_err(|problem| away(&problem))?;
+        let listed = || kept::listed(&id).map(|(response, _)| response);
+        let response = whose.or_else(listed).ok_or_else(unknown)?;
         let kept = find(state, tenant, &response)
             .await
             .map_err(|missing| match missing {

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use schemas::failure::{Amount, Exceeded, Failure, FailureCode};
 use schemas::limit::Standing;
 use schemas::limit::holdings::demand::Refusal;
-use schemas::limit::layers::{Bound, Scope};
+use schemas::limit::layers::Scope;
 use schemas::limit::limits::{Kind, LimitKey, Slice, Span, Unit};
 use schemas::limit::window::Calendar;
 use schemas::time::Timestamp;
@@ -16,6 +16,9 @@ use schemas::time::Timestamp;
 const NEVER_RETRY_SECONDS: u64 = 3_600;
 
 const QUOTA_RESET: HeaderName = HeaderName::from_static("x-quota-reset");
+
+/// Most headers that an answer gets here.
+const HEADERS_MAX: usize = 10;
 
 /// What the headers of one kind are called: the limit, what is left, when it is whole again.
 type Names = [HeaderName; 3];
@@ -52,38 +55,51 @@ const fn unit(key: LimitKey) -> Unit {
     }
 }
 
-/// The headers of an answer to a call that was admitted under these limits.
-pub(crate) fn headers(
-    standings: &[(Bound, Standing)],
-    calendar: &Calendar,
-    now: Timestamp,
-    billing_tz: Tz,
-) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for kind in [Unit::Calls, Unit::Tokens, Unit::NanoUsd] {
-        let of_kind = standings.iter().filter(|(bound, _)| {
-            // That a call runs says nothing about whether another may follow.
-            unit(bound.key) == kind && bound.key != LimitKey::Concurrency
-        });
-        let Some((bound, standing)) = of_kind.min_by_key(|(_, standing)| standing.remaining) else {
-            continue;
-        };
-        let resets_at = resets_at(bound.key, calendar, now);
-        let seconds = resets_at.map(|at| seconds_until(at, now));
-        put(&mut headers, bound.key, standing, seconds);
-        if let (Kind::Quota(..), Some(at)) = (bound.key.kind(), resets_at) {
-            // Of several the last one told is money's: it is what callers ask for.
-            insert(&mut headers, &QUOTA_RESET, &shown(at, billing_tz));
+/// How the limits stand under which a call was admitted.
+#[derive(Debug)]
+pub(crate) struct Standings {
+    /// Every one of them.
+    pub(crate) of: Vec<(LimitKey, Standing)>,
+    /// The day and month of now.
+    pub(crate) calendar: Calendar,
+    /// When they stood so.
+    pub(crate) now: Timestamp,
+    /// Where times are shown.
+    pub(crate) billing_tz: Tz,
+}
+
+impl Standings {
+    /// Puts them into the head of an answer.
+    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
+        headers.reserve(HEADERS_MAX);
+        let mut quota_resets_at = None;
+        for kind in [Unit::Calls, Unit::Tokens, Unit::NanoUsd] {
+            let of_kind = self.of.iter().filter(|(key, _)| {
+                // That a call runs says nothing about whether another may follow.
+                unit(*key) == kind && *key != LimitKey::Concurrency
+            });
+            let Some((key, standing)) = of_kind.min_by_key(|(_, standing)| standing.remaining) else {
+                continue;
+            };
+            let resets_at = resets_at(*key, &self.calendar, self.now);
+            let seconds = resets_at.map(|at| seconds_until(at, self.now));
+            put(headers, *key, standing, seconds);
+            if matches!(key.kind(), Kind::Quota(..)) {
+                // Of several the last one is told, money's: it is what callers ask for.
+                quota_resets_at = resets_at.or(quota_resets_at);
+            }
+        }
+        if let Some(at) = quota_resets_at {
+            insert(headers, &QUOTA_RESET, shown(at, self.billing_tz));
         }
     }
-    headers
 }
 
 /// The headers of a refusal.
 pub(crate) fn refused(exceeded: &Exceeded, headers: &mut HeaderMap) {
     put(headers, exceeded.key, &exceeded.standing, exceeded.reset_seconds);
     if let (Kind::Quota(..), Some(at)) = (exceeded.key.kind(), &exceeded.reset_at) {
-        insert(headers, &QUOTA_RESET, at);
+        insert(headers, &QUOTA_RESET, at.clone());
     }
 }
 
@@ -179,16 +195,19 @@ const fn what(key: LimitKey) -> &'static str {
 
 fn put(headers: &mut HeaderMap, key: LimitKey, standing: &Standing, reset_seconds: Option<u64>) {
     let [limit, remaining, reset] = names(unit(key));
-    let amount = |amount: u64| Amount::of(key, amount).to_string();
-    insert(headers, limit, &amount(standing.limit));
-    insert(headers, remaining, &amount(standing.remaining));
+    for (name, amount) in [(limit, standing.limit), (remaining, standing.remaining)] {
+        match Amount::of(key, amount) {
+            Amount::Count(count) => drop(headers.insert(name.clone(), count.into())),
+            Amount::Usd(dollars) => insert(headers, name, dollars),
+        }
+    }
     if let Some(seconds) = reset_seconds {
-        insert(headers, reset, &duration(seconds));
+        insert(headers, reset, duration(seconds));
     }
 }
 
-fn insert(headers: &mut HeaderMap, name: &HeaderName, text: &str) {
-    if let Ok(value) = HeaderValue::from_str(text) {
+fn insert(headers: &mut HeaderMap, name: &HeaderName, text: String) {
+    if let Ok(value) = HeaderValue::try_from(text) {
         headers.insert(name.clone(), value);
     }
 }
@@ -214,16 +233,6 @@ mod tests {
     use super::*;
 
     const NOON: Timestamp = Timestamp::from_micros(1_796_040_000_500_000);
-
-    fn bound(key: LimitKey, limit: u64) -> Bound {
-        Bound {
-            key,
-            scope: Scope::Key,
-            model: None,
-            limit,
-            name: "acme.t".into(),
-        }
-    }
 
     fn standing(limit: u64, remaining: u64) -> Standing {
         Standing {
@@ -259,18 +268,21 @@ mod tests {
 
     #[test]
     fn of_each_kind_the_limit_of_which_the_least_is_left_is_told() {
-        let standings = [
-            (bound(LimitKey::Rpm, 60), standing(60, 50)),
-            (bound(LimitKey::Concurrency, 2), standing(2, 0)),
-            (bound(LimitKey::DailyCalls, 1_000), standing(1_000, 7)),
-            (
-                bound(LimitKey::DailyUsd, 1_000_000_000),
-                standing(1_000_000_000, 250_000_000),
-            ),
+        let of = [
+            (LimitKey::Rpm, standing(60, 50)),
+            (LimitKey::Concurrency, standing(2, 0)),
+            (LimitKey::DailyCalls, standing(1_000, 7)),
+            (LimitKey::DailyUsd, standing(1_000_000_000, 250_000_000)),
         ];
-        let calendar = Calendar::at(&Tz::Asia__Shanghai, NOON);
+        let standings = Standings {
+            of: of.to_vec(),
+            calendar: Calendar::at(&Tz::Asia__Shanghai, NOON),
+            now: NOON,
+            billing_tz: Tz::Asia__Shanghai,
+        };
+        let mut headers = HeaderMap::new();
 
-        let headers = headers(&standings, &calendar, NOON, Tz::Asia__Shanghai);
+        standings.tell(&mut headers);
 
         let told = |name: &str, text: &str| (name.to_owned(), text.to_owned());
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use bus::clock::Clock;
 use bus::dispatch::Dispatcher;
@@ -106,7 +107,10 @@ impl State {
         Ok(Arc::new(Self {
             doorkeeper: Doorkeeper::new(secret, config.admin_token.as_ref()),
             floods: Floods::new(config.auth_failures_max),
-            bodies: Arc::new(Bodies::new(config.bodies_bytes_max)),
+            bodies: Arc::new(
+                Bodies::new(config.bodies_bytes_max)
+                    .arriving_within(Duration::from_secs(config.body_seconds_max)),
+            ),
             open: Arc::new(Open::new(config.requests_max)),
             connections: Connections::default(),
             refusals: Refusals::default(),

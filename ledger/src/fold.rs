@@ -16,7 +16,7 @@ use crate::record::{Fact, Record, Waybill};
 /// Width of a bucket of the sums, in microseconds: every time zone is off UTC by a multiple of it.
 pub const BUCKET_MICROS: i64 = 15 * 60 * 1_000_000;
 /// Most tokens of one kind that a single row adds to the sums; the row itself keeps its figure.
-const TOKENS_SUMMED_MAX: u64 = 1_000_000_000_000;
+pub(crate) const TOKENS_SUMMED_MAX: u64 = 1_000_000_000_000;
 /// Most money that a single row adds to the sums, in nano-dollars: a million dollars.
 const COST_SUMMED_MAX: i64 = 1_000_000_000_000_000;
 

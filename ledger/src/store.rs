@@ -4,6 +4,7 @@
 pub mod postgres;
 mod row;
 pub mod sqlite;
+mod sums;
 
 #[cfg(test)]
 mod conformance;
@@ -45,7 +46,7 @@ pub trait Store: Send + Sync {
     /// One row and its envelope.
     async fn log(&self, query: &LogQuery) -> Result<LogAnswer, StoreError>;
 
-    /// Sums by group and bucket, oldest bucket first. `from` is cut down and `to` is filled up to whole 15 minutes.
+    /// Sums by group and bucket, oldest bucket first, of exactly the time that is asked for.
     async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError>;
 
     /// Computes rows and sums from the raw envelopes and puts them in the place of what was there, at once.
@@ -120,6 +121,11 @@ pub enum StoreError {
     /// Somebody else moved the cursor: read it again and go on from there.
     #[error("another ledger has moved the cursor")]
     Superseded,
+    /// The database is there, and not for whoever asks so: another address, user, password or database is needed.
+    #[error(
+        "the database cannot be opened by its address; correct user, password and database in DATABASE_URL or store.url"
+    )]
+    Address(#[source] sqlx::Error),
     /// The database refused: trying again is of no use.
     #[error("the database refused")]
     Refused(#[source] sqlx::Error),

@@ -9,7 +9,7 @@ use chrono_tz::Tz;
 use schemas::query::{GroupBy, Interval, UsageQuery, UsageRow};
 use schemas::time::Timestamp;
 
-use crate::fold::Sums;
+use crate::fold::{BUCKET_MICROS, Sums, bucket};
 use crate::store::StoreError;
 
 /// Most sums in an answer.
@@ -17,6 +17,51 @@ pub const USAGE_ROWS_MAX: usize = 50_000;
 
 /// The values of the dimensions grouped by, in their order.
 pub type Group = Vec<String>;
+
+/// From the first moment on, and before the second; without bounds where there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// The first moment in it.
+    pub from: Option<Timestamp>,
+    /// The first moment behind it.
+    pub to: Option<Timestamp>,
+}
+
+/// What a span of time consists of: sums are kept of whole 15 minutes alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Parts {
+    /// The 15 minutes that are in it whole; `None` where there are none.
+    pub whole: Option<Span>,
+    /// What is in it of the others, at its edges: each within one 15 minutes.
+    pub edges: Vec<Span>,
+}
+
+impl Span {
+    /// Its parts. They have no moment in common, and together are the span.
+    pub fn parts(self) -> Parts {
+        let Self { from, to } = self;
+        let up = from.map(|from| match bucket(from) {
+            start if start == from => from,
+            start => start.plus_micros(BUCKET_MICROS),
+        });
+        let down = to.map(bucket);
+        let is_whole = up.zip(down).is_none_or(|(up, down)| up < down);
+        let first = Self {
+            from,
+            to: up.map(|up| to.map_or(up, |to| up.min(to))),
+        };
+        let last = Self { from: down, to };
+        let starts_in = down.zip(from).is_none_or(|(down, from)| down >= from);
+        let edges = [(first, true), (last, starts_in)].into_iter();
+        let lasts = |span: &Self| span.from.zip(span.to).is_some_and(|(from, to)| from < to);
+        Parts {
+            whole: is_whole.then_some(Self { from: up, to: down }),
+            edges: edges
+                .filter_map(|(edge, is_in)| (is_in && lasts(&edge)).then_some(edge))
+                .collect(),
+        }
+    }
+}
 
 /// Sums on their way into an answer.
 #[derive(Debug)]

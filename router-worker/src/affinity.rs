@@ -84,10 +84,12 @@ impl Affinity {
 
     /// Shows what backends have to read, and when it is; nothing where that does not count.
     pub(crate) fn with_prefill<T>(&self, show: impl FnOnce(Option<&Prefill>, u64) -> T) -> T {
-        let now_ms = self.clock.monotonic_ms();
         match &self.prefill {
-            Some(prefill) => show(Some(&prefill.lock()), now_ms),
-            None => show(None, now_ms),
+            Some(prefill) => {
+                let now_ms = self.clock.monotonic_ms();
+                show(Some(&prefill.lock()), now_ms)
+            }
+            None => show(None, 0),
         }
     }
 
@@ -109,10 +111,10 @@ impl Affinity {
     }
 
     fn leave(&self, backend: &BackendId) {
-        if let Some(mut calls) = self.calls.get_mut(backend) {
+        self.calls.remove_if_mut(backend, |_, calls| {
             *calls = calls.saturating_sub(1);
-        }
-        self.calls.remove_if(backend, |_, calls| *calls == 0);
+            *calls == 0
+        });
     }
 
     /// The bus, unless it did not answer a moment ago.

@@ -36,6 +36,8 @@ const PAYMENT_REQUIRED: u16 = 402;
 pub(crate) enum Fault {
     /// No connection, or it died before an answer.
     Unreachable,
+    /// No connection in time: nothing was sent.
+    Unconnected,
     /// One of our clocks ended it.
     TimedOut,
     /// The upstream said no.
@@ -263,9 +265,17 @@ impl Fault {
     /// How the attempt ended.
     pub(crate) const fn outcome(&self) -> Outcome {
         match self {
-            Self::TimedOut => Outcome::Timeout,
+            Self::TimedOut | Self::Unconnected => Outcome::Timeout,
             Self::Cut => Outcome::UpstreamCut,
             _ => Outcome::UpstreamError,
+        }
+    }
+
+    /// What the attempt failed of, which may say more than its caller is told.
+    pub(crate) fn code(&self) -> FailureCode {
+        match self {
+            Self::Unconnected => FailureCode::UpstreamConnectTimeout,
+            _ => self.failure().code,
         }
     }
 
@@ -276,6 +286,10 @@ impl Fault {
             Self::TimedOut => Failure::new(
                 FailureCode::UpstreamTimeout,
                 "the model's provider did not answer in time",
+            ),
+            Self::Unconnected => Failure::new(
+                FailureCode::UpstreamTimeout,
+                "the model's provider did not take a connection in time",
             ),
             Self::Unreachable => upstream_error("the model's provider cannot be reached"),
             Self::Redirected => upstream_error("the model's provider answered with a redirect"),

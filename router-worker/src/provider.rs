@@ -223,7 +223,8 @@ pub(crate) fn complete(candidate: &Candidate, dialect: Dialect, body: Spliced) -
     }
     let mut whole = body.joined();
     if endpoint.kind == ProviderKind::Openrouter {
-        whole = openrouter::preferring(&openrouter::without_choices(&whole), &endpoint.extra_body);
+        whole = openrouter::without_choices(&openrouter::without_nulls(whole));
+        whole = openrouter::preferring(&whole, &endpoint.extra_body);
     }
     if asks_openrouter {
         whole = openrouter::counting(whole);

@@ -350,7 +350,7 @@ impl Request {
             Ending::Failed(fault) if meter.committed => {
                 (after_content(fault), Some(fault.interruption().code))
             }
-            Ending::Failed(fault) => (fault.outcome(), Some(fault.failure().code)),
+            Ending::Failed(fault) => (fault.outcome(), Some(fault.code())),
             Ending::Stopped(stop) => (stopped(*stop).0, Some(stopped(*stop).1.code)),
         };
         shared.metrics.attempt(&candidate.endpoint.id, outcome);
@@ -472,7 +472,7 @@ struct Settled {
 /// it was refused here.
 const fn before_content(fault: &Fault) -> Outcome {
     match fault {
-        Fault::TimedOut => Outcome::Timeout,
+        Fault::TimedOut | Fault::Unconnected => Outcome::Timeout,
         _ if fault.concerns_translation() => Outcome::Rejected,
         _ => Outcome::UpstreamError,
     }

@@ -11,6 +11,7 @@ mod plain;
 pub(crate) mod read;
 mod tag;
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::error::Elapsed;
 
 use crate::config::Config;
 
@@ -100,6 +102,28 @@ pub(crate) enum Error {
     /// The answer's body is coded in a way that is not known here.
     #[error("the upstream's answer is coded in an unknown way")]
     Coding,
+}
+
+impl Error {
+    /// True when there was no connection in time.
+    pub(crate) fn is_connect_timeout(&self) -> bool {
+        match self {
+            Self::Unreachable(error) => error.is_connect() && timed_out(error),
+            Self::Silent(plain::Error::Timeout) => true,
+            Self::Silent(plain::Error::Connect(error)) => timed_out(error.as_ref()),
+            Self::Silent(plain::Error::Broken(_) | plain::Error::Malformed(_)) | Self::Coding => false,
+        }
+    }
+}
+
+/// True when a clock is at the bottom of an error: ours over all of a connection, the connector's over one address, or
+/// the system's.
+fn timed_out(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        cause.is::<Elapsed>() || of_system == Some(io::ErrorKind::TimedOut)
+    })
 }
 
 /// The clients; cheap to use from any thread.

@@ -11,6 +11,7 @@
 //! [`record`] is what the fleet shares, [`view`] how one node sees it and what it writes. Times are
 //! milliseconds on the observer's own monotonic clock.
 
+pub mod planted;
 pub mod record;
 pub mod view;
 

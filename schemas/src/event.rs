@@ -27,6 +27,8 @@ pub enum Event {
     HealthCredential(health::CredentialChanged),
     /// A record of the catalogue was changed.
     Audited(Box<audit::Audited>),
+    /// A spool became nearly full, or is no longer.
+    SpoolFilled(spool::SpoolFilled),
     /// A hole in a spool.
     SpoolLost(spool::SpoolLost),
     /// A fact of a later version: kept, not understood.
@@ -44,6 +46,7 @@ impl Event {
             subject::HEALTH_CIRCUIT => Self::HealthCircuit(serde_json::from_str(data)?),
             subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
             subject::AUDIT => Self::Audited(serde_json::from_str(data)?),
+            subject::SPOOL_FILLED => Self::SpoolFilled(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
             _ => Self::Unknown,
         })
@@ -76,6 +79,9 @@ impl Fact for health::CredentialChanged {
 }
 impl Fact for audit::Audited {
     const KIND: &'static str = subject::AUDIT;
+}
+impl Fact for spool::SpoolFilled {
+    const KIND: &'static str = subject::SPOOL_FILLED;
 }
 impl Fact for spool::SpoolLost {
     const KIND: &'static str = subject::SPOOL_LOST;

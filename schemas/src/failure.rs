@@ -129,6 +129,8 @@ codes! {
     UpstreamRateLimited = "upstream_rate_limited", 429, "rate_limit_error";
     /// The upstream was too slow.
     UpstreamTimeout = "upstream_timeout", 504, "server_error";
+    /// The upstream took no connection in time; of attempts alone: callers are told that it was too slow.
+    UpstreamConnectTimeout = "upstream_connect_timeout", 504, "server_error";
     /// The upstream does not accept our credential.
     UpstreamRejectedCredential = "upstream_rejected_credential", 502, "server_error";
     /// A started stream was ended by the gateway or broke off.

@@ -268,6 +268,16 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Its word in figures.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Mismatch => "mismatch",
+            Self::NotReplayable => "not_replayable",
+            Self::StoreUnavailable => "store_unavailable",
+        }
+    }
+
     /// What the caller is told.
     pub fn failure(self) -> Failure {
         match self {

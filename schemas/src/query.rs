@@ -8,6 +8,7 @@ use crate::circuit::CircuitState;
 use crate::event::request::RequestSettled;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, RequestId, TenantId, UserId};
 use crate::limit::layers::Name;
+use crate::limit::quota::Spent;
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
@@ -140,6 +141,33 @@ pub struct QuotasQuery {
 pub struct QuotasAnswer {
     /// What was charged, by quota.
     pub quotas: BTreeMap<Name, u64>,
+}
+
+/// Most quotas of one [`PeerQuery::Settled`].
+pub const PEER_QUOTAS_MAX: usize = 1_000;
+
+/// What one gateway asks another: what that one knows and the shared records or the books do not have yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerQuery {
+    /// What it settled of these quotas, [`PEER_QUOTAS_MAX`] at most.
+    Settled(Vec<Name>),
+    /// Whether the books have all that it has answered so far; it waits a moment for them.
+    Booked,
+    /// Whether the books have all that the runs before this one left in its spool.
+    Recovered,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerAnswer {
+    /// By quota; none for those of which it holds nothing that it has not told.
+    Settled(BTreeMap<Name, Spent>),
+    /// Whether it is so.
+    Booked(bool),
+    /// Whether it is so.
+    Recovered(bool),
 }
 
 /// Sums of usage.

@@ -12,6 +12,8 @@ pub const LIMIT_REFUSED: &str = "waybill.limit.refused.v1";
 pub const HEALTH_CIRCUIT: &str = "waybill.health.circuit.v1";
 /// Type of the event that tells whether an upstream accepts a credential.
 pub const HEALTH_CREDENTIAL: &str = "waybill.health.credential.v1";
+/// Type of the event that tells whether a spool is nearly full.
+pub const SPOOL_FILLED: &str = "waybill.spool.filled.v1";
 /// Type of the event that declares a hole in a spool.
 pub const SPOOL_LOST: &str = "waybill.spool.lost.v1";
 /// Type of the event that records a change made by an administrator.
@@ -90,6 +92,11 @@ pub fn run(pool: &str) -> String {
 /// Where a router listens for what gateways say about requests it has taken; `boot` names the router's process.
 pub fn control(boot: &str) -> String {
     format!("wb.ctl.{boot}")
+}
+
+/// Where a gateway is asked by others for what it has not told yet; `boot` names the gateway's process.
+pub fn peer(boot: &str) -> String {
+    format!("wb.peer.{boot}")
 }
 
 /// Keys of [`CATALOG_BUCKET`].

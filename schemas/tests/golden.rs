@@ -10,7 +10,7 @@ use schemas::event::audit::Audited;
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
-use schemas::event::spool::SpoolLost;
+use schemas::event::spool::{SpoolFilled, SpoolLost};
 use schemas::event::{Event, Fact};
 use schemas::subject;
 use serde_json::Value;
@@ -77,6 +77,11 @@ fn a_change_of_the_catalogue_keeps_its_form() {
 }
 
 #[test]
+fn a_spool_that_is_nearly_full_keeps_its_form() {
+    assert!(keeps::<SpoolFilled>("spool.filled.json").nearly_full);
+}
+
+#[test]
 fn a_hole_in_a_spool_keeps_its_form() {
     let lost = keeps::<SpoolLost>("spool.lost.json");
     assert_eq!((lost.from, lost.to), (31, 33));
@@ -104,6 +109,7 @@ fn every_golden_file_is_understood_by_its_type_name() {
         subject::REQUEST_ACCEPTED,
         subject::REQUEST_LOST,
         subject::REQUEST_SETTLED,
+        subject::SPOOL_FILLED,
         subject::SPOOL_LOST,
     ];
     assert_eq!(kinds, known);

@@ -129,6 +129,13 @@ impl Client {
         client.with_key(key)
     }
 
+    /// The same client with another log.
+    #[must_use]
+    pub fn logging(mut self, log: &ClientLog) -> Self {
+        self.log = log.clone();
+        self
+    }
+
     /// The same client with another key; the log is shared.
     #[must_use]
     pub fn with_key(&self, key: &str) -> Self {

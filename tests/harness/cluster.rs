@@ -1,4 +1,5 @@
-//! A cluster: a bus and a database of its own, two gateways, two ledgers, and routers inside the gateways or apart.
+//! A cluster: a bus and a database of its own, two gateways or more, two ledgers, and routers inside the gateways or
+//! apart.
 
 use futures_util::future::join_all;
 
@@ -33,7 +34,14 @@ pub struct Plan {
     pub proxied: bool,
     /// The bus is three servers.
     pub three_servers: bool,
+    /// Gateways beyond the two that every cluster has.
+    pub more_gateways: usize,
 }
+
+/// The names of gateways, in the order in which clusters have them.
+const GATEWAYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+/// Gateways that every cluster has.
+const GATEWAYS_MIN: usize = 2;
 
 /// What the nodes share.
 pub struct Services {
@@ -107,7 +115,7 @@ impl Services {
 pub struct Cluster {
     /// Bus and database.
     pub services: Services,
-    /// The second gateway, routers that stand apart, ledgers.
+    /// The other gateways, routers that stand apart, ledgers.
     pub nodes: Vec<Node>,
 }
 
@@ -121,12 +129,9 @@ impl Cluster {
         } else {
             "gateway,router"
         };
-        let mut nodes = vec![
-            ("a", gateway),
-            ("b", gateway),
-            ("ledger-1", "ledger"),
-            ("ledger-2", "ledger"),
-        ];
+        let gateways = GATEWAYS.iter().take(GATEWAYS_MIN + plan.more_gateways);
+        let mut nodes: Vec<(&str, &str)> = gateways.map(|name| (*name, gateway)).collect();
+        nodes.extend([("ledger-1", "ledger"), ("ledger-2", "ledger")]);
         if plan.routers_apart {
             nodes.extend([("router-1", "router"), ("router-2", "router")]);
         }
@@ -138,7 +143,7 @@ impl Cluster {
         (first, Self { services, nodes })
     }
 
-    /// A node by its name: `b`, `ledger-1`, `ledger-2`, `router-1`, `router-2`.
+    /// A node by its name: `b` and further gateways, `ledger-1`, `ledger-2`, `router-1`, `router-2`.
     pub fn node(&mut self, name: &str) -> &mut Node {
         let named = self.nodes.iter_mut().find(|node| node.name() == name);
         named.unwrap_or_else(|| panic!("no node is called {name}"))

@@ -44,4 +44,4 @@ pub use server::postgres::Postgres;
 pub use upstream::behaviour::{Behaviour, Then};
 pub use upstream::request::Received;
 pub use upstream::speech::Speech;
-pub use upstream::{Call, CallState, Upstream, refusing_addr};
+pub use upstream::{Call, CallState, SilentPort, Upstream, refusing_addr};

@@ -14,9 +14,11 @@ use tokio::time::{Instant, timeout};
 
 pub(crate) mod books;
 pub mod config;
+pub(crate) mod guard;
 pub(crate) mod process;
 
 use config::{API_KEY_SECRET, Model, OPERATOR_KEY};
+use guard::Guard;
 use process::Process;
 
 use crate::books::Books;
@@ -42,12 +44,14 @@ pub struct NodeBuilder {
     database: Option<String>,
 }
 
-/// A node and its data directory. Dropped, the process is killed and the directory removed.
+/// A node and its data directory. Dropped, the process is killed and the directory removed; one whose books were not
+/// checked then fails its test.
 pub struct Node {
     builder: NodeBuilder,
     dir: TempDir,
     process: Process,
     addr: SocketAddr,
+    guard: Guard,
 }
 
 impl NodeBuilder {
@@ -127,6 +131,11 @@ impl NodeBuilder {
         self
     }
 
+    /// Whether it starts without files, so that its keys are those that it mints.
+    fn is_bare(&self) -> bool {
+        self.settings.as_deref() == Some("")
+    }
+
     fn has_gateway(&self) -> bool {
         let has = |roles: &String| roles.split(',').any(|role| matches!(role, "all" | "gateway"));
         self.roles.as_ref().is_none_or(has)
@@ -146,6 +155,7 @@ impl NodeBuilder {
             dir,
             process,
             addr,
+            guard: Guard::default(),
         }
     }
 
@@ -155,6 +165,22 @@ impl NodeBuilder {
         self.write_files(dir.path());
         let mut process = Process::start(&mut self.command(dir.path()), &dir.path().join("node.log"));
         let code = process.ended(START_MAX).await;
+        (code, process.lines())
+    }
+
+    /// Starts a node and sends SIGTERM as soon as its log has `told`; gives its exit code, or `None` when it still runs
+    /// after `wait`, and its log.
+    pub async fn start_terminated(self, told: &str, wait: Duration) -> (Option<i32>, Vec<String>) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        self.write_files(dir.path());
+        let mut process = Process::start(&mut self.command(dir.path()), &dir.path().join("node.log"));
+        let deadline = Instant::now() + START_MAX;
+        while !process.lines().iter().any(|line| line.contains(told)) {
+            assert!(Instant::now() < deadline, "not told: {told}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        process.signal("TERM").await;
+        let code = timeout(wait, process.ended(END_MAX)).await.ok().flatten();
         (code, process.lines())
     }
 
@@ -257,9 +283,9 @@ impl Node {
         self.addr
     }
 
-    /// A client that presents `key`.
+    /// A client that presents `key`; what it is answered is checked with the books.
     pub fn client(&self, key: &str) -> Client {
-        Client::new(self.addr, key)
+        Client::new(self.addr, key).logging(self.guard.log())
     }
 
     /// The process id.
@@ -358,6 +384,7 @@ impl Node {
     /// Starts an ended node again on its data directory; the port is a new one.
     pub async fn restart(&mut self) {
         assert!(!self.running(), "stop or kill the node first");
+        self.guard.reopen();
         let mut command = self.builder.command(self.dir.path());
         self.process
             .again(&mut command, &self.dir.path().join("node.log"));
@@ -365,6 +392,13 @@ impl Node {
             .process
             .listening(self.builder.role_listening(), START_MAX)
             .await;
+    }
+
+    /// Sets its wall clock ahead of the machine's, from its next start on: only builds with debug assertions heed it.
+    pub fn set_ahead(&mut self, ahead: Duration) {
+        let seconds = ahead.as_secs().to_string();
+        let variable = ("WAYBILL_TEST_CLOCK_AHEAD_SECONDS".to_owned(), seconds);
+        self.builder.env.extend([variable]);
     }
 
     /// Writes `models.yaml` anew, for reloads and for the next start.

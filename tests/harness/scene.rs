@@ -11,16 +11,15 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::checker::gather::{Expected, Scope, settle};
-use crate::checker::violation::Violation;
+use crate::checker::violation::{self, Violation};
 use crate::client::Client;
 use crate::cluster::{self, Cluster, Plan};
 use crate::node::config::{CALLER_KEY, Model, PRICE, Price};
+use crate::node::guard::QUIET_MAX;
 use crate::node::{Node, NodeBuilder};
 use crate::upstream::Upstream;
 
-/// How long the books of one node may take to become quiet.
-const QUIET_MAX: Duration = Duration::from_secs(5);
-/// The same of a cluster, one of whose nodes may just have come back.
+/// How long the books of a cluster may take to become quiet, one of whose nodes may just have come back.
 const CLUSTER_QUIET_MAX: Duration = Duration::from_secs(30);
 
 /// How long a gateway may take to know of the bus and the database.
@@ -132,6 +131,11 @@ impl Scene {
         self.turn_client();
     }
 
+    /// Whether the scene is a cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// The cluster; panics when the scene is none.
     pub fn cluster(&mut self) -> &mut Cluster {
         self.cluster.as_mut().expect("the scene is a cluster")
@@ -153,6 +157,21 @@ impl Scene {
         }
     }
 
+    /// Kills every node.
+    pub async fn kill_every_node(&mut self) {
+        join_all(self.nodes().map(Node::kill)).await;
+    }
+
+    /// Starts every node again, all of which have ended, with its clock so far ahead of the machine's.
+    pub async fn restart_every_node_ahead(&mut self, ahead: Duration) {
+        let again = async |node: &mut Node| {
+            node.set_ahead(ahead);
+            node.restart().await;
+        };
+        join_all(self.nodes().map(again)).await;
+        self.turn_client();
+    }
+
     /// Kills every gateway, starts them again and turns the client to them.
     pub async fn kill_and_restart(&mut self) {
         join_all(self.gateways().into_iter().map(Node::kill)).await;
@@ -172,8 +191,8 @@ impl Scene {
         self.client.retarget(&self.addrs());
     }
 
-    /// Where calls go.
-    fn addrs(&self) -> Vec<SocketAddr> {
+    /// Where the client's calls go: the gateways, or the one that it was pinned to.
+    pub fn addrs(&self) -> Vec<SocketAddr> {
         let others = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
         let others = others.filter(|node| node.has_gateway() && !self.pinned);
         std::iter::once(&self.node)
@@ -183,9 +202,12 @@ impl Scene {
     }
 
     fn gateways(&mut self) -> Vec<&mut Node> {
+        self.nodes().filter(|node| node.has_gateway()).collect()
+    }
+
+    fn nodes(&mut self) -> impl Iterator<Item = &mut Node> {
         let others = self.cluster.iter_mut().flat_map(|cluster| &mut cluster.nodes);
-        let others = others.filter(|node| node.has_gateway());
-        std::iter::once(&mut self.node).chain(others).collect()
+        std::iter::once(&mut self.node).chain(others)
     }
 
     /// The row of a request.
@@ -235,8 +257,11 @@ impl Scene {
         if found.is_empty() {
             return;
         }
-        let lines: Vec<String> = found.iter().map(|violation| format!("- {violation:?}")).collect();
-        panic!("the books are wrong:\n{}\n{}", lines.join("\n"), self.logs());
+        panic!(
+            "the books are wrong:\n{}\n{}",
+            violation::listed(&found),
+            self.logs()
+        );
     }
 
     /// The logs of all nodes, for messages of failed tests.

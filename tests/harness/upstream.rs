@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -26,6 +27,8 @@ mod wire;
 const BACKLOG: u32 = 1024;
 /// How long the waiting methods wait before they panic.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a connection to a port whose queue has room may take.
+const QUEUED_WITHIN: Duration = Duration::from_millis(200);
 /// How often they look.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -290,6 +293,37 @@ impl Upstream {
     /// Closes the port and all connections; what was recorded stays.
     pub async fn stop(&mut self) {
         self.tasks.shutdown().await;
+    }
+}
+
+/// A port that listens and takes no connection: its queue is full, so that whoever connects hears nothing.
+pub struct SilentPort {
+    addr: SocketAddr,
+    _listener: Socket,
+    /// What fills the queue.
+    _waiting: Vec<std::net::TcpStream>,
+}
+
+impl SilentPort {
+    /// Opens a loopback port and fills its queue.
+    pub fn open() -> Self {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        listener.bind(&any.into()).expect("a loopback port");
+        listener.listen(0).expect("a listening socket");
+        let bound = listener.local_addr().expect("a bound address");
+        let addr = bound.as_socket().expect("an address of the internet");
+        let connect = || std::net::TcpStream::connect_timeout(&addr, QUEUED_WITHIN).ok();
+        Self {
+            addr,
+            _waiting: std::iter::from_fn(connect).collect(),
+            _listener: listener,
+        }
+    }
+
+    /// Its address.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
     }
 }
 

@@ -3,9 +3,9 @@
 
 import assert from "node:assert/strict";
 import {
-  BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG,
-  REFUSALS, REFUSALS_ON_MESSAGES, SAID_MAX, SCHEMA, TOTAL_INPUT, UPSTREAM, URL_ROOT, WEATHER, each, library, raises, run,
-  servedAfterWait, speaks,
+  BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT,
+  PNG, REFUSALS, REFUSALS_ON_MESSAGES, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, TOTAL_INPUT, UPSTREAM, URL_ROOT, WEATHER, checkInstructed,
+  checkTold, degrees, each, library, raises, run, servedAfterWait, speaks,
 } from "./conformance.mjs";
 
 const { Output, generateText, jsonSchema, streamText, tool } = await library("ai");
@@ -13,14 +13,20 @@ const { createOpenAI } = await library("@ai-sdk/openai");
 const { createAnthropic } = await library("@ai-sdk/anthropic");
 const { createOpenAICompatible } = await library("@ai-sdk/openai-compatible");
 
-const settings = { baseURL: `${URL_ROOT}/v1`, apiKey: KEY };
-const openai = createOpenAI(settings);
-const models = {
-  chat: openai.chat(MODEL),
-  responses: openai.responses(MODEL),
-  compatible: createOpenAICompatible({ ...settings, name: "waybill", includeUsage: true, supportsStructuredOutputs: true })(MODEL),
-  anthropic: createAnthropic(settings)(MODEL),
-};
+/** The same model over each provider. */
+function over(id = MODEL, apiKey = KEY) {
+  const settings = { baseURL: `${URL_ROOT}/v1`, apiKey };
+  const compatible = { ...settings, name: "waybill", includeUsage: true, supportsStructuredOutputs: true };
+  return {
+    chat: createOpenAI(settings).chat(id),
+    responses: createOpenAI(settings).responses(id),
+    compatible: createOpenAICompatible(compatible)(id),
+    anthropic: createAnthropic(settings)(id),
+  };
+}
+const models = over();
+const unknown = over("no-such-model");
+const strange = over(MODEL, STRANGER);
 const ENDS = ENGINE ? ["stop", "length"] : ["stop"];
 // What a small model has to be told besides.
 const SAID = ENGINE ? { maxOutputTokens: SAID_MAX } : {};
@@ -31,7 +37,7 @@ const providerOptions = { openai: { store: false } };
 const weather = tool({
   description: "The weather of a city, now.",
   inputSchema: jsonSchema(CITY),
-  execute: async ({ city }) => `4 degrees in ${city}`,
+  execute: async ({ city }) => degrees(city),
 });
 
 function checkUsage(usage) {
@@ -80,7 +86,7 @@ const cases = {
     const messages = [{ role: "user", content: WEATHER }, ...response.messages];
     const options = ENGINE ? { ...SAID, toolChoice: "none" } : {};
     const again = await generateText({ model, messages, tools, providerOptions, maxRetries: 0, ...options });
-    assert(speaks(again.text), again.text);
+    checkTold(again.text);
   },
   async tools_stream(model) {
     const told = await drained(model, WEATHER, { tools: { weather }, ...CALL });
@@ -91,15 +97,24 @@ const cases = {
     const anthropic = { structuredOutputMode: "outputFormat" };
     const options = { ...providerOptions, anthropic };
     assert.deepEqual((await say(model, GREET, { output, providerOptions: options, ...ENDING })).output, GREETING);
+    const told = await drained(model, GREET, { output, providerOptions: options, ...ENDING });
+    assert.deepEqual([told.errors, JSON.parse(told.text)], [[], GREETING]);
   },
 };
 
 /** Prompts that the upstream of the harness answers by a script; no real model does. */
 const scripted = {
+  async errors(_model, provider) {
+    for (const [failing, status] of [[unknown, 404], [strange, 401]]) {
+      assert.equal((await raises(() => say(failing[provider]))).statusCode, status);
+      const [error] = (await drained(failing[provider], HELLO)).errors;
+      assert.equal(error?.statusCode, status);
+    }
+  },
   async steps(model) {
     const { steps, text } = await say(model, WEATHER, { tools: { weather }, stopWhen: ({ steps }) => steps.length >= 2 });
     assert.deepEqual(steps[0].toolCalls.map((call) => call.input), CITIES);
-    assert.match(text, /hello/);
+    checkTold(text);
   },
   /** The provider for Anthropic's API has models that it does not know call a tool, and only once. */
   async structured_output_by_default(model) {
@@ -113,19 +128,23 @@ const scripted = {
   },
   async image(model) {
     const content = [
-      { type: "text", text: "What is this?" },
+      { type: "text", text: SEE },
       { type: "file", data: PNG, mediaType: "image/png" },
     ];
-    assert((await generateText({ model, messages: [{ role: "user", content }], maxRetries: 0 })).text);
+    const prompt = [{ role: "user", content }];
+    assert.equal((await say(model, prompt)).text, SEEN);
+    assert.equal((await drained(model, prompt)).text, SEEN);
   },
   async long_system(model) {
-    assert((await say(model, HELLO, { system: LONG_SYSTEM })).text);
+    checkInstructed((await say(model, INSTRUCTED, { system: LONG_SYSTEM })).text, LONG_SYSTEM);
+    checkInstructed((await drained(model, INSTRUCTED, { system: LONG_SYSTEM })).text, LONG_SYSTEM);
   },
   async odd_streams(model) {
     for (const writing of ODD) {
       const told = await drained(model, `odd ${writing}`);
       assert.deepEqual([told.errors, told.finish], [[], "stop"], writing);
-      assert.match(told.text, /hello/, writing);
+      assert.match(told.text, /^hello from/, writing);
+      checkUsage(told.usage);
     }
   },
   async refusals(model) {
@@ -150,6 +169,13 @@ const scripted = {
     };
     await each(BROKEN, act, () => say(model));
   },
+  /** The library goes by the status alone: it tries again what the node says is final. */
+  async tried_again_at_once(model) {
+    for (const status of [429, 503, 529]) {
+      const answer = await say(model, `once ${status} ${model.provider}`, { maxRetries: 2 });
+      assert.match(answer.text, /^hello from/, `${status}`);
+    }
+  },
   async tried_again(model) {
     const answer = await servedAfterWait(() => say(model, "refuse 500"), () => say(model, HELLO, { maxRetries: 2 }));
     assert.match(answer.text, /hello/);
@@ -158,8 +184,8 @@ const scripted = {
 
 const chosen = ENGINE ? cases : { ...cases, ...scripted };
 const all = {};
-for (const [over, model] of Object.entries(models)) {
-  for (const [name, act] of Object.entries(chosen)) all[`${over}_${name}`] = () => act(model);
+for (const [provider, model] of Object.entries(models)) {
+  for (const [name, act] of Object.entries(chosen)) all[`${provider}_${name}`] = () => act(model, provider);
 }
 /** As the provider comes: what was said before is named by the ids of its items. */
 const byReference = async () => {
@@ -168,7 +194,7 @@ const byReference = async () => {
     sent.push(init.body);
     return fetch(url, init);
   };
-  const model = createOpenAI({ ...settings, fetch: noting }).responses(MODEL);
+  const model = createOpenAI({ baseURL: `${URL_ROOT}/v1`, apiKey: KEY, fetch: noting }).responses(MODEL);
   const tools = { weather };
   const first = await generateText({ model, tools, prompt: WEATHER, maxRetries: 0, stopWhen: ({ steps }) => steps.length >= 2 });
   assert.deepEqual(first.steps[0].toolCalls.map((call) => call.input), CITIES);

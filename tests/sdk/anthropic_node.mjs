@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import {
-  BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT,
-  PNG, REFUSALS_ON_MESSAGES, RETRY_AFTER, SAID_MAX, SCHEMA, STRANGER, TOTAL_INPUT, URL_ROOT, WEATHER, each, library, raises,
-  run, servedAfterWait, speaks,
+  BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL,
+  ODD, OUTPUT, PNG, REFUSALS_ON_MESSAGES, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, URL_ROOT,
+  WEATHER, checkInstructed, checkTold, degrees, each, library, raises, run, servedAfterWait, speaks,
 } from "./conformance.mjs";
 
 const { default: Anthropic } = await library("@anthropic-ai/sdk");
@@ -40,6 +40,9 @@ async function read(stream) {
   return events;
 }
 
+/** The text of a stream, event by event. */
+const textOf = (events) => events.map((event) => event.delta?.text ?? "").join("");
+
 function checkCalls(message) {
   const calls = message.content.filter((block) => block.type === "tool_use");
   assert.deepEqual(calls.map((call) => call.input), CITIES);
@@ -63,9 +66,11 @@ const cases = {
     assert.equal(request_id, response.headers.get("request-id"));
   },
   async stream() {
-    const kinds = (await read(await create(HELLO, { stream: true }))).map((event) => event.type);
+    const events = await read(await create(HELLO, { stream: true }));
+    const kinds = events.map((event) => event.type);
     assert.equal(kinds[0], "message_start");
     assert.deepEqual(kinds.slice(-2), ["message_delta", "message_stop"]);
+    assert(speaks(textOf(events)), textOf(events));
   },
   async stream_helper() {
     const answer = await final(HELLO);
@@ -82,14 +87,14 @@ const cases = {
   async tool_results() {
     const first = await create(WEATHER, { tools: [TOOL], ...CALL });
     const calls = first.content.filter((block) => block.type === "tool_use");
-    const results = calls.map(({ id }) => ({ type: "tool_result", tool_use_id: id, content: "4 degrees" }));
+    const results = calls.map(({ id, input }) => ({ type: "tool_result", tool_use_id: id, content: degrees(input.city) }));
     const messages = [
       { role: "user", content: WEATHER },
       { role: "assistant", content: first.content },
       { role: "user", content: results },
     ];
     const answer = await create(null, { tools: [TOOL], messages, ...NO_CALL });
-    assert(speaks(answer.content.at(-1).text), JSON.stringify(answer));
+    checkTold(answer.content.at(-1).text);
     checkEnd(answer);
   },
   async structured_output() {
@@ -130,17 +135,31 @@ const scripted = {
   },
   async image() {
     const source = { type: "base64", media_type: "image/png", data: PNG };
-    assert((await create([{ type: "image", source }, { type: "text", text: "What is this?" }])).content[0].text);
+    const parts = [{ type: "image", source }, { type: "text", text: SEE }];
+    for (const answer of [await create(parts), await final(parts)]) assert.equal(answer.content[0].text, SEEN);
   },
   async long_system() {
     const system = [{ type: "text", text: LONG_SYSTEM, cache_control: { type: "ephemeral" } }];
-    assert((await create(HELLO, { system })).content[0].text);
+    for (const answer of [await create(INSTRUCTED, { system }), await final(INSTRUCTED, { system })]) {
+      checkInstructed(answer.content[0].text, LONG_SYSTEM);
+    }
+  },
+  async structured_output_helper() {
+    const output_config = { format: { type: "json_schema", schema: SCHEMA } };
+    const whole = await client().messages.parse(body(GREET, { output_config }));
+    for (const answer of [whole, await final(GREET, { output_config })]) {
+      assert.deepEqual(JSON.parse(answer.content[0].text), GREETING);
+    }
   },
   async odd_streams() {
     for (const writing of ODD) {
       const answer = await final(`odd ${writing}`);
-      assert.match(answer.content[0].text, /hello/, writing);
+      assert.match(answer.content.at(-1).text, /^hello from/, writing);
+      assert.equal(answer.stop_reason, "end_turn", writing);
       checkUsage(answer.usage);
+      const events = await read(await create(`odd ${writing}`, { stream: true }));
+      assert.match(textOf(events), /^hello from/, writing);
+      assert.equal(events.at(-1).type, "message_stop", writing);
     }
   },
   async refusals() {
@@ -162,6 +181,10 @@ const scripted = {
       await each(["stumble"], act, hello);
     }
   },
+  async broken_answers() {
+    const act = async (prompt) => assert.equal((await raises(() => create(prompt))).status, 502);
+    await each(["cut text", "end text"], act, hello);
+  },
   async broken_streams() {
     const act = async (prompt) => {
       const error = await raises(async () => read(await create(prompt, { tools: [TOOL], stream: true })));
@@ -174,8 +197,11 @@ const scripted = {
   },
   /** Every leg was tried: the node says so, and the client believes it. */
   async not_tried_again() {
-    await raises(() => client(KEY, 2).messages.create(body("refuse 503 stubborn")));
-    await hello();
+    const act = async (prompt) => {
+      const error = await raises(() => client(KEY, 2).messages.create(body(prompt)));
+      assert.equal(error.status, REFUSALS_ON_MESSAGES[prompt.replace(" stubborn", "")], String(error));
+    };
+    await each(STUBBORN, act, hello);
   },
   async tried_again() {
     const answer = await servedAfterWait(() => create("refuse 500"), () => client(KEY, 2).messages.create(body(HELLO)));

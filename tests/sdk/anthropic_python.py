@@ -1,14 +1,17 @@
 """Conformance of a Waybill node with the official Anthropic client for Python, of both majors: the older presents its
-key as `x-api-key` and speaks the API of 2023, the newer presents a bearer and speaks that of 2026."""
+key as `x-api-key` and speaks the API of 2023, the newer presents a bearer and speaks that of 2026. Their asynchronous
+halves are included."""
 
+import asyncio
 import json
 
 import anthropic
 from conformance import (
-    BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD,
-    OUTPUT, PNG, REFUSALS_ON_MESSAGES, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, STRANGER, TOTAL_INPUT, URL, WEATHER, each,
-    raises, run, served_after_wait, speaks,
+    BRIEF, BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM,
+    MODEL, ODD, OUTPUT, PNG, REFUSALS_ON_MESSAGES, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN,
+    TOTAL_INPUT, URL, WEATHER, check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
 )
+from pydantic import BaseModel, ConfigDict
 
 TOOL = {"name": "weather", "description": "The weather of a city, now.", "input_schema": CITY}
 # What a small model has to be told besides.
@@ -33,6 +36,19 @@ def create(prompt=HELLO, retries=0, **options):
 def final(prompt=HELLO, **options):
     with client().messages.stream(**body(prompt, **options)) as running:
         return running.get_final_message()
+
+
+async def final_asynchronously(prompt, **options):
+    async with anthropic.AsyncAnthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=120) as patient:
+        async with patient.messages.stream(**body(prompt, **options)) as running:
+            return await running.get_final_message()
+
+
+class Greeting(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+    count: int
 
 
 def check_usage(usage):
@@ -118,7 +134,7 @@ def tools_stream():
 def tool_results():
     first = create(WEATHER, tools=[TOOL], **CALL)
     results = [
-        {"type": "tool_result", "tool_use_id": block.id, "content": "4 degrees"}
+        {"type": "tool_result", "tool_use_id": block.id, "content": degrees(block.input["city"])}
         for block in first.content
         if block.type == "tool_use"
     ]
@@ -128,7 +144,7 @@ def tool_results():
         {"role": "user", "content": results},
     ]
     answer = create(tools=[TOOL], messages=messages, **NO_CALL)
-    assert speaks(answer.content[-1].text), answer
+    check_told(answer.content[-1].text)
     check_end(answer)
 
 
@@ -139,13 +155,42 @@ def structured_output():
 
 def image():
     source = {"type": "base64", "media_type": "image/png", "data": PNG}
-    answer = create([{"type": "image", "source": source}, {"type": "text", "text": "What is this?"}])
-    assert answer.content[0].text, answer
+    parts = [{"type": "image", "source": source}, {"type": "text", "text": SEE}]
+    for answer in (create(parts), final(parts)):
+        assert answer.content[0].text == SEEN, answer
+
+
+def image_in_a_result():
+    """What a tool gives may be an image: it is seen whatever the upstream's results can hold."""
+    first = create(WEATHER, tools=[TOOL])
+    source = {"type": "base64", "media_type": "image/png", "data": PNG}
+    results = [
+        {"type": "tool_result", "tool_use_id": block.id, "content": [{"type": "image", "source": source}]}
+        for block in first.content
+        if block.type == "tool_use"
+    ]
+    messages = [
+        {"role": "user", "content": WEATHER},
+        {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in first.content]},
+        {"role": "user", "content": results[:1] + [{**results[1], "content": "none"}]},
+        {"role": "assistant", "content": "There it is."},
+        {"role": "user", "content": SEE},
+    ]
+    assert create(tools=[TOOL], messages=messages).content[0].text == SEEN
 
 
 def long_system():
     long = {"type": "text", "text": LONG_SYSTEM, "cache_control": {"type": "ephemeral"}}
-    assert create(system=[long, {"type": "text", "text": "Be brief."}]).content[0].text
+    system = [long, {"type": "text", "text": BRIEF}]
+    for answer in (create(INSTRUCTED, system=system), final(INSTRUCTED, system=system)):
+        check_instructed(answer.content[0].text, LONG_SYSTEM, BRIEF)
+
+
+def structured_output_helper():
+    """The schema of a class of the caller's, whole and streamed."""
+    answer = client().messages.parse(**body(GREET), output_format=Greeting)
+    assert answer.parsed_output == Greeting(**GREETING), answer
+    assert final(GREET, output_format=Greeting).parsed_output == Greeting(**GREETING)
 
 
 def count_tokens():
@@ -178,11 +223,29 @@ def bad_request_stream():
     raises(anthropic.BadRequestError, lambda: list(create(messages=[], stream=True)))
 
 
+def check_odd(writing, answer):
+    assert answer.content[-1].text.startswith("hello from"), (writing, answer)
+    assert answer.stop_reason == "end_turn", (writing, answer)
+    check_usage(answer.usage)
+
+
 def odd_streams():
     for writing in ODD:
-        answer = final(f"odd {writing}")
-        assert "hello" in answer.content[0].text and answer.stop_reason == "end_turn", (writing, answer)
-        check_usage(answer.usage)
+        check_odd(writing, final(f"odd {writing}"))
+
+
+def odd_streams_asynchronous():
+    for writing in ODD:
+        check_odd(writing, asyncio.run(final_asynchronously(f"odd {writing}")))
+
+
+def odd_streams_event_by_event():
+    for writing in ODD:
+        events = list(create(f"odd {writing}", stream=True))
+        deltas = [event.delta for event in events if event.type == "content_block_delta"]
+        text = "".join(delta.text for delta in deltas if delta.type == "text_delta")
+        assert text.startswith("hello from"), (writing, text)
+        assert events[-1].type == "message_stop", (writing, events[-1])
 
 
 def refusals():
@@ -225,10 +288,16 @@ def broken_streams_helper():
     each(BROKEN, lambda prompt: raises(anthropic.APIError, lambda: final(prompt, tools=[TOOL])), create)
 
 
+def broken_streams_asynchronous():
+    def act(prompt):
+        raises(anthropic.APIError, lambda: asyncio.run(final_asynchronously(prompt, tools=[TOOL])))
+
+    each(BROKEN, act, create)
+
+
 def not_tried_again():
     """Every leg was tried: the node says so, and the client believes it."""
-    raises(anthropic.APIStatusError, lambda: create("refuse 503 stubborn", retries=2))
-    create()
+    each(STUBBORN, lambda prompt: raises(anthropic.APIStatusError, lambda: create(prompt, retries=2)), create)
 
 
 def tried_again():
@@ -244,8 +313,9 @@ ANY_MODEL = [
     not_found, unauthorized, bad_request, bad_request_stream,
 ]
 SCRIPTED = [
-    thinking, thinking_again, image, long_system, odd_streams, refusals, errors_in_a_good_status, broken_answers,
-    broken_streams, broken_streams_helper, not_tried_again, tried_again,
+    thinking, thinking_again, image, image_in_a_result, long_system, structured_output_helper, odd_streams,
+    odd_streams_asynchronous, odd_streams_event_by_event, refusals, errors_in_a_good_status, broken_answers, broken_streams,
+    broken_streams_asynchronous, broken_streams_helper, not_tried_again, tried_again,
 ]
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ export const WEATHER = ENGINE
   ? '{"name": "weather", "parameters": {"city": "Oslo"}}'
   : "What is the weather in Oslo and in Bergen?";
 export const GREET = "Greet me as JSON.";
+export const SEE = "What is this?";
+export const INSTRUCTED = "How long are your instructions?";
 export const CITIES = ENGINE ? [{ city: "Oslo" }] : [{ city: "Oslo" }, { city: "Bergen" }];
 export const GREETING = { text: "hello", count: 1 };
 export const LONG_SYSTEM = "You answer for a freight office. ".repeat(1500);
@@ -66,15 +68,37 @@ export const REFUSALS = {
 // An upstream that says 529 is overloaded; Messages has that word too.
 export const REFUSALS_ON_MESSAGES = { ...REFUSALS, "refuse 529": 529 };
 export const RETRY_AFTER = "7";
-// Streams that end before their end: a closed connection, a well-framed end, an error; in a text, in a call, and after
-// the last piece of content.
-const PLACES = ["text", "call", "late"];
-export const BROKEN = ["cut", "end", "break"].flatMap((how) => PLACES.map((place) => `${how} ${place}`));
-// Streams that are whole, in writings that servers have.
-export const ODD = ["crlf", "bom", "comments", "unspaced", "lines", "bytes", "gzip", "counting", "endless", "parted"];
+// What the model says of what it was given: an image, and what its calls gave.
+export const SEEN = `hello, seen image/png ${PNG}`;
+const TOLD = "hello, told 4 degrees in Oslo and 4 degrees in Bergen";
+// Failures that are told to be final, as many as tests/system/sdk.rs knows of: every leg was tried.
+export const STUBBORN = ["refuse 429 stubborn", "refuse 503 stubborn", "refuse 529 stubborn"];
+// Streams that end before their end: a closed and a reset connection, a well-framed end, an error; in a text, in a call,
+// in a thought, and after the last piece of content.
+const PLACES = ["text", "call", "thought", "late"];
+export const BROKEN = ["cut", "reset", "end", "break"].flatMap((how) => PLACES.map((place) => `${how} ${place}`));
+// Streams that are whole, in writings that servers have: one of them has an event that nobody can read.
+export const ODD = [
+  "crlf", "bom", "comments", "unspaced", "lines", "bytes", "gzip", "counting", "endless", "parted", "unmarked", "garbled",
+  "thoughtful",
+];
 
 /** Thrown by a case that the node under test has nothing to run on. */
 export class Skip extends Error {}
+
+/** What the tool gives. */
+export const degrees = (city) => `4 degrees in ${city}`;
+
+/** Checks the answer to what the calls gave. */
+export function checkTold(text) {
+  if (ENGINE) assert(text);
+  else assert.equal(text, TOLD);
+}
+
+/** Checks the answer to INSTRUCTED: not a word of the instructions was lost. */
+export function checkInstructed(text, instructions) {
+  assert.equal(text, `hello, instructed in ${instructions.trim().split(/\s+/).length} words`);
+}
 
 /** Whether a text is an answer to HELLO. */
 export const speaks = (text) => (ENGINE ? text.length > 0 : text.includes("hello"));

@@ -28,9 +28,12 @@ WEATHER = (
     '{"name": "weather", "parameters": {"city": "Oslo"}}' if ENGINE else "What is the weather in Oslo and in Bergen?"
 )
 GREET = "Greet me as JSON."
+SEE = "What is this?"
+INSTRUCTED = "How long are your instructions?"
 CITIES = [{"city": "Oslo"}] if ENGINE else [{"city": "Oslo"}, {"city": "Bergen"}]
 GREETING = {"text": "hello", "count": 1}
 LONG_SYSTEM = "You answer for a freight office. " * 1500
+BRIEF = "Be brief."
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 
 
@@ -64,11 +67,37 @@ REFUSALS = {
 # An upstream that says 529 is overloaded; Messages has that word too.
 REFUSALS_ON_MESSAGES = {**REFUSALS, "refuse 529": 529}
 RETRY_AFTER = "7"
-# Streams that end before their end: a closed connection, a well-framed end, an error; in a text, in a call, and after
-# the last piece of content.
-BROKEN = [f"{how} {where}" for how in ("cut", "end", "break") for where in ("text", "call", "late")]
-# Streams that are whole, in writings that servers have.
-ODD = ["crlf", "bom", "comments", "unspaced", "lines", "bytes", "gzip", "counting", "endless", "parted"]
+# What the model says of what it was given: an image, instructions, and what its calls gave.
+SEEN = f"hello, seen image/png {PNG}"
+TOLD = "hello, told 4 degrees in Oslo and 4 degrees in Bergen"
+# Failures that are told to be final, as many as tests/system/sdk.rs knows of: every leg was tried.
+STUBBORN = ["refuse 429 stubborn", "refuse 503 stubborn", "refuse 529 stubborn"]
+# Streams that end before their end: a closed and a reset connection, a well-framed end, an error; in a text, in a call,
+# in a thought, and after the last piece of content.
+BROKEN = [
+    f"{how} {where}" for how in ("cut", "reset", "end", "break") for where in ("text", "call", "thought", "late")
+]
+# Streams that are whole, in writings that servers have: one of them has an event that nobody can read.
+ODD = [
+    "crlf", "bom", "comments", "unspaced", "lines", "bytes", "gzip", "counting", "endless", "parted", "unmarked", "garbled",
+    "thoughtful",
+]
+
+
+def degrees(city):
+    """What the tool gives."""
+    return f"4 degrees in {city}"
+
+
+def check_told(text):
+    """The answer to what the calls gave."""
+    assert text if ENGINE else text == TOLD, text
+
+
+def check_instructed(text, *instructions):
+    """The answer to INSTRUCTED: not a word of the instructions was lost."""
+    words = sum(len(each.split()) for each in instructions)
+    assert text == f"hello, instructed in {words} words", text
 
 
 class Skip(Exception):

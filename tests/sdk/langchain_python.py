@@ -1,6 +1,7 @@
 """Conformance of a Waybill node with LangChain for Python, over its packages for OpenAI (chat and Responses) and for
 Anthropic."""
 
+import asyncio
 import os
 
 os.environ["LANGSMITH_TRACING"] = "false"
@@ -8,16 +9,19 @@ os.environ["LANGSMITH_TRACING"] = "false"
 import anthropic
 import openai
 from conformance import (
-    BROKEN, CACHED, CITIES, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG, REFUSALS,
-    REFUSALS_ON_MESSAGES, SAID_MAX, SCHEMA, TOTAL_INPUT, URL, WEATHER, each, raises, run, served_after_wait, speaks,
+    BROKEN, CACHED, CITIES, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG,
+    REFUSALS, REFUSALS_ON_MESSAGES, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, UPSTREAM, URL, WEATHER,
+    check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
 )
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
+# The libraries beneath keep their connections from one call to the next, and with them the loop.
+LOOP = asyncio.Runner()
 FAILURES = (openai.APIError, anthropic.APIError, ValueError, RuntimeError)
-SETTINGS = {"model": MODEL, "timeout": 120}
+SETTINGS = {"api_key": KEY, "model": MODEL, "timeout": 120}
 # What a small model has to be told besides.
 CALL = {"tool_choice": "any"} if ENGINE else {}
 
@@ -29,22 +33,22 @@ def limit(tokens):
 @tool
 def weather(city: str) -> str:
     """The weather of a city, now."""
-    return f"4 degrees in {city}"
+    return degrees(city)
 
 
-def chat(retries=0, tokens=SAID_MAX):
-    settings = {**SETTINGS, **limit(tokens), "stream_usage": True}
-    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=retries, **settings)
+def chat(retries=0, tokens=SAID_MAX, **more):
+    settings = {**SETTINGS, **limit(tokens), "stream_usage": True, **more}
+    return ChatOpenAI(base_url=f"{URL}/v1", max_retries=retries, **settings)
 
 
-def responses(retries=0, tokens=SAID_MAX):
-    settings = {**SETTINGS, **limit(tokens), "use_responses_api": True}
-    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=retries, **settings)
+def responses(retries=0, tokens=SAID_MAX, **more):
+    settings = {**SETTINGS, **limit(tokens), "use_responses_api": True, **more}
+    return ChatOpenAI(base_url=f"{URL}/v1", max_retries=retries, **settings)
 
 
-def messages(retries=0, tokens=SAID_MAX):
-    settings = {**SETTINGS, "max_tokens": tokens if ENGINE else 2000}
-    return ChatAnthropic(base_url=URL, api_key=KEY, max_retries=retries, **settings)
+def messages(retries=0, tokens=SAID_MAX, **more):
+    settings = {**SETTINGS, "max_tokens": tokens if ENGINE else 2000, **more}
+    return ChatAnthropic(base_url=URL, max_retries=retries, **settings)
 
 
 def text_of(answer):
@@ -89,7 +93,7 @@ def tools(over):
     none = {"type": "none"} if over is messages else "none"
     bound = over().bind_tools([weather], **({"tool_choice": none} if ENGINE else {}))
     answer = bound.invoke([HumanMessage(WEATHER), first, *results])
-    assert speaks(text_of(answer)), answer
+    check_told(text_of(answer))
 
 
 def tools_stream(over):
@@ -99,22 +103,53 @@ def tools_stream(over):
 
 def structured_output(over):
     schema = {**SCHEMA, "title": "greeting", "description": "A greeting."}
-    answer = over(tokens=ENDING_MAX).with_structured_output(schema, method="json_schema").invoke(GREET)
-    assert answer == GREETING, answer
+    bound = over(tokens=ENDING_MAX).with_structured_output(schema, method="json_schema")
+    for answer in (bound.invoke(GREET), list(bound.stream(GREET))[-1]):
+        assert answer == GREETING, answer
+
+
+def errors(over):
+    library = anthropic if over is messages else openai
+    raises(library.NotFoundError, lambda: over(model="no-such-model").invoke(HELLO))
+    raises(library.AuthenticationError, lambda: over(api_key=STRANGER).invoke(HELLO))
+    raises(library.AuthenticationError, lambda: list(over(api_key=STRANGER).stream(HELLO)))
 
 
 def image(over):
     part = {"type": "image", "base64": PNG, "mime_type": "image/png"}
-    assert text_of(over().invoke([HumanMessage([{"type": "text", "text": "What is this?"}, part])]))
+    turns = [HumanMessage([{"type": "text", "text": SEE}, part])]
+    for answer in (over().invoke(turns), whole_of(over().stream(turns))):
+        assert text_of(answer) == SEEN, answer
 
 
 def long_system(over):
-    assert text_of(over().invoke([SystemMessage(LONG_SYSTEM), HumanMessage(HELLO)]))
+    turns = [SystemMessage(LONG_SYSTEM), HumanMessage(INSTRUCTED)]
+    for answer in (over().invoke(turns), whole_of(over().stream(turns))):
+        check_instructed(text_of(answer), LONG_SYSTEM)
 
 
 def odd_streams(over):
     for writing in ODD:
-        assert "hello" in text_of(whole_of(over().stream(f"odd {writing}"))), writing
+        whole = whole_of(over().stream(f"odd {writing}"))
+        assert text_of(whole).startswith("hello from"), (writing, whole)
+        # LangChain adds up what a chat server tells with each piece, and such a stream passes as it is.
+        if (writing, over, UPSTREAM) != ("counting", chat, "openai"):
+            check_usage(whole)
+
+
+async def whole_asynchronously(prompt, over):
+    return whole_of([chunk async for chunk in over().bind_tools([weather]).astream(prompt)])
+
+
+def streams_asynchronous(over):
+    for writing in ODD:
+        whole = LOOP.run(whole_asynchronously(f"odd {writing}", over))
+        assert text_of(whole).startswith("hello from"), (writing, whole)
+    each(
+        BROKEN,
+        lambda prompt: raises(FAILURES, lambda: LOOP.run(whole_asynchronously(prompt, over))),
+        lambda: over().invoke(HELLO),
+    )
 
 
 def refusals(over):
@@ -129,6 +164,14 @@ def refusals(over):
 def broken_streams(over):
     bound = over().bind_tools([weather])
     each(BROKEN, lambda prompt: raises(FAILURES, lambda: whole_of(bound.stream(prompt))), lambda: over().invoke(HELLO))
+
+
+def not_tried_again(over):
+    """Every leg was tried: the node says so, and the client beneath believes it."""
+    def act(prompt):
+        raises((openai.APIStatusError, anthropic.APIStatusError), lambda: over(2).invoke(prompt))
+
+    each(STUBBORN, act, lambda: over().invoke(HELLO))
 
 
 def tried_again(over):
@@ -147,8 +190,10 @@ def named(case, over):
     return bound
 
 
-ANY_MODEL = [invoke, stream, tools, tools_stream, structured_output]
-SCRIPTED = [image, long_system, odd_streams, refusals, broken_streams, tried_again]
+ANY_MODEL = [invoke, stream, tools, tools_stream, structured_output, errors]
+SCRIPTED = [
+    image, long_system, odd_streams, streams_asynchronous, refusals, broken_streams, not_tried_again, tried_again,
+]
 
 if __name__ == "__main__":
     cases = ANY_MODEL if ENGINE else ANY_MODEL + SCRIPTED

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import {
-  BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG,
-  REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, STRANGER, Skip, TOTAL_INPUT, URL_ROOT, WEATHER, each, library, raises,
-  run, servedAfterWait, speaks,
+  BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT,
+  PNG, REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, Skip, TOTAL_INPUT, URL_ROOT, WEATHER,
+  checkInstructed, checkTold, degrees, each, library, raises, run, servedAfterWait, speaks,
 } from "./conformance.mjs";
 
 const { OpenAI } = await library("openai");
@@ -73,8 +73,11 @@ async function expectError(kind, status, act) {
   return error.error;
 }
 
+const given = (call) => degrees(JSON.parse((call.function ?? call).arguments).city);
 const parsed = (calls) => calls.map((call) => JSON.parse((call.function ?? call).arguments));
 const respond = (input, options = {}) => client().responses.create({ model: MODEL, input, store: false, ...options });
+const responseHelped = (input, options = {}) =>
+  client().responses.stream({ model: MODEL, input, store: false, ...options }).finalResponse();
 const responseCalls = (answer) => answer.output.filter((item) => item.type === "function_call");
 
 async function events(prompt, options = {}) {
@@ -149,9 +152,9 @@ const cases = {
   async tools() {
     const { message } = (await ask(WEATHER, { tools: [TOOL], ...CALL })).choices[0];
     assert.deepEqual(parsed(message.tool_calls), CITIES);
-    const results = message.tool_calls.map(({ id }) => ({ role: "tool", tool_call_id: id, content: "4 degrees" }));
+    const results = message.tool_calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: given(call) }));
     const again = await create({ tools: [TOOL], messages: [...said(WEATHER), message, ...results], ...NO_CALL });
-    assert(speaks(again.choices[0].message.content), JSON.stringify(again));
+    checkTold(again.choices[0].message.content);
   },
 
   async tools_stream() {
@@ -229,10 +232,10 @@ const cases = {
     const answer = await respond(WEATHER, { tools: [FLAT_TOOL], ...RESPONSES_CALL });
     const calls = responseCalls(answer);
     assert.deepEqual(parsed(calls), CITIES);
-    const results = calls.map(({ call_id }) => ({ type: "function_call_output", call_id, output: "4 degrees" }));
+    const results = calls.map((call) => ({ type: "function_call_output", call_id: call.call_id, output: given(call) }));
     const turns = [...said(WEATHER), ...answer.output, ...results];
     const again = await respond(turns, { tools: [FLAT_TOOL], ...NO_CALL, ...SAID });
-    assert(speaks(again.output_text), JSON.stringify(again));
+    checkTold(again.output_text);
   },
 
   async responses_stream() {
@@ -259,20 +262,36 @@ const scripted = {
 
   async image() {
     const image = { type: "image_url", image_url: { url: `data:image/png;base64,${PNG}` } };
-    assert((await ask([{ type: "text", text: "What is this?" }, image])).choices[0].message.content);
+    const parts = [{ type: "text", text: SEE }, image];
+    assert.equal((await ask(parts)).choices[0].message.content, SEEN);
+    assert.equal((await helped({ messages: said(parts) })).choices[0].message.content, SEEN);
   },
 
   async long_system() {
-    const messages = [{ role: "system", content: LONG_SYSTEM }, ...said(HELLO)];
-    assert((await create({ messages })).choices[0].message.content);
+    const messages = [{ role: "system", content: LONG_SYSTEM }, ...said(INSTRUCTED)];
+    checkInstructed((await create({ messages })).choices[0].message.content, LONG_SYSTEM);
+    checkInstructed((await helped({ messages })).choices[0].message.content, LONG_SYSTEM);
+  },
+
+  async structured_output_helper() {
+    const settings = { messages: said(GREET), response_format: { type: "json_schema", json_schema: JSON_SCHEMA } };
+    const whole = await client().chat.completions.parse(body(settings));
+    for (const answer of [whole, await helped(settings)]) {
+      assert.deepEqual(JSON.parse(answer.choices[0].message.content), GREETING);
+    }
   },
 
   async odd_streams() {
     for (const writing of ODD) {
-      const { text, finishes } = await read(await ask(`odd ${writing}`, { stream: true }));
-      assert.match(text, /hello/, writing);
+      const options = { messages: said(`odd ${writing}`), stream_options: { include_usage: true } };
+      const { text, finishes, chunks } = await read(await create({ ...options, stream: true }));
+      assert.match(text, /^hello from/, writing);
       assert.deepEqual(finishes, ["stop"], writing);
-      assert.match((await helped({ messages: said(`odd ${writing}`) })).choices[0].message.content, /hello/, writing);
+      checkUsage(chunks.at(-1).usage);
+      const final = await helped(options);
+      assert.match(final.choices[0].message.content, /^hello from/, writing);
+      assert.equal(final.choices[0].finish_reason, "stop", writing);
+      checkUsage(final.usage);
     }
   },
 
@@ -313,14 +332,40 @@ const scripted = {
   },
 
   async responses_stream_helper() {
-    const stream = client().responses.stream({ model: MODEL, input: said(WEATHER), tools: [FLAT_TOOL], store: false });
-    assert.deepEqual(parsed(responseCalls(await stream.finalResponse())), CITIES);
+    assert.deepEqual(parsed(responseCalls(await responseHelped(WEATHER, { tools: [FLAT_TOOL] }))), CITIES);
   },
 
   async responses_odd_streams() {
     for (const writing of ODD) {
-      const last = (await events(`odd ${writing}`)).at(-1);
+      const prompt = `odd ${writing}`;
+      const last = (await events(prompt)).at(-1);
       assert.equal(last.type, "response.completed", writing);
+      for (const response of [last.response, await responseHelped(prompt)]) {
+        assert.equal(response.status, "completed", writing);
+        assert.match(response.output.at(-1).content[0].text, /^hello from/, writing);
+        checkResponseUsage(response.usage);
+      }
+    }
+  },
+
+  async responses_image() {
+    const image = { type: "input_image", image_url: `data:image/png;base64,${PNG}`, detail: "auto" };
+    const turns = said([{ type: "input_text", text: SEE }, image]);
+    assert.equal((await respond(turns)).output_text, SEEN);
+    assert.equal((await responseHelped(turns)).output_text, SEEN);
+  },
+
+  async responses_long_system() {
+    checkInstructed((await respond(INSTRUCTED, { instructions: LONG_SYSTEM })).output_text, LONG_SYSTEM);
+    const turns = [{ role: "developer", content: LONG_SYSTEM }, ...said(INSTRUCTED)];
+    checkInstructed((await responseHelped(turns)).output_text, LONG_SYSTEM);
+  },
+
+  async responses_format_helper() {
+    const text = { format: { type: "json_schema", ...JSON_SCHEMA } };
+    const whole = await client().responses.parse({ model: MODEL, input: GREET, store: false, text });
+    for (const answer of [whole, await responseHelped(GREET, { text })]) {
+      assert.deepEqual(JSON.parse(answer.output_text), GREETING);
     }
   },
 
@@ -348,19 +393,43 @@ const scripted = {
 
   async responses_broken_streams_helper() {
     const act = async (prompt) => {
-      const stream = client().responses.stream({ model: MODEL, input: prompt, tools: [FLAT_TOOL], store: false });
-      const told = await stream.finalResponse().catch((error) => ({ status: "failed", error }));
+      const told = await responseHelped(prompt, { tools: [FLAT_TOOL] }).catch((error) => ({ status: "failed", error }));
       assert.equal(told.status, "failed", JSON.stringify(told));
     };
     await each(BROKEN, act, create);
   },
 
+  async completions() {
+    const ask = (prompt, options) => client().completions.create({ model: MODEL, prompt, max_tokens: 48, ...options });
+    const read = async (prompt) => {
+      const chunks = [];
+      for await (const chunk of await ask(prompt, { stream: true, stream_options: { include_usage: true } })) chunks.push(chunk);
+      return chunks;
+    };
+    const whole = await ask(HELLO);
+    assert.match(whole.choices[0].text, /^hello from/);
+    checkUsage(whole.usage);
+    for (const writing of ODD) {
+      const chunks = await read(`odd ${writing}`);
+      const choices = chunks.flatMap((chunk) => chunk.choices);
+      assert.match(choices.map((choice) => choice.text).join(""), /^hello from/, writing);
+      assert.deepEqual(choices.map((choice) => choice.finish_reason).filter(Boolean), ["stop"], writing);
+      checkUsage(chunks.at(-1).usage);
+    }
+    // The dialect has neither calls nor thoughts.
+    const prompts = BROKEN.filter((prompt) => !/call|thought/.test(prompt));
+    const act = async (prompt) => assert((await raises(() => read(prompt))) instanceof OpenAI.APIError);
+    await each(prompts, act, create);
+  },
+
   /** Every leg was tried: the node says so, and the client believes it. */
   async not_tried_again() {
     const patient = client(KEY, 2).chat.completions;
-    const error = await raises(() => patient.create(body({ messages: said("refuse 503 stubborn") })));
-    assert.equal(error.status, 503, String(error));
-    await create();
+    const act = async (prompt) => {
+      const error = await raises(() => patient.create(body({ messages: said(prompt) })));
+      assert.equal(error.status, REFUSALS[prompt.replace(" stubborn", "")], String(error));
+    };
+    await each(STUBBORN, act, create);
   },
 
   async tried_again() {

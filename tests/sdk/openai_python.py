@@ -1,13 +1,15 @@
-"""Conformance of a Waybill node with the official OpenAI client for Python."""
+"""Conformance of a Waybill node with the official OpenAI client for Python, its asynchronous half included."""
 
+import asyncio
 import json
 
 import openai
 from conformance import (
-    BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG,
-    REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, STRANGER, TOTAL_INPUT, URL, WEATHER, Skip, each, raises, run,
-    served_after_wait, speaks,
+    BRIEF, BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD,
+    OUTPUT, PNG, REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, URL,
+    WEATHER, Skip, check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
 )
+from pydantic import BaseModel, ConfigDict
 
 OUTPUT_TOKENS_MAX = SAID_MAX if ENGINE else 48
 # What a small model has to be told besides.
@@ -53,8 +55,23 @@ def read(stream):
     return chunks, text, finishes
 
 
+async def read_asynchronously(prompt, **options):
+    """The same of a stream of the asynchronous client."""
+    patient = openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0, timeout=120)
+    async with patient:
+        stream = await patient.chat.completions.create(model=MODEL, messages=said(prompt), stream=True, **options)
+        return read([chunk async for chunk in stream])
+
+
 def inputs(calls):
     return [json.loads(call.function.arguments) for call in calls]
+
+
+class Greeting(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+    count: int
 
 
 def chat():
@@ -108,10 +125,13 @@ def tools():
     message = create(WEATHER, tools=[TOOL], **CALL).choices[0].message
     assert inputs(message.tool_calls) == CITIES, message
     assert len({call.id for call in message.tool_calls}) == len(CITIES), message
-    results = [{"role": "tool", "tool_call_id": call.id, "content": "4 degrees"} for call in message.tool_calls]
+    results = [
+        {"role": "tool", "tool_call_id": call.id, "content": degrees(given["city"])}
+        for call, given in zip(message.tool_calls, inputs(message.tool_calls))
+    ]
     turns = [*said(WEATHER), message.model_dump(exclude_none=True), *results]
     answer = create(tools=[TOOL], messages=turns, **NO_CALL)
-    assert speaks(answer.choices[0].message.content), answer
+    check_told(answer.choices[0].message.content)
 
 
 def tools_stream():
@@ -196,11 +216,15 @@ def bad_request_stream():
 # From here on the upstream follows a script, which no real model does.
 
 
-def parallel_tools_stream_helper():
-    with client().chat.completions.stream(model=MODEL, messages=said(WEATHER), tools=[TOOL]) as stream:
+def helped(prompt, **options):
+    with client().chat.completions.stream(model=MODEL, messages=said(prompt), **options) as stream:
         for _ in stream:
             pass
-        choice = stream.get_final_completion().choices[0]
+        return stream.get_final_completion()
+
+
+def parallel_tools_stream_helper():
+    choice = helped(WEATHER, tools=[TOOL]).choices[0]
     assert inputs(choice.message.tool_calls) == CITIES, choice
     assert choice.finish_reason == "tool_calls", choice
 
@@ -213,19 +237,48 @@ def thinking():
 
 def image():
     url = {"url": f"data:image/png;base64,{PNG}"}
-    parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": url}]
-    assert create(parts).choices[0].message.content
+    parts = [{"type": "text", "text": SEE}, {"type": "image_url", "image_url": url}]
+    assert create(parts).choices[0].message.content == SEEN
+    assert read(create(parts, stream=True))[1] == SEEN
 
 
 def long_system():
-    assert create(messages=[{"role": "system", "content": LONG_SYSTEM}, *said(HELLO)]).choices[0].message.content
+    messages = [{"role": "system", "content": LONG_SYSTEM}, {"role": "developer", "content": BRIEF}, *said(INSTRUCTED)]
+    check_instructed(create(messages=messages).choices[0].message.content, LONG_SYSTEM, BRIEF)
+    check_instructed(read(create(messages=messages, stream=True))[1], LONG_SYSTEM, BRIEF)
+
+
+def structured_output_helper():
+    """The schema of a class of the caller's, whole and streamed."""
+    settings = {"model": MODEL, "messages": said(GREET), "response_format": Greeting}
+    assert client().chat.completions.parse(**settings).choices[0].message.parsed == Greeting(**GREETING)
+    with client().chat.completions.stream(**settings) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_completion().choices[0].message.parsed == Greeting(**GREETING)
+
+
+def check_odd(writing, chunks, text, finishes):
+    assert text.startswith("hello from") and finishes == ["stop"], (writing, text, finishes)
+    assert chunks[-1].usage.completion_tokens == OUTPUT, (writing, chunks[-1])
 
 
 def odd_streams():
     for writing in ODD:
-        chunks, text, finishes = read(create(f"odd {writing}", stream=True, stream_options={"include_usage": True}))
-        assert "hello" in text and finishes == ["stop"], (writing, text, finishes)
-        assert chunks[-1].usage.completion_tokens == OUTPUT, (writing, chunks[-1])
+        check_odd(writing, *read(create(f"odd {writing}", stream=True, stream_options={"include_usage": True})))
+
+
+def odd_streams_asynchronous():
+    for writing in ODD:
+        told = asyncio.run(read_asynchronously(f"odd {writing}", stream_options={"include_usage": True}))
+        check_odd(writing, *told)
+
+
+def odd_streams_helper():
+    for writing in ODD:
+        final = helped(f"odd {writing}", stream_options={"include_usage": True})
+        assert final.choices[0].message.content.startswith("hello from"), (writing, final)
+        assert final.choices[0].finish_reason == "stop" and final.usage.completion_tokens == OUTPUT, (writing, final)
 
 
 def refusals():
@@ -256,23 +309,20 @@ def broken_streams():
     each(BROKEN, act, create)
 
 
-def broken_streams_helper():
+def broken_streams_asynchronous():
     def act(prompt):
-        def final():
-            with client().chat.completions.stream(model=MODEL, messages=said(prompt), tools=[TOOL]) as stream:
-                for _ in stream:
-                    pass
-                return stream.get_final_completion()
-
-        raises(openai.APIError, final)
+        raises(openai.APIError, lambda: asyncio.run(read_asynchronously(prompt, tools=[TOOL])))
 
     each(BROKEN, act, create)
 
 
+def broken_streams_helper():
+    each(BROKEN, lambda prompt: raises(openai.APIError, lambda: helped(prompt, tools=[TOOL])), create)
+
+
 def not_tried_again():
     """Every leg was tried: the node says so, and the client believes it."""
-    raises(openai.InternalServerError, lambda: create("refuse 503 stubborn", retries=2))
-    create()
+    each(STUBBORN, lambda prompt: raises(openai.APIStatusError, lambda: create(prompt, retries=2)), create)
 
 
 def tried_again():
@@ -289,6 +339,13 @@ def respond(prompt=HELLO, **options):
 
 def response_calls(answer):
     return [item for item in answer.output if item.type == "function_call"]
+
+
+def response_results(calls):
+    return [
+        {"type": "function_call_output", "call_id": call.call_id, "output": degrees(json.loads(call.arguments)["city"])}
+        for call in calls
+    ]
 
 
 def check_response_usage(usage):
@@ -311,20 +368,17 @@ def responses_tools():
     answer = respond(WEATHER, tools=[FLAT_TOOL], **RESPONSES_CALL)
     calls = response_calls(answer)
     assert [json.loads(call.arguments) for call in calls] == CITIES, calls
-    results = [{"type": "function_call_output", "call_id": call.call_id, "output": "4 degrees"} for call in calls]
     history = [item.model_dump(exclude_none=True) for item in answer.output]
-    again = respond([*said(WEATHER), *history, *results], tools=[FLAT_TOOL], **NO_CALL, **SAID)
-    assert speaks(again.output_text), again
+    again = respond([*said(WEATHER), *history, *response_results(calls)], tools=[FLAT_TOOL], **NO_CALL, **SAID)
+    check_told(again.output_text)
 
 
 def responses_chain():
     """The next turn names the one before instead of repeating it."""
     first = client().responses.create(model=MODEL, input=WEATHER, tools=[FLAT_TOOL])
-    results = [
-        {"type": "function_call_output", "call_id": call.call_id, "output": "4 degrees"} for call in response_calls(first)
-    ]
+    results = response_results(response_calls(first))
     again = client().responses.create(model=MODEL, input=results, previous_response_id=first.id, tools=[FLAT_TOOL])
-    assert "hello" in again.output_text, again
+    check_told(again.output_text)
     assert client().responses.retrieve(again.id).output_text == again.output_text
     client().responses.delete(first.id)
     raises(openai.NotFoundError, lambda: client().responses.retrieve(first.id))
@@ -340,19 +394,45 @@ def responses_stream():
     check_response_usage(events[-1].response.usage)
 
 
-def responses_stream_helper():
-    with client().responses.stream(model=MODEL, input=HELLO, store=False) as stream:
+def response_helped(prompt, **options):
+    with client().responses.stream(model=MODEL, input=prompt, store=False, **options) as stream:
         for _ in stream:
             pass
-        final = stream.get_final_response()
+        return stream.get_final_response()
+
+
+def responses_stream_helper():
+    final = response_helped(HELLO)
     assert "hello" in final.output_text, final
+
+
+def check_odd_response(writing, response):
+    assert response.status == "completed" and response.output_text.startswith("hello from"), (writing, response)
+    check_response_usage(response.usage)
 
 
 def responses_odd_streams():
     for writing in ODD:
         events = list(respond(f"odd {writing}", stream=True))
         assert events[-1].type == "response.completed", (writing, events)
-        assert "hello" in events[-1].response.output_text, (writing, events[-1])
+        check_odd_response(writing, events[-1].response)
+
+
+def responses_odd_streams_helper():
+    for writing in ODD:
+        check_odd_response(writing, response_helped(f"odd {writing}"))
+
+
+def responses_format_helper():
+    answer = client().responses.parse(model=MODEL, input=GREET, text_format=Greeting, store=False)
+    assert answer.output_parsed == Greeting(**GREETING), answer
+    assert response_helped(GREET, text_format=Greeting).output_parsed == Greeting(**GREETING)
+
+
+def responses_long_system():
+    check_instructed(respond(INSTRUCTED, instructions=LONG_SYSTEM).output_text, LONG_SYSTEM)
+    turns = [{"role": "developer", "content": LONG_SYSTEM}, *said(INSTRUCTED)]
+    check_instructed(response_helped(turns).output_text, LONG_SYSTEM)
 
 
 def responses_format():
@@ -362,10 +442,11 @@ def responses_format():
 
 def responses_image():
     parts = [
-        {"type": "input_text", "text": "What is this?"},
+        {"type": "input_text", "text": SEE},
         {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"},
     ]
-    assert respond([{"role": "user", "content": parts}]).output_text
+    assert respond(said(parts)).output_text == SEEN
+    assert response_helped(said(parts)).output_text == SEEN
 
 
 def responses_refusals():
@@ -390,15 +471,33 @@ def responses_broken_streams():
 
 def responses_broken_streams_helper():
     def act(prompt):
-        def final():
-            with client().responses.stream(model=MODEL, input=prompt, tools=[FLAT_TOOL], store=False) as stream:
-                for _ in stream:
-                    pass
-                return stream.get_final_response()
-
-        raises((openai.APIError, RuntimeError), final)
+        raises((openai.APIError, RuntimeError), lambda: response_helped(prompt, tools=[FLAT_TOOL]))
 
     each(BROKEN, act, create)
+
+
+def completion(prompt, **options):
+    return client().completions.create(model=MODEL, prompt=prompt, max_tokens=OUTPUT_TOKENS_MAX, **options)
+
+
+def completions():
+    answer = completion(HELLO)
+    assert answer.choices[0].text.startswith("hello from") and answer.choices[0].finish_reason == "stop", answer
+    check_usage(answer.usage)
+
+
+def completions_odd_streams():
+    for writing in ODD:
+        chunks = list(completion(f"odd {writing}", stream=True, stream_options={"include_usage": True}))
+        choices = [choice for chunk in chunks for choice in chunk.choices]
+        text = "".join(choice.text for choice in choices)
+        finishes = [choice.finish_reason for choice in choices if choice.finish_reason]
+        check_odd(writing, chunks, text, finishes)
+
+
+def completions_broken_streams():
+    prompts = [prompt for prompt in BROKEN if prompt.endswith(("text", "late"))]
+    each(prompts, lambda prompt: raises(openai.APIError, lambda: list(completion(prompt, stream=True))), create)
 
 
 ANY_MODEL = [
@@ -407,10 +506,12 @@ ANY_MODEL = [
     responses_tools, responses_stream, responses_format,
 ]
 SCRIPTED = [
-    parallel_tools_stream_helper, thinking, image, long_system, odd_streams, refusals, errors_in_a_good_status,
-    broken_answers, broken_streams, broken_streams_helper, responses_chain, responses_stream_helper, responses_odd_streams,
-    responses_image, responses_refusals, responses_broken_streams, responses_broken_streams_helper, not_tried_again,
-    tried_again,
+    parallel_tools_stream_helper, thinking, structured_output_helper, image, long_system, odd_streams,
+    odd_streams_asynchronous, odd_streams_helper, refusals, errors_in_a_good_status, broken_answers, broken_streams,
+    broken_streams_asynchronous, broken_streams_helper, responses_chain, responses_stream_helper, responses_odd_streams,
+    responses_odd_streams_helper, responses_format_helper, responses_image, responses_long_system, responses_refusals,
+    responses_broken_streams, responses_broken_streams_helper, completions, completions_odd_streams,
+    completions_broken_streams, not_tried_again, tried_again,
 ]
 
 if __name__ == "__main__":

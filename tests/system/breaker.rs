@@ -1,9 +1,11 @@
 //! Circuits: opened by what speaks against an upstream, never by what speaks against a caller; half-open
 //! for exactly one probe.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use harness::{
     Answer, Behaviour, Model, NodeBuilder, OPERATOR_KEY, OTHER_KEY, Scene, Then, Upstream, chat,
     chat_streamed,
@@ -16,6 +18,8 @@ use crate::rows::{assert_free, assert_row, endpoint, tried, tried_endpoints};
 /// The cooldown of these tests, and a time after which it has surely passed.
 const COOLDOWN: &str = "0.6";
 const PAST_COOLDOWN: Duration = Duration::from_millis(700);
+/// Calls that are refused at once.
+const REFUSED_AT_ONCE: usize = 20;
 
 #[tokio::test]
 async fn three_failures_in_a_row_open_a_circuit_until_its_cooldown_has_passed() {
@@ -177,40 +181,87 @@ async fn a_cooldown_of_nothing_never_gates() {
     scene.finish().await;
 }
 
-#[tokio::test]
-async fn a_caller_of_bad_requests_takes_nothing_from_a_caller_of_good_ones() {
-    let mut scene = Scene::start().await;
-    scene.pin();
-    scene.o1.on(|request| match request.json()["seed"].as_u64() {
-        Some(status) => Behaviour::error(
-            u16::try_from(status).expect("a status"),
-            "the prompt is not right",
-        ),
+/// An upstream that refuses with the status that a request asks for, and answers requests that ask for none.
+fn refusing_on_demand(upstream: &Upstream, words: &'static str) {
+    upstream.on(move |request| match request.json()["seed"].as_u64() {
+        Some(status) => Behaviour::error(u16::try_from(status).expect("a status"), words),
         None => Behaviour::chat("good {call}"),
     });
-    let good = scene.client.with_key(OTHER_KEY);
+}
 
-    for status in [400, 403, 404, 413, 422].repeat(8) {
-        let mut body = chat("m");
-        body["seed"] = json!(status);
-        let (bad, good_body) = (scene.client.post_chat(&body), chat("m"));
-        let (bad, good) = tokio::join!(bad, good.post_chat(&good_body));
+/// So many calls that are refused with a status, some at once.
+async fn refused_calls(scene: &Scene, status: u16, calls: usize) -> Vec<Answer> {
+    let mut body = chat("m");
+    body["seed"] = json!(status);
+    let call = || async { scene.client.post_chat(&body).await };
+    stream::iter((0..calls).map(|_| call()))
+        .buffer_unordered(REFUSED_AT_ONCE)
+        .collect()
+        .await
+}
 
-        assert_eq!(good.status, 200);
-        if matches!(status, 400 | 413 | 422) {
-            assert_eq!(
-                (bad.status, bad.error_code().as_str()),
-                (status, "upstream_rejected_request")
-            );
+#[tokio::test]
+async fn a_caller_of_two_hundred_bad_requests_takes_nothing_from_a_caller_of_good_ones() {
+    let mut scene = Scene::start().await;
+    scene.pin();
+    let words = "This model's maximum context length is 131072 tokens";
+    refusing_on_demand(&scene.o1, words);
+    let other = scene.client.with_key(OTHER_KEY);
+    let over = AtomicBool::new(false);
+    let bad = async {
+        let bad = refused_calls(&scene, 400, 200).await;
+        over.store(true, Ordering::Relaxed);
+        bad
+    };
+    let good = async {
+        let mut good = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            good.push(other.post_chat(&chat("m")).await);
         }
-        let row = scene.row(good.request_id()).await;
-        assert_row(
-            &row,
-            &json!({"endpoint_id": endpoint("m", &scene.o1), "outcome": "ok"}),
-        );
+        good
+    };
+
+    let (bad, good) = tokio::join!(bad, good);
+
+    assert_eq!(bad.len(), 200);
+    for answer in &bad {
+        let told = (answer.status, answer.error_code());
+        assert_eq!(told, (400, "context_length_exceeded".to_owned()));
     }
+    assert!(good.len() >= 10, "{} good calls meanwhile", good.len());
+    for answer in &good {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert_eq!((scene.o1.calls(), scene.o2.calls()), (200 + good.len(), 0));
     assert_eq!(circuit_level(&scene, &scene.o1).await, 0);
     scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_hundred_refusals_of_requests_open_no_circuit() {
+    for status in [400, 403, 404, 413, 422] {
+        let mut scene = Scene::start().await;
+        scene.pin();
+        refusing_on_demand(&scene.o1, "the prompt is not right");
+
+        let refused = refused_calls(&scene, status, 100).await;
+        let good = scene.client.with_key(OTHER_KEY).post_chat(&chat("m")).await;
+
+        assert_eq!(circuit_level(&scene, &scene.o1).await, 0, "{status}");
+        assert_eq!(good.status, 200, "{status}: {}", good.text());
+        if matches!(status, 400 | 413 | 422) {
+            let told = |answer: &Answer| (answer.status, answer.error_code());
+            let expected = (status, "upstream_rejected_request".to_owned());
+            assert!(refused.iter().all(|answer| told(answer) == expected), "{status}");
+            assert_eq!((scene.o1.calls(), scene.o2.calls()), (101, 0), "{status}");
+            let row = scene.row(good.request_id()).await;
+            assert_row(
+                &row,
+                &json!({"endpoint_id": endpoint("m", &scene.o1), "outcome": "ok"}),
+            );
+        }
+        scene.finish().await;
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,10 @@ const FREED_MAX: Duration = Duration::from_secs(1);
 /// How long a reservation may outlive its caller.
 const GIVEN_BACK_MAX: Duration = Duration::from_secs(2);
 
+/// How long a body may be on its way, and how often a slow caller sends a piece of it.
+const BODY_MAX: Duration = Duration::from_secs(2);
+const DRIBBLE_EVERY: Duration = Duration::from_millis(50);
+
 /// A prompt of more than 50 tokens by any count.
 fn body(stream: bool) -> Value {
     let prompt = format!(
@@ -257,5 +261,45 @@ async fn a_caller_who_leaves_while_sending_his_body_is_no_request() {
 
     assert_eq!(scene.client.post_chat(&body(false)).await.status, 200);
     assert_eq!(scene.o1.calls(), 1);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_caller_who_dribbles_his_body_is_refused_when_its_time_is_over() {
+    let mut scene = Scene::start_with(|node| node.setting("body_seconds_max", BODY_MAX.as_secs())).await;
+    scene.foreign_calls();
+    let body = body(false).to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
+        harness::CALLER_KEY,
+        body.len()
+    );
+    let dribble = async |bytes: usize| {
+        let mut socket = harness::RawSocket::connect(scene.client.addr()).await;
+        let started = Instant::now();
+        socket.send(head.as_bytes()).await;
+        for piece in body.as_bytes().chunks(bytes) {
+            if started.elapsed() > BODY_MAX - DRIBBLE_EVERY * 3 {
+                break;
+            }
+            socket.send(piece).await;
+            sleep(DRIBBLE_EVERY).await;
+        }
+        (socket.read_to_end().await, started.elapsed())
+    };
+
+    let (refused, took) = dribble(1).await;
+    let (served, _) = dribble(body.len() / 4).await;
+
+    assert_eq!(refused.status(), 408, "{}", refused.text());
+    assert!(took >= BODY_MAX && took < BODY_MAX * 3, "{took:?}");
+    let told: Value = serde_json::from_str(&refused.body()).expect("JSON");
+    assert_eq!(told["error"]["code"], "invalid_request");
+    assert_eq!(
+        told["error"]["message"],
+        "the request body did not arrive in time"
+    );
+    assert_eq!((served.status(), scene.o1.calls()), (200, 1), "{}", served.text());
     scene.finish().await;
 }

@@ -5,16 +5,91 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use harness::{
-    Behaviour, End, Model, NodeBuilder, Said, Scene, Then, Transcript, Upstream, chat, chat_streamed,
+    Behaviour, End, Model, NodeBuilder, Said, Scene, SilentPort, Surface, Then, Transcript, Upstream, chat,
+    chat_streamed,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::retries::tireless;
 use crate::rows::{assert_billed, assert_free, assert_row, endpoint, tried};
 
 /// A clock of these tests, in seconds, and more time than it should take to act.
 const SHORT: &str = "0.3";
 const SOON: Duration = Duration::from_secs(2);
+/// Between which times a connection that nobody takes is given up.
+const CONNECT_MIN: Duration = Duration::from_millis(4_900);
+const CONNECT_MAX: Duration = Duration::from_secs(7);
+
+#[tokio::test]
+async fn an_upstream_that_takes_no_connection_is_given_up_after_five_seconds_on_every_wire() {
+    let (o1, o2, port) = (Upstream::start(), Upstream::start(), SilentPort::open());
+    let silent =
+        |model: &str, scheme: &str| Model::new(model).leg_at(&format!("{scheme}://{}/v1", port.addr()), 0);
+    let wires = [
+        silent("plain", "http"),
+        silent("http2", "http").set_leg("http2", true),
+        silent("tls", "https"),
+    ];
+    let models: Vec<Model> = wires.into_iter().map(|model| model.leg(&o2, 1)).collect();
+    let alone = silent("alone", "http");
+    let scene = Scene::start_on(o1, o2, |node| {
+        tireless(node).models(&[models, vec![alone]].concat())
+    })
+    .await;
+    let within = |took: Duration| assert!(took >= CONNECT_MIN && took < CONNECT_MAX, "{took:?}");
+    let attempt = |row: &Value, model: &str| {
+        assert_eq!(
+            tried(row)[0],
+            json!([
+                format!("{model}:local-{}", port.addr().port()),
+                null,
+                "timeout",
+                "upstream_connect_timeout"
+            ]),
+            "{row}"
+        );
+        assert_eq!(row["attempts"][0]["first_byte_ms"], Value::Null);
+    };
+    let second = async |model: &'static str| (model, scene.client.post_chat(&chat(model)).await);
+    let failed = async |surface: Surface| (surface, scene.client.post(surface, &surface.ask("alone")).await);
+
+    let (served, failed, streamed) = tokio::join!(
+        join_all(["plain", "http2", "tls"].map(second)),
+        join_all(Surface::ALL.map(failed)),
+        stream(&scene, "alone"),
+    );
+
+    for (model, answer) in served {
+        assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+        within(answer.took);
+        let row = scene.row(answer.request_id()).await;
+        attempt(&row, model);
+        assert_eq!(
+            (&row["attempts"][1]["outcome"], &row["outcome"]),
+            (&json!("ok"), &json!("ok"))
+        );
+    }
+    for (surface, answer) in failed {
+        within(answer.took);
+        assert_eq!(answer.status, 504, "{surface:?}: {}", answer.text());
+        assert_eq!(answer.header("x-should-retry"), "false", "every leg was tried");
+        let told = &answer.json()["error"];
+        let message = "the model's provider did not take a connection in time";
+        assert_eq!(told["message"], message, "{surface:?}");
+        match surface {
+            Surface::Messages => assert_eq!(told["type"], "api_error"),
+            _ => assert_eq!(told["code"], "upstream_timeout"),
+        }
+        let row = scene.row(answer.request_id()).await;
+        assert_free(&row, "timeout", 504, "upstream_timeout");
+        attempt(&row, "alone");
+    }
+    assert_eq!((streamed.status, &streamed.end), (504, &End::Whole));
+    assert_eq!(streamed.error()["code"], "upstream_timeout");
+    assert_eq!(scene.o2.calls(), 3);
+    scene.finish().await;
+}
 
 #[tokio::test]
 async fn an_upstream_that_never_answers_is_given_up() {

@@ -19,7 +19,7 @@ mod stores;
 const CALL_EVERY: Duration = Duration::from_millis(20);
 
 /// A number from the environment.
-fn told(name: &str, default: u64) -> u64 {
+pub(crate) fn told(name: &str, default: u64) -> u64 {
     let told = std::env::var_os(name).and_then(|text| text.to_str()?.parse().ok());
     told.unwrap_or(default)
 }

@@ -179,6 +179,7 @@ async fn a_node_that_is_asked_to_drain_ends_with_an_empty_spool() {
     assert!(output.contains("the books have every event"), "{output}");
     assert_eq!(node.ended().await, Some(0));
     assert!(node.logs().iter().any(|line| line.contains("the spool is empty")));
+    node.check_books().await;
     let (again, output) = node.command(&["drain"]).await;
     assert_eq!(
         (again, output.contains("every event")),
@@ -214,4 +215,6 @@ async fn a_rescued_spool_is_published_into_the_books_of_another_node() {
             .is_some_and(|source| source.starts_with("/waybill/local/")),
         "{row}"
     );
+    other.answers_for(lost);
+    other.check_books().await;
 }

@@ -224,12 +224,14 @@ async fn books_and_log_that_are_gone_do_not_fill_the_spool_for_ever() {
     for file in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
         let _ = std::fs::remove_file(node.data_dir().join(file));
     }
+    node.books_are_gone();
 
     node.restart().await;
 
     // More than the spool may hold at once.
     serve(&node, 150).await;
     node.wait_rows("", 150).await;
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
 

@@ -2,6 +2,7 @@
 
 mod bugs;
 mod cases;
+mod choices;
 mod efforts;
 mod overloads;
 mod parameters;

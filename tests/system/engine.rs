@@ -208,6 +208,7 @@ async fn a_discovered_engine_serves_every_client_and_its_figures_are_in_the_rows
 
     rows_hold_the_engines_figures(&engine, &node, &key).await;
     every_surface_tells_and_books_what_the_engine_counted(&engine, &node, &key).await;
+    node.foreign_calls();
     for script in Script::ALL {
         conforms(script, &engine, &node, &key).await;
     }
@@ -219,6 +220,7 @@ async fn a_discovered_engine_serves_every_client_and_its_figures_are_in_the_rows
             "{row}"
         );
     }
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
     engine.stop().await;
 }
@@ -265,6 +267,7 @@ async fn an_engine_of_embeddings_answers_in_both_encodings_and_its_figures_are_i
             "{row}"
         );
     }
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
     engine.stop().await;
 }

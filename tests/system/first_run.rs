@@ -61,6 +61,7 @@ async fn the_first_call_has_its_row_within_ten_seconds_of_the_start() {
             .any(|model| model["id"] == "echo"),
         "{list}"
     );
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
 
@@ -100,6 +101,7 @@ async fn the_key_is_printed_once_with_a_ready_command_before_the_listening_line(
             .status,
         200
     );
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
 
@@ -186,6 +188,7 @@ async fn what_a_node_keeps_is_for_its_owner_alone() {
     node.restart().await;
 
     assert_eq!(open_to_others(&data), []);
+    node.check_books().await;
 }
 
 #[tokio::test]
@@ -197,7 +200,7 @@ async fn a_models_file_leaves_the_demo_model_out_unless_it_is_asked_for() {
         if demo {
             builder = builder.setting("demo", true);
         }
-        let node = builder.start().await;
+        let mut node = builder.start().await;
         let list = node.client(harness::CALLER_KEY).get("/v1/models").await.json();
         let ids: Vec<_> = list["data"]
             .as_array()
@@ -207,5 +210,6 @@ async fn a_models_file_leaves_the_demo_model_out_unless_it_is_asked_for() {
             .collect();
         assert_eq!(json!(ids), expected, "demo: {demo}");
         assert!(!node.logs().join("\n").contains("curl"), "the catalogue has keys");
+        node.check_books().await;
     }
 }

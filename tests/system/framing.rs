@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use harness::{
-    Answer, Behaviour, End, Model, PRICE, Scene, Upstream, chat, chat_streamed, chat_streamed_with_usage,
+    Answer, Behaviour, CALLER_KEY, End, Model, PRICE, Scene, Upstream, chat, chat_streamed,
+    chat_streamed_with_usage, raw,
 };
 use serde_json::{Value, json};
 
@@ -284,4 +285,44 @@ fn take_in(told: &mut Assembled, chunk: &Value) {
     told.arguments
         .push_str(&text(&delta["tool_calls"][0]["function"]["arguments"]));
     told.finish.push_str(&text(&choice["finish_reason"]));
+}
+
+#[tokio::test]
+async fn a_request_without_one_host_is_refused_as_malformed_and_its_connection_closed() {
+    let mut scene = Scene::start().await;
+    scene.foreign_calls();
+    let body = chat("m").to_string();
+    let ask = |version: &str, hosts: &str| {
+        format!(
+            "POST /v1/chat/completions HTTP/{version}\r\n{hosts}authorization: Bearer {CALLER_KEY}\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    for hosts in ["", "host: a\r\nhost: b\r\n", "host: a\r\nHost: a\r\n"] {
+        let answer = raw(scene.client.addr(), ask("1.1", hosts).as_bytes()).await;
+
+        assert_eq!(
+            (answer.status(), answer.closed),
+            (400, true),
+            "{hosts:?}: {}",
+            answer.text()
+        );
+        let told: Value = serde_json::from_str(&answer.body()).expect("JSON");
+        assert_eq!(told["error"]["code"], "invalid_request", "{told}");
+        assert_eq!(told["error"]["request_id"], answer.header("x-request-id"));
+    }
+    assert_eq!(scene.o1.calls(), 0);
+
+    let blank = raw(
+        scene.client.addr(),
+        ask("1.1", "host:\r\nconnection: close\r\n").as_bytes(),
+    )
+    .await;
+    let old = ask("1.0", "");
+    let old = raw(scene.client.addr(), old.as_bytes()).await;
+
+    assert_eq!(blank.status(), 200, "{}", blank.text());
+    assert!(old.text().starts_with("HTTP/1.0 200 "), "{}", old.text());
+    scene.finish().await;
 }

@@ -1,7 +1,11 @@
 //! What balancers and operators ask: health, readiness, where calls go, and what is counted.
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
 use harness::{ADMIN_KEY, Answer, Behaviour, CALLER_KEY, Node, OPERATOR_KEY, Scene, chat, refusing_addr};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 #[tokio::test]
 async fn a_node_that_can_serve_is_healthy_and_ready_without_a_key() {
@@ -38,7 +42,7 @@ async fn a_node_that_can_serve_is_healthy_and_ready_without_a_key() {
 
 #[tokio::test]
 async fn a_node_without_a_route_says_that_it_can_serve_nothing() {
-    let node = Node::builder().start().await;
+    let mut node = Node::builder().start().await;
     let nobody = node.client("");
 
     let health = nobody.get("/health").await;
@@ -50,6 +54,7 @@ async fn a_node_without_a_route_says_that_it_can_serve_nothing() {
         health.text()
     );
     assert_eq!(health.json()["routes_configured"], 0);
+    node.check_books().await;
 }
 
 #[tokio::test]
@@ -143,6 +148,68 @@ async fn metrics_are_for_this_machine_alone_and_not_through_a_proxy_on_it() {
     scene.finish().await;
 }
 
+/// How full spools were told to be, in order.
+async fn told_of_spools(scene: &Scene) -> Vec<Value> {
+    let events = scene.node.books().table("event_log").await;
+    let envelopes = events.iter().flat_map(|row| row.values().flatten());
+    let facts = envelopes.filter_map(|text| serde_json::from_str::<Value>(text).ok());
+    facts
+        .filter(|envelope| envelope["type"] == "waybill.spool.filled.v1")
+        .map(|envelope| envelope["data"].clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn operators_are_told_when_the_spool_is_four_fifths_full_and_when_it_has_room_again() {
+    let room: u32 = 20 * 8_192;
+    let mut scene = Scene::start_with(|node| node.setting("spool", json!({"bytes_max": room}))).await;
+    scene.pin();
+    scene
+        .o1
+        .default(Behaviour::chat("late").first_byte_delay(Duration::from_secs(6)));
+    assert_eq!(scene.metric("waybill_spool_nearly_full").await, 0.0);
+    let body = chat("m");
+    let calls = join_all((0..17).map(|_| scene.client.post_chat(&body)));
+    let filled = async {
+        let line = scene.node.wait_log("the spool is nearly full").await;
+        (line, scene.node.metric("waybill_spool_nearly_full").await)
+    };
+
+    let (answers, (line, alert)) = tokio::join!(calls, filled);
+    scene.node.wait_log("the spool has room again").await;
+
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert!(
+        line.contains("WARN") && line.contains(&format!("spool.bytes_max={room}")),
+        "{line}"
+    );
+    assert_eq!(alert, 1.0);
+    assert_eq!(scene.node.metric("waybill_spool_nearly_full").await, 0.0);
+    assert_eq!(
+        scene.node.metric("waybill_spool_bytes_max").await,
+        f64::from(room)
+    );
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let told = loop {
+        let told = told_of_spools(&scene).await;
+        if told.len() >= 2 || Instant::now() > deadline {
+            break told;
+        }
+        sleep(Duration::from_millis(50)).await;
+    };
+    let fill: Vec<bool> = told
+        .iter()
+        .filter_map(|fact| fact["nearly_full"].as_bool())
+        .collect();
+    assert_eq!(fill, [true, false], "{told:?}");
+    assert!(
+        told[0]["bytes"].as_u64() >= Some(u64::from(room) * 4 / 5),
+        "{told:?}"
+    );
+    assert_eq!(told[0]["bytes_max"], room);
+    scene.finish().await;
+}
+
 #[tokio::test]
 async fn labels_of_metrics_do_not_grow_with_what_callers_send() {
     let scene = Scene::start().await;
@@ -164,7 +231,7 @@ async fn labels_of_metrics_do_not_grow_with_what_callers_send() {
 #[tokio::test]
 async fn an_admin_listener_takes_management_and_metrics_off_the_main_one() {
     let admin = refusing_addr();
-    let node = Node::builder()
+    let mut node = Node::builder()
         .arg("--admin-listen")
         .arg(&admin.to_string())
         .start()
@@ -185,6 +252,9 @@ async fn an_admin_listener_takes_management_and_metrics_off_the_main_one() {
     }
     assert_eq!(admin.get("/v1/models").await.status, 404);
     assert_eq!(main.get("/v1/models").await.status, 200);
+    // Its books cannot be read where it takes calls.
+    assert_eq!(node.stop().await, Some(0));
+    node.check_books().await;
 }
 
 #[tokio::test]

@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 mod admission;
+mod away;
 mod clients;
 mod fleet;
 mod layers;
 mod money;
 mod restart;
 mod shown;
+mod size;
 mod stops;
 mod under;
 

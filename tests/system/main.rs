@@ -27,6 +27,7 @@ mod idempotency;
 mod keys;
 mod limits;
 mod models;
+mod operator;
 mod reload;
 mod retries;
 mod rows;

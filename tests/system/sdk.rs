@@ -2,8 +2,10 @@
 //! refuse what those do. They are installed by `scripts/setup.sh sdk`; where they are not there the tests say so, and
 //! fail where that must not be.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,11 +17,17 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::rows::assert_row;
 
 mod actor;
+pub(crate) mod heard;
+pub(crate) mod page;
+
+use heard::Heard;
 
 /// How long a whole script may take.
 const SCRIPT_MAX: Duration = Duration::from_mins(10);
 /// Cases that every script has.
 const CASES_MIN: usize = 12;
+/// How many failures a script's case of a client that does not try again has.
+const STUBBORN: usize = 3;
 /// How long the rows of the last calls may take.
 const SETTLED_MAX: Duration = Duration::from_secs(15);
 /// How long the node passes an upstream by that failed three times: less than callers are told to wait.
@@ -36,6 +44,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// The program that runs code for a library of target/sdk, in its directory; `None` when that is not installed.
+fn interpreter(library: &str) -> Option<Command> {
+    let home = root().join("target/sdk").join(library);
+    let (program, mark) = if library == "node" {
+        (PathBuf::from("node"), home.join("package-lock.json.done"))
+    } else {
+        (home.join("bin/python"), home.with_extension("stamp"))
+    };
+    mark.exists().then(|| {
+        let mut command = Command::new(program);
+        command.current_dir(home);
+        command
+    })
+}
+
 /// A conformance script, and the program that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
@@ -46,10 +69,11 @@ pub(crate) enum Script {
     AnthropicNode,
     AiSdk,
     LangchainPython,
+    LitellmPython,
 }
 
 impl Script {
-    /// Every one of them.
+    /// Every one of the libraries that `make test` drives.
     pub(crate) const ALL: [Self; 7] = [
         Self::OpenaiPython,
         Self::OpenaiNode,
@@ -67,6 +91,7 @@ impl Script {
             Self::AnthropicPython1 => ("anthropic1", "anthropic_python.py"),
             Self::AnthropicPython2 => ("anthropic2", "anthropic_python.py"),
             Self::LangchainPython => ("langchain", "langchain_python.py"),
+            Self::LitellmPython => ("litellm", "litellm_python.py"),
             Self::OpenaiNode => ("node", "openai_node.mjs"),
             Self::AnthropicNode => ("node", "anthropic_node.mjs"),
             Self::AiSdk => ("node", "ai_sdk.mjs"),
@@ -76,22 +101,20 @@ impl Script {
     /// The command, `None` when the client library is not installed.
     fn command(self) -> Option<Command> {
         let (library, script) = self.place();
-        let home = root().join("target/sdk").join(library);
-        let (program, mark) = if library == "node" {
-            (PathBuf::from("node"), home.join("package-lock.json.done"))
-        } else {
-            (home.join("bin/python"), home.with_extension("stamp"))
-        };
-        mark.exists().then(|| {
-            let mut command = Command::new(program);
-            command.arg(root().join("tests/sdk").join(script));
-            command
-        })
+        let mut command = interpreter(library)?;
+        command.arg(root().join("tests/sdk").join(script));
+        Some(command)
     }
 
-    /// Whether the script has the case of a client that does not try again.
-    const fn has_stubborn(self) -> bool {
-        !matches!(self, Self::AiSdk | Self::LangchainPython)
+    /// How many calls the script makes that are not to be made again, whose client is told so.
+    const fn stubborn(self) -> usize {
+        match self {
+            // They do not read that.
+            Self::AiSdk | Self::LitellmPython => 0,
+            // Over each of its three dialects.
+            Self::LangchainPython => 3 * STUBBORN,
+            _ => STUBBORN,
+        }
     }
 
     /// Whether the script leaves a stream before its end.
@@ -121,28 +144,33 @@ impl Script {
             .env("WAYBILL_URL", format!("http://{}", node.addr()))
             .env("WAYBILL_KEY", key)
             .env("WAYBILL_MODEL", model)
-            .env("WAYBILL_UPSTREAM", upstream)
-            .env_remove("HTTP_PROXY")
-            .env_remove("HTTPS_PROXY")
-            .env("NO_PROXY", "127.0.0.1");
-        let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
-        let output = timeout(SCRIPT_MAX, running)
-            .await
-            .expect("the script ends")
-            .expect("the script starts");
-        let said = [output.stdout, output.stderr]
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .concat();
+            .env("WAYBILL_UPSTREAM", upstream);
+        let (success, said) = executed(command).await;
         let count = |start: &str| said.lines().filter(|line| line.starts_with(start)).count();
         let planned = said.lines().find_map(|line| line.strip_prefix("1.."));
         let planned: usize = planned.and_then(|count| count.parse().ok()).unwrap_or(0);
         let all = planned >= CASES_MIN && count("ok ") + count("skip ") == planned;
-        if output.status.success() && all {
+        if success && all {
             Ok(true)
         } else {
             Err(format!("{self:?} before {upstream}:\n{said}"))
         }
     }
+}
+
+/// Runs code to its end: whether that was a good one, and what it said.
+async fn executed(mut command: Command) -> (bool, String) {
+    command
+        .env_remove("HTTP_PROXY")
+        .env_remove("HTTPS_PROXY")
+        .env("NO_PROXY", "127.0.0.1");
+    let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = timeout(SCRIPT_MAX, running)
+        .await
+        .expect("the script ends")
+        .expect("the script starts");
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status.success(), said.concat())
 }
 
 /// A model whose one leg is of `kind`, at an upstream that speaks the dialect of the path it is called at.
@@ -172,7 +200,7 @@ fn models(upstream: &Upstream) -> Vec<Model> {
 
 /// Everything that must be so for one script, before an upstream of every kind.
 #[expect(clippy::print_stderr, reason = "what scripts say is read line by line")]
-async fn conforms(script: Script) {
+pub(crate) async fn conforms(script: Script) {
     let (o1, o2) = (Upstream::start().strict(), Upstream::start());
     let models = models(&o1);
     let bend = |node: NodeBuilder| {
@@ -182,7 +210,13 @@ async fn conforms(script: Script) {
     };
     let mut scene = Scene::start_on(o1, o2, bend).await;
     scene.foreign_calls();
-    scene.o1.on(actor::answer);
+    let failed = Mutex::new(HashSet::new());
+    scene.o1.on(move |request| match actor::fails_once(request) {
+        Some((prompt, status)) if newly(&failed, format!("{} {prompt}", request.target)) => {
+            actor::fail(status)
+        }
+        _ => actor::answer(request),
+    });
 
     let runs = UPSTREAMS.map(|(name, _, _)| {
         let node = &scene.node;
@@ -208,6 +242,11 @@ async fn conforms(script: Script) {
         }
     }
     scene.finish().await;
+}
+
+/// Whether `key` was never met before.
+fn newly(met: &Mutex<HashSet<String>>, key: String) -> bool {
+    met.lock().expect("nobody panics with it").insert(key)
 }
 
 /// The calls of an upstream for one model that were answered, or begun to be.
@@ -242,7 +281,11 @@ async fn settled(scene: &Scene, model: &str, whole: usize) -> (Vec<Value>, usize
 /// Each whole answer has its row with all its tokens, and what was no whole answer costs nothing.
 async fn booked(scene: &Scene, script: Script, name: &str, [input, cached, written, cost]: [i64; 4]) {
     let calls = calls_of(scene, name);
-    let whole = calls.iter().filter(|call| actor::is_whole(&call.request)).count();
+    let once: HashSet<_> = calls
+        .iter()
+        .filter_map(|call| actor::fails_once(&call.request))
+        .collect();
+    let whole = calls.iter().filter(|call| actor::is_whole(&call.request)).count() - once.len();
     let (billed, left) = settled(scene, &format!("m-{name}"), whole).await;
     for row in &billed {
         assert_row(
@@ -262,12 +305,56 @@ async fn booked(scene: &Scene, script: Script, name: &str, [input, cached, writt
         left <= usize::from(script.closes_early()),
         "{name}: {left} streams were left"
     );
-    let stubborn = |call: &&Call| actor::Heard::of(&call.request).prompt.contains("stubborn");
+    let stubborn = |call: &&Call| Heard::of(&call.request).prompt.contains("stubborn");
     assert_eq!(
         calls.iter().filter(stubborn).count(),
-        usize::from(script.has_stubborn()),
+        script.stubborn(),
         "{name}: a client that is told not to try again does not"
     );
+}
+
+/// Runs the code that the page of clients has for each of these, in its library of target/sdk; each makes a call.
+pub(crate) async fn reach_by_their_page(clients: &[(&'static str, &str)]) {
+    let mut scene = Scene::start().await;
+    scene.foreign_calls();
+    let of = |&(client, library): &(&'static str, &str)| {
+        let Some(mut command) = interpreter(library) else {
+            assert!(std::env::var_os("CI").is_none(), "{client} is not installed");
+            return None;
+        };
+        let flags: &[&str] = if library == "node" {
+            &["--input-type=module", "-e"]
+        } else {
+            &["-c"]
+        };
+        command
+            .args(flags)
+            .arg(page::code(client, &scene.node, CALLER_KEY));
+        Some(async move { (client, executed(command).await) })
+    };
+
+    let ran = join_all(clients.iter().filter_map(of)).await;
+
+    for (client, (success, said)) in &ran {
+        assert!(success, "{client}: {said}");
+    }
+    let rows = scene.node.wait_rows("outcome=ok&model=m", ran.len()).await;
+    assert_eq!(rows.len(), ran.len(), "{rows:#?}");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn the_code_that_the_page_has_for_each_library_reaches_a_node() {
+    reach_by_their_page(&[
+        ("OpenAI, Python", "venv"),
+        ("OpenAI, Node", "node"),
+        ("Anthropic, Python", "anthropic1"),
+        ("Anthropic, Python", "anthropic2"),
+        ("Anthropic, TypeScript", "node"),
+        ("Vercel AI SDK", "node"),
+        ("LangChain, Python", "langchain"),
+    ])
+    .await;
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ async fn a_node_started_with_nothing_answers_with_the_last_user_message_and_book
     assert_eq!(row["outcome"], "ok");
     assert_eq!(row["model"], "echo");
     assert_eq!(row["cost_nano_usd"], 0);
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
 

@@ -106,6 +106,7 @@ fn options(nats: &cluster::Nats, name: &str) -> Options {
     Options {
         urls: nats.urls.iter().map(|url| url.reveal().clone()).collect(),
         credentials: nats.creds.clone(),
+        inbox_prefix: nats.inbox_prefix.clone(),
         tls: secured.then_some(Tls {
             authority: ca,
             identity,

@@ -92,6 +92,8 @@ pub struct Config {
     pub billing_tz: Tz,
     /// Tenants and members of the file, and what roles allow.
     pub limits: FileLimits,
+    /// Which of [`SECTIONS`] the file has, be they empty.
+    pub sections: Vec<&'static str>,
     /// Keys of the file.
     pub keys: Vec<FileKey>,
     /// models.yaml, when one is given.
@@ -104,6 +106,8 @@ pub struct Config {
     pub discover: bool,
     /// How long running requests may take after SIGTERM, in seconds.
     pub drain_seconds: u64,
+    /// How long a request body may be on its way, in seconds.
+    pub body_seconds_max: u64,
     /// How long a client may take no byte, in seconds.
     pub client_stall_seconds: u64,
     /// Silence after which a stream gets a comment, in seconds.
@@ -156,6 +160,9 @@ impl Config {
         }
     }
 }
+
+/// Sections of the file of which each entry is a record of the catalogue.
+pub const SECTIONS: [&str; 4] = ["tenants", "users", "role_limits", "keys"];
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,7 +238,7 @@ impl Resolver<'_> {
     fn resolve(&self) -> Result<Config, Error> {
         let settings = self.settings;
         let parts = self.parts()?;
-        let data_dir = self.data_dir();
+        let data_dir = self.data_dir()?;
         let models_path = self.path(
             "MODELS_CONFIG_PATH",
             "MODELS_CONFIG",
@@ -267,6 +274,10 @@ impl Resolver<'_> {
             public_routing: settings.public_routing.unwrap_or(false),
             billing_tz: self.billing_tz()?,
             limits: limits::read_all(settings, self.document)?,
+            sections: SECTIONS
+                .into_iter()
+                .filter(|name| self.document.has(name))
+                .collect(),
             keys,
             models_path,
             routing_path: self.path(
@@ -282,6 +293,7 @@ impl Resolver<'_> {
             bus: parts.bus,
             store: parts.store,
             drain_seconds: settings.drain_seconds.unwrap_or(30),
+            body_seconds_max: settings.body_seconds_max.unwrap_or(600).max(1),
             client_stall_seconds: settings.client_stall_seconds.unwrap_or(60).max(1),
             keepalive_seconds: settings.keepalive_seconds.unwrap_or(15).max(1),
             clocks: self.clocks()?,
@@ -406,12 +418,21 @@ impl Resolver<'_> {
         flag.cloned().or_else(variable).or_else(|| file.cloned())
     }
 
-    fn data_dir(&self) -> PathBuf {
+    /// Never nothing: that would be the working directory.
+    fn data_dir(&self) -> Result<PathBuf, Error> {
         let flag = self.flags.data_dir.clone();
         let variable = || self.environment.get("WAYBILL_DATA_DIR").map(PathBuf::from);
-        flag.or_else(variable)
+        let named = flag
+            .or_else(variable)
             .or_else(|| self.settings.data_dir.as_ref().map(PathBuf::from))
-            .unwrap_or_else(|| PathBuf::from("./data"))
+            .unwrap_or_else(|| PathBuf::from("./data"));
+        if named.as_os_str().is_empty() {
+            let flag = self.flags.data_dir.as_ref().map(|_| "--data-dir");
+            let message = "the data directory is empty text".to_owned();
+            let remedy = "name a directory; is its variable set?";
+            return Err(self.given(("data_dir", flag, "WAYBILL_DATA_DIR"), message, remedy));
+        }
+        Ok(named)
     }
 
     fn path(&self, variable: &str, legacy: &str, file: Option<&str>) -> Option<PathBuf> {

@@ -9,7 +9,9 @@ use anyhow::Context as _;
 use bus::clock::{Clock, SystemClock};
 use bus::mint::Mint;
 use bus::publisher;
+use bus::registry::Nodes;
 use bus::spool::Spool;
+use gateway::limits::{self, Limiter};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +19,7 @@ use crate::adapters::{self, Carrier};
 use crate::config::Config;
 use crate::data::{self, DataDirectory};
 use crate::supervisor::Supervisor;
-use crate::{UsageError, control, numbering, orphans};
+use crate::{UsageError, control, numbering, orphans, serve};
 
 /// How long a node that drains waits for the books to take what is in its spool.
 pub const DRAIN_WAIT: Duration = Duration::from_mins(1);
@@ -44,6 +46,9 @@ pub enum Error {
         "a process holds the data directory and takes no commands; end it with SIGTERM, then drain again"
     )]
     Deaf(#[source] std::io::Error),
+    /// The records of quotas cannot be written.
+    #[error("the records of quotas do not count yet what is in the spool; it stays there: is the bus well?")]
+    Uncounted,
     /// The books do not take the events.
     #[error(
         "{left} events are not in the books after {seconds} seconds: they stay in the spool; is a ledger running?"
@@ -120,11 +125,13 @@ async fn ask_node(config: &Config, wait: Duration) -> anyhow::Result<DataDirecto
     }
 }
 
-/// Opens a spool and publishes what is in it until the books have all of it; the embedded bus has its ledger here too.
+/// Opens a spool and publishes what is in it until the books have all of it, and the records of quotas count it; the
+/// embedded bus has its ledger here too.
 async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration) -> anyhow::Result<String> {
     let deadline = Instant::now() + wait;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mint = Arc::new(Mint::new()?);
+    let boot = serve::boot(&mint);
     let (spool, recovered) = Spool::open(config.spool(dir), clock.clone(), mint)?;
     let carrier = Carrier::open(config, data_dir, clock.clone(), wait).await?;
     let mut supervisor = Supervisor::default();
@@ -141,11 +148,14 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
             );
         }
     }
+    // Before anything is published, and so could leave the spool.
+    let limiter = limiter(config, boot, (&spool, &carrier), clock.clone()).await?;
     supervisor.spawn(
         "publisher",
         publisher::run(spool.clone(), carrier.bus(), carrier.kv(), publishing.clone()),
     );
     orphans::settle(&spool, recovered.orphans, config.billing_tz, clock.now()).await?;
+    let counted = limits::tell(&limiter, deadline.saturating_duration_since(Instant::now())).await;
     let waited = deadline.saturating_duration_since(Instant::now());
     let whole = tokio::select! {
         whole = timeout(waited, emptied(&spool)) => whole.is_ok(),
@@ -165,8 +175,36 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
         let seconds = wait.as_secs();
         return Err(Error::Left { left, seconds }.into());
     }
+    if !counted {
+        return Err(Error::Uncounted.into());
+    }
     Ok(format!(
         "the books have every event of the spool {}\n",
         spool.id()
     ))
+}
+
+/// What the spool holds of limits, as a node that starts on it would read it.
+async fn limiter(
+    config: &Config,
+    boot: Arc<str>,
+    (spool, carrier): (&Spool, &Carrier),
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Limiter> {
+    let settings = limits::Settings {
+        boot,
+        admit_wait: Duration::ZERO,
+        billing_tz: config.billing_tz,
+        shared: config.bus.is_shared(),
+    };
+    let ports = limits::Ports {
+        bus: carrier.bus(),
+        kv: carrier.kv(),
+        counters: carrier.counters(),
+        nodes: Nodes::new(clock.clone()),
+        spool: spool.clone(),
+        clock,
+    };
+    let limiter = Limiter::open(settings, ports).await;
+    limiter.context("cannot read what limits hold")
 }

@@ -1,6 +1,14 @@
 //! The process environment as a value: read once, in one place, and passed on.
 
 use std::collections::BTreeMap;
+#[cfg(debug_assertions)]
+use std::time::Duration;
+
+use bus::clock::SystemClock;
+
+/// The variable by which tests set the clock of a node ahead, in seconds.
+#[cfg(debug_assertions)]
+const CLOCK_AHEAD: &str = "WAYBILL_TEST_CLOCK_AHEAD_SECONDS";
 
 /// Environment variables. A variable that is set to nothing counts as not set.
 #[derive(Debug, Clone, Default)]
@@ -42,6 +50,16 @@ impl Environment {
         self.variables.keys().map(String::as_str)
     }
 
+    /// The clock of the process: the machine's own. A build with debug assertions, which no release is, can be told how
+    /// many seconds its wall time is ahead of that.
+    pub fn clock(&self) -> SystemClock {
+        #[cfg(debug_assertions)]
+        if let Some(Ok(seconds)) = self.get(CLOCK_AHEAD).map(str::parse) {
+            return SystemClock::ahead(Duration::from_secs(seconds));
+        }
+        SystemClock::new()
+    }
+
     /// Expands `${VAR}` and `${VAR:-default}` anywhere in `text`; `None` when there is nothing to expand.
     /// An unclosed `${` stays as it is.
     pub fn expand(&self, text: &str) -> Option<String> {
@@ -67,7 +85,19 @@ impl Environment {
 
 #[cfg(test)]
 mod tests {
+    use bus::clock::Clock as _;
+
     use super::*;
+
+    #[test]
+    fn only_builds_with_debug_assertions_have_a_clock_that_is_ahead() {
+        let told = Environment::from_pairs([("WAYBILL_TEST_CLOCK_AHEAD_SECONDS", "3600")]);
+        let now = Environment::default().clock().now();
+
+        let ahead_ms = told.clock().now().millis_since(now);
+
+        assert_eq!(ahead_ms >= 3_600_000, cfg!(debug_assertions), "{ahead_ms}");
+    }
 
     #[test]
     fn blank_variables_count_as_unset() {

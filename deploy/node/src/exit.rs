@@ -19,6 +19,20 @@ pub fn code(error: &anyhow::Error) -> u8 {
     error.chain().find_map(code_of).unwrap_or(INTERNAL)
 }
 
+/// A failure and its causes in one line. A cause that is said already, by a library that prints its causes itself, is
+/// not said again.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if cause.is::<yaml::Problem>() || cause.is::<UsageError>() {
         return Some(USAGE);
@@ -56,12 +70,17 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<StoreError>() {
         return of_store(error);
     }
-    let away = cause.downcast_ref::<bus::BusError>()?;
-    matches!(
-        away,
-        bus::BusError::Unavailable(_) | bus::BusError::Timeout | bus::BusError::NoResponder { .. }
-    )
-    .then_some(UNAVAILABLE)
+    of_bus(cause.downcast_ref::<bus::BusError>()?)
+}
+
+fn of_bus(error: &bus::BusError) -> Option<u8> {
+    use bus::BusError::{NoResponder, Refused, Timeout, Unavailable};
+
+    match error {
+        Unavailable(_) | Timeout | NoResponder { .. } => Some(UNAVAILABLE),
+        Refused { .. } => Some(REFUSED),
+        _ => None,
+    }
 }
 
 /// A bus that is away may come back; one that is unfit needs an operator.
@@ -76,6 +95,7 @@ fn of_setup(error: &SetupError) -> u8 {
 fn of_store(error: &StoreError) -> Option<u8> {
     match error {
         StoreError::Outdated { .. } | StoreError::Newer { .. } | StoreError::Migration(_) => Some(REFUSED),
+        StoreError::Address(_) => Some(USAGE),
         error if error.retryable() => Some(UNAVAILABLE),
         _ => None,
     }
@@ -86,6 +106,15 @@ mod tests {
     use anyhow::anyhow;
 
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow!("refused")
+            .context("IO error: refused")
+            .context("nobody is there");
+
+        assert_eq!(told(&error), "nobody is there: IO error: refused");
+    }
 
     #[test]
     fn a_failure_is_told_by_its_first_cause_that_says_something() {
@@ -107,6 +136,13 @@ mod tests {
         };
         assert_eq!(
             code(&anyhow::Error::from(outdated).context("ledger failed")),
+            REFUSED
+        );
+        let forbidden = bus::BusError::Refused {
+            reason: "permissions violation".to_owned(),
+        };
+        assert_eq!(
+            code(&anyhow::Error::from(forbidden).context("intake failed")),
             REFUSED
         );
         assert_eq!(code(&anyhow!("a surprise")), INTERNAL);

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     match run(command_line.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr().lock(), "waybill: {error:#}");
+            let _ = writeln!(std::io::stderr().lock(), "waybill: {}", exit::told(&error));
             ExitCode::from(exit::code(&error))
         }
     }

@@ -3,11 +3,16 @@
 use anyhow::Context as _;
 use ledger::store::postgres::PostgresStore;
 
+use crate::UsageError;
 use crate::config::{Config, cluster::Store};
 
 /// Migrates and returns what to print.
 pub async fn run(config: &Config) -> anyhow::Result<String> {
     let Store::Postgres { url, .. } = &config.store else {
+        if config.bus.is_shared() {
+            let text = "a cluster keeps its books in Postgres, and none is named; set DATABASE_URL, or write store.url";
+            return Err(UsageError(text.to_owned()).into());
+        }
         let text = "nothing to do: SQLite's tables are brought up to date when they are opened\n";
         return Ok(text.to_owned());
     };

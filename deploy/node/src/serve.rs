@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bus::clock::{Clock, SystemClock};
+use bus::clock::Clock;
 use bus::follow::{Beat, CatalogView};
 use bus::mint::Mint;
 use bus::spool::{Recovered, Spool};
@@ -68,8 +68,19 @@ struct Stages {
 /// Runs the node until a signal or until a role fails.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let mut adapters = open(&config).await?;
-    let credentials = catalog::seed(&config, &adapters).await?;
+    let opened = async {
+        let adapters = open(&config).await?;
+        let credentials = catalog::seed(&config, &adapters).await?;
+        anyhow::Ok((adapters, credentials))
+    };
+    // It may wait for services; what it has written by then the next start finds.
+    let (mut adapters, credentials) = tokio::select! {
+        opened = opened => opened?,
+        () = signals.next() => {
+            info!("a signal ends the node before it runs");
+            return Ok(());
+        }
+    };
     let mut running = Running::new(&config, &adapters);
     running.open_limits(&adapters).await?;
     running.start_log(&adapters).await?;
@@ -105,7 +116,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
 async fn open(config: &Config) -> anyhow::Result<Adapters> {
     let data = DataDirectory::hold(&config.data_dir)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(config.environment.clock());
     let mint = Arc::new(Mint::new()?);
     let api_key_secret = api_key_secret(config, data.path(), &mint)
         .context("cannot read or make the secrets of the data directory")?;
@@ -131,7 +142,7 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
         Carrier::Nats(nats) => numbering::begin(&spool, &**nats).await?,
     }
     Ok(Adapters {
-        boot: format!("{:032x}", u128::from_le_bytes(mint.random())).into(),
+        boot: boot(&mint),
         data,
         clock,
         mint,
@@ -145,6 +156,11 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
 
 /// The secret that keys are known by. In a cluster it is given, never made: one that was made here would know no key
 /// of the others. A node without a gateway has no use for it.
+/// The name of a run of a node.
+pub(crate) fn boot(mint: &Mint) -> Arc<str> {
+    format!("{:032x}", u128::from_le_bytes(mint.random())).into()
+}
+
 fn api_key_secret(config: &Config, data_dir: &Path, mint: &Mint) -> std::io::Result<Secret<Vec<u8>>> {
     let given = config.api_key_secret.as_ref();
     if config.bus.is_shared() {

@@ -35,6 +35,8 @@ pub struct Settings {
     pub node_id: Option<String>,
     /// Idempotency keys.
     pub idempotency: IdempotencySettings,
+    /// Sessions that stay on a backend.
+    pub affinity: AffinitySettings,
     /// Private addresses that endpoints registered over the API may reach.
     pub egress: EgressSettings,
     /// Authentication.
@@ -80,6 +82,9 @@ pub struct Settings {
     /// How long running requests may take after SIGTERM, in seconds.
     #[serde(deserialize_with = "number")]
     pub drain_seconds: Option<u64>,
+    /// How long a request body may be on its way, in seconds.
+    #[serde(deserialize_with = "number")]
+    pub body_seconds_max: Option<u64>,
     /// How long a client may take no byte, in seconds.
     #[serde(deserialize_with = "number")]
     pub client_stall_seconds: Option<u64>,
@@ -105,6 +110,8 @@ pub struct BusSettings {
     pub replicas: Option<u64>,
     /// Credentials file.
     pub creds: Option<String>,
+    /// Prefix of the subjects on which the node gets answers.
+    pub inbox_prefix: Option<String>,
     /// TLS files.
     pub tls: Option<TlsSettings>,
     /// Largest log of events, in bytes.
@@ -160,6 +167,59 @@ pub struct IdempotencySettings {
     /// After how many seconds without a sign of its node the end of a running request is asked for.
     #[serde(deserialize_with = "number")]
     pub lease_seconds: Option<u64>,
+}
+
+/// Sessions that stay on a backend. What each key means is said in `docs/affinity.md`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AffinitySettings {
+    /// Whether callers of models from files stay where they were.
+    #[serde(deserialize_with = "switch")]
+    pub callers: Option<bool>,
+    /// How long a session stays after its last call, in seconds.
+    #[serde(deserialize_with = "number")]
+    pub session_seconds: Option<u64>,
+    /// How long a caller stays after his last call, in seconds.
+    #[serde(deserialize_with = "number")]
+    pub caller_seconds: Option<u64>,
+    /// How long anything may stay at all, in seconds; 0 for ever.
+    #[serde(deserialize_with = "number")]
+    pub age_seconds_max: Option<u64>,
+    /// By how many calls the backend of a session exceeds the least before the session is moved.
+    #[serde(deserialize_with = "number")]
+    pub overload_calls: Option<u64>,
+    /// How many times the least its calls are then.
+    #[serde(deserialize_with = "number")]
+    pub overload_factor: Option<f64>,
+    /// How long a call waits to hear where its session is, and for others to hear it, in milliseconds.
+    #[serde(deserialize_with = "number")]
+    pub wait_ms: Option<u64>,
+    /// Prompts that are being read.
+    pub prefill: PrefillSettings,
+}
+
+/// Prompts that backends are reading.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PrefillSettings {
+    /// Whether they decide.
+    #[serde(deserialize_with = "switch")]
+    pub enabled: Option<bool>,
+    /// Unread tokens from which on the lighter of two backends is taken.
+    #[serde(deserialize_with = "number")]
+    pub intervene_tokens: Option<u64>,
+    /// Unread tokens of an elephant.
+    #[serde(deserialize_with = "number")]
+    pub elephant_tokens: Option<u64>,
+    /// Elephants that a backend reads at a time.
+    #[serde(deserialize_with = "number")]
+    pub elephants_max: Option<u64>,
+    /// Unread tokens of a backend above which no session stays there; 0 for never.
+    #[serde(deserialize_with = "number")]
+    pub backlog_tokens_max: Option<u64>,
+    /// How long what a backend has read counts as cached, in seconds.
+    #[serde(deserialize_with = "number")]
+    pub memory_seconds: Option<u64>,
 }
 
 /// Reachable private networks.

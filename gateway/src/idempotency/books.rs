@@ -1,6 +1,7 @@
 //! How a request ended that holds a key and is not heard of any more: asked of the books, where only what the spool of
 //! its own gateway said counts. What somebody else declares lost may still have an answer and a price; it counts once
-//! an operator has said that its source will not come back.
+//! an operator has said that its source will not come back. Of what the books do not know, a later run on the same spool
+//! can say that it had not begun.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use schemas::query::{LogAnswer, LogQuery};
 use schemas::subject::QUERY_LOG;
 
 use crate::manage;
+use crate::peers;
 use crate::state::Shared;
 
 /// How long the books may take. While they do not answer the request counts as running.
@@ -20,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 /// How the request of a lock ended.
 pub(super) async fn end_of(state: &Shared, scope: &Scope, held: &Running) -> End {
     // Before the question: what the books have then, they had already.
-    let is_known = is_read(state, held);
+    let is_known = peers::recovered(state, &held.spool, &held.boot).await;
     let query = LogQuery {
         request_id: held.request_id,
         tenant: Some(scope.tenant.clone()),
@@ -36,13 +38,6 @@ pub(super) async fn end_of(state: &Shared, scope: &Scope, held: &Running) -> End
         None if is_known => End::Void,
         Some(_) | None => End::Open,
     }
-}
-
-/// True when the books have all that an earlier run on this node's own spool said: a request that they do not know had
-/// not begun.
-fn is_read(state: &Shared, held: &Running) -> bool {
-    let spool = &state.ports.spool;
-    held.spool == *spool.id() && held.boot != state.config.boot && spool.marked() >= state.keys.begun_at
 }
 
 /// True for the source of a spool's events.

@@ -11,6 +11,7 @@ use crate::caller::Caller;
 use crate::demand;
 use crate::limits::Usage;
 use crate::manage::json;
+use crate::peers;
 use crate::standing;
 use crate::state::Shared;
 
@@ -23,13 +24,15 @@ struct Balance {
     daily_limit_usd: Option<f64>,
     spent_today_usd: Option<f64>,
     reset_at: Option<String>,
+    /// False where some node or the records could not be asked: the figures are those that were known last.
+    is_current: bool,
 }
 
 /// The caller's balance.
 pub(crate) async fn show(State(state): State<Shared>, caller: Caller) -> Response {
     let catalog = state.ports.catalog.load();
     let budgets = demand::budgets(&catalog.subjects(&caller.key));
-    let usages = state.ports.limits.usage_of(&budgets).await;
+    let usages = peers::usage_of(&state, &budgets).await;
     let shown = |at| standing::shown(at, state.config.billing_tz);
     let today = least(
         usages
@@ -54,6 +57,7 @@ fn balance(usages: &[Usage], reset_at: Option<String>) -> Balance {
         daily_limit_usd: today.and_then(|today| usd(today.bound.limit)),
         spent_today_usd: today.and_then(|today| usd(today.used?)),
         reset_at,
+        is_current: usages.iter().all(|usage| usage.is_current),
     }
 }
 
@@ -88,6 +92,7 @@ mod tests {
                 name: "acme.t".into(),
             },
             used,
+            is_current: used.is_some(),
             resets_at: None,
         }
     }
@@ -110,6 +115,7 @@ mod tests {
                 daily_limit_usd: Some(5.0),
                 spent_today_usd: Some(1.000_178),
                 reset_at: Some("then".into()),
+                is_current: true,
             }
         );
     }
@@ -122,6 +128,7 @@ mod tests {
 
         assert_eq!((spent.is_available, spent.balance_usd), (false, Some(0.0)));
         assert_eq!((unknown.is_available, unknown.balance_usd), (true, None));
+        assert_eq!((spent.is_current, unknown.is_current), (true, false));
         assert_eq!(
             (unknown.daily_limit_usd, unknown.spent_today_usd),
             (Some(1.0), None)

@@ -43,12 +43,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Drives a limiter until `stop`, then gives back what it holds.
 pub(crate) async fn run(limiter: Limiter, stop: CancellationToken) {
-    let driver = Driver {
-        limiter: &limiter,
-        link: Mutex::new(Link::default()),
-        has_looked: AtomicBool::new(false),
-        looked: Notify::new(),
-    };
+    let driver = Driver::new(&limiter);
     let mut flights = FuturesUnordered::new();
     tokio::select! {
         () = stop.cancelled() => {}
@@ -61,6 +56,14 @@ pub(crate) async fn run(limiter: Limiter, stop: CancellationToken) {
     }
     // What cannot be given back in time is held until its lease ends, or until the next start.
     let _ = timeout(FAREWELL, driver.farewell(flights)).await;
+}
+
+/// Has the records count what the spool of a process that ended holds of quotas, and gives back what else it held; true
+/// once they do. For a limiter that admits nothing.
+pub async fn tell(limiter: &Limiter, within: Duration) -> bool {
+    let driver = Driver::new(limiter);
+    timeout(within, driver.farewell(Flights::new())).await.is_ok()
+        && limiter.0.machine.lock().holdings.told_up_to().is_none()
 }
 
 /// Questions under way.
@@ -86,7 +89,16 @@ struct Link {
     older: HashMap<Name, u64>,
 }
 
-impl Driver<'_> {
+impl<'l> Driver<'l> {
+    fn new(limiter: &'l Limiter) -> Self {
+        Self {
+            limiter,
+            link: Mutex::new(Link::default()),
+            has_looked: AtomicBool::new(false),
+            looked: Notify::new(),
+        }
+    }
+
     /// Asks, and learns what is answered. Never returns.
     async fn drive<'a>(&'a self, flights: &mut Flights<'a>) {
         let mut ticks = interval(TICK);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::limit::holdings::demand::{Charge, Exit, Used};
-use schemas::limit::layers::Bound;
+use schemas::limit::limits::LimitKey;
 use schemas::limit::{Now, Standing};
 use schemas::outcome::Outcome;
 use tokio::time::timeout;
@@ -46,24 +46,27 @@ impl Held {
     }
 
     /// How every limit of the request stands, in order.
-    pub(crate) fn standings(&self) -> Vec<(Bound, Standing)> {
-        let standings = |open: &Open| open.with(|machine, grant, now| machine.holdings.standings(grant, now));
+    pub(crate) fn standings(&self) -> Vec<(LimitKey, Standing)> {
+        let standings = |open: &Open| {
+            open.with(|machine, grant, now| {
+                let standings = machine.holdings.standings(grant, now);
+                standings.map(|(bound, standing)| (bound.key, standing)).collect()
+            })
+        };
         self.0.as_ref().map_or_else(Vec::new, standings)
     }
 
-    /// Returns once what a request used beyond its reservation is in hand, or cannot be had, or after a second; at once
-    /// for one that used no more than it reserved. To be awaited before [`Self::charge`] wherever that can be: what
-    /// is not covered by then is absorbed. The future borrows nothing.
-    pub(crate) fn cover(&self, used: Used) -> impl Future<Output = ()> + Send + use<> {
-        let open = self.0.as_ref();
-        let open = open.map(|open| (open.limiter.clone(), open.grant));
-        async move {
-            let Some((limiter, grant)) = open else {
-                return;
-            };
+    /// Returns once what a request used beyond its reservation is in hand, or cannot be had, or after a second. To be
+    /// awaited before [`Self::charge`] wherever that can be: what is not covered by then is absorbed. `None` where
+    /// nothing has to be asked, as for one that used no more than it reserved. The future borrows nothing.
+    pub(crate) fn cover(&self, used: Used) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let open = self.0.as_ref()?;
+        let lacks = open.with(|machine, grant, now| machine.holdings.lacks(grant, used, now));
+        let (limiter, grant) = (open.limiter.clone(), open.grant);
+        lacks.then(|| async move {
             // Whoever does not get an answer pays what is in hand.
             let _ = timeout(COVER_WAIT, covered(&limiter, grant, used)).await;
-        }
+        })
     }
 
     /// Fixes what the request is charged, for its waybill. The waybill is to be appended to the spool at once, then

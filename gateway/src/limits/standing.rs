@@ -1,13 +1,16 @@
 //! How limits stand, for those who ask: balances, keys and sums of usage, headers, and the node's own figures.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use parking_lot::Mutex;
 use schemas::limit::layers::{Bound, Name};
 use schemas::limit::limits::Kind;
 use schemas::limit::quota::record::Record;
+use schemas::limit::quota::{Spent, spent_by_all};
 use schemas::subject::QUOTA_BUCKET;
 use schemas::time::Timestamp;
 use tokio::time::timeout;
@@ -18,6 +21,8 @@ use super::Limiter;
 const READS_MAX: usize = 32;
 /// How long one reading may take.
 const READ_WAIT: Duration = Duration::from_secs(1);
+/// Quotas of which is remembered what was told last.
+const KNOWN_MAX: usize = 10_000;
 /// An age that was never told.
 const NEVER: u64 = u64::MAX;
 
@@ -29,8 +34,19 @@ pub(crate) struct Usage {
     /// What of it is used now, in its unit: settled in the running period for quotas, taken for rates and concurrency.
     /// It may be more than the limit, if that was lowered. `None` while the fleet does not answer.
     pub(crate) used: Option<u64>,
+    /// False where the fleet could not be asked for all of it: `used` is what was known last.
+    pub(crate) is_current: bool,
     /// When it is whole again; `None` for a concurrency, and for what never is.
     pub(crate) resets_at: Option<Timestamp>,
+}
+
+/// What other nodes say that they settled of quotas.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// By quota, each node once.
+    pub(crate) quotas: HashMap<Name, Vec<Spent>>,
+    /// Some node was not heard.
+    pub(crate) is_partial: bool,
 }
 
 /// Figures of this node.
@@ -52,6 +68,8 @@ pub(super) struct Kept {
     /// When what was written here last came back through the watch of quotas and of slots, on the monotonic clock.
     fresh_ms: [AtomicU64; 2],
     difference: AtomicU64,
+    /// What was last told of quotas that somebody asked about, for when the fleet does not answer.
+    spent: Mutex<HashMap<Name, u64>>,
 }
 
 impl Default for Kept {
@@ -59,11 +77,26 @@ impl Default for Kept {
         Self {
             fresh_ms: [AtomicU64::new(NEVER), AtomicU64::new(NEVER)],
             difference: AtomicU64::new(0),
+            spent: Mutex::default(),
         }
     }
 }
 
 impl Kept {
+    /// What is spent of a quota is known now.
+    fn know(&self, name: &Name, spent: u64) {
+        let mut known = self.spent.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(name.clone(), spent);
+    }
+
+    /// What was known last.
+    fn known(&self, name: &Name) -> Option<u64> {
+        self.spent.lock().get(name).copied()
+    }
+
     /// The counters and the books differ by so much more.
     pub(super) fn differ(&self, by: u64) {
         self.difference.fetch_add(by, Ordering::Relaxed);
@@ -81,57 +114,76 @@ impl Kept {
 }
 
 impl Limiter {
-    /// How much of each limit is used, in the period of now; asks nothing of the limits themselves.
-    pub(crate) async fn usage_of(&self, bounds: &[Bound]) -> Vec<Usage> {
-        let usages: Vec<_> = bounds.iter().map(|bound| self.usage(bound)).collect();
+    /// How much of each limit is used, in the period of now, by what the records and other nodes say; asks nothing of
+    /// the limits themselves.
+    pub(crate) async fn usage_of(&self, bounds: &[Bound], told: &Told) -> Vec<Usage> {
+        let usages: Vec<_> = bounds.iter().map(|bound| self.usage(bound, told)).collect();
         stream::iter(usages).buffered(READS_MAX).collect().await
     }
 
-    async fn usage(&self, bound: &Bound) -> Usage {
+    /// The quotas among some limits, by the names of their running periods.
+    pub(crate) fn running(&self, bounds: &[Bound]) -> Vec<Name> {
+        let calendar = self.calendar(self.now().wall);
+        let name = |bound: &Bound| match bound.key.kind() {
+            Kind::Quota(span, _) => Some(bound.name.of(calendar.period(span))),
+            Kind::Rate(..) | Kind::Concurrency => None,
+        };
+        bounds.iter().filter_map(name).collect()
+    }
+
+    /// What this node settled of quotas, those of which it holds something.
+    pub(crate) fn settled(&self, names: &[Name]) -> BTreeMap<Name, Spent> {
+        let machine = self.0.machine.lock();
+        let settled = |name: &Name| Some((name.clone(), machine.holdings.spent_by(name)?));
+        names.iter().filter_map(settled).collect()
+    }
+
+    async fn usage(&self, bound: &Bound, told: &Told) -> Usage {
         let now = self.now();
         let calendar = self.calendar(now.wall);
-        let (used, resets_at) = match bound.key.kind() {
+        let flow = || {
+            let standing = self.0.machine.lock().holdings.flow(&bound.name, now);
+            (Some(standing.map_or(0, |standing| standing.current)), true)
+        };
+        let ((used, is_current), resets_at) = match bound.key.kind() {
             Kind::Quota(span, _) => {
                 let name = bound.name.of(calendar.period(span));
-                (self.spent(&name).await, calendar.resets_at(span))
+                (self.spent(&name, told).await, calendar.resets_at(span))
             }
             Kind::Rate(slice, _) => {
-                let flow = self.0.machine.lock().holdings.flow(&bound.name, now);
                 let micros = slice.micros();
                 let rest = micros - now.wall.micros().rem_euclid(micros);
-                (
-                    Some(flow.map_or(0, |standing| standing.current)),
-                    Some(now.wall.plus_micros(rest)),
-                )
+                (flow(), Some(now.wall.plus_micros(rest)))
             }
-            Kind::Concurrency => {
-                let flow = self.0.machine.lock().holdings.flow(&bound.name, now);
-                (Some(flow.map_or(0, |standing| standing.current)), None)
-            }
+            Kind::Concurrency => (flow(), None),
         };
         Usage {
             bound: bound.clone(),
             used,
+            is_current,
             resets_at,
         }
     }
 
-    /// What of a quota is spent, as this node knows it or as its record says.
-    async fn spent(&self, name: &Name) -> Option<u64> {
+    /// What of a quota is spent, and whether that is all that there is to know: by its record, by this node and by the
+    /// others; without a record what was known last.
+    async fn spent(&self, name: &Name, told: &Told) -> (Option<u64>, bool) {
         let wide = |spent: u128| u64::try_from(spent).unwrap_or(u64::MAX);
         let read = timeout(READ_WAIT, self.0.ports.kv.get(QUOTA_BUCKET, name.as_str())).await;
-        let known = self.0.machine.lock().holdings.spent_by(name);
+        let own = self.0.machine.lock().holdings.spent_by(name);
         let record = match read {
-            Ok(Ok(Some(entry))) => Some(entry.value.as_deref().and_then(Record::decode)?),
+            Ok(Ok(Some(entry))) => entry.value.as_deref().and_then(Record::decode),
             Ok(Ok(None)) => Some(Record::default()),
             Ok(Err(_)) | Err(_) => None,
         };
-        match (record, known) {
-            (Some(record), Some(own)) => Some(wide(own.with(&record))),
-            (Some(record), None) => Some(wide(record.spent())),
-            (None, Some(own)) => Some(wide(own.alone())),
-            (None, None) => None,
-        }
+        let Some(record) = record else {
+            let own = own.map(|own| wide(own.alone()));
+            return (own.max(self.0.figures.known(name)), false);
+        };
+        let others = told.quotas.get(name).into_iter().flatten();
+        let spent = wide(spent_by_all(&record, own.iter().chain(others)));
+        self.0.figures.know(name, spent);
+        (Some(spent), !told.is_partial)
     }
 
     /// Figures of this node.

@@ -10,6 +10,7 @@ use bus::mint::Mint;
 use bus::registry::Nodes;
 use bus::spool::{self, Durability, Spool};
 use chrono_tz::Tz;
+use futures_util::future::OptionFuture;
 use schemas::event::request::RequestSettled;
 use schemas::failure::FailureCode;
 use schemas::limit::holdings::demand::{Refusal, Used};
@@ -25,7 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Held, Limiter, Ports, Settings, Wanted, driver};
+use super::{Held, Limiter, Ports, Settings, Told, Wanted, driver};
 use crate::settle::tests::settled;
 
 /// 2026-11-30T12:00:30Z: the middle of a minute.
@@ -282,13 +283,13 @@ async fn a_quota_is_spent_to_the_last_and_the_record_counts_it() {
     }
 
     assert!(charged > 980 && charged <= 1_000, "{charged}");
-    let usage = nodes[0].limiter.usage_of(&bounds).await;
-    let own = nodes[1].limiter.usage_of(&bounds).await;
+    let usage = nodes[0].limiter.usage_of(&bounds, &Told::default()).await;
+    let own = nodes[1].limiter.usage_of(&bounds, &Told::default()).await;
     sleep(Duration::from_secs(70)).await;
     let record = scene.record("acme.k.x.daily_usd.2026-11-30");
     assert_eq!(record.spent(), u128::from(charged));
     assert_eq!(record.total(), u128::from(charged), "nothing is held at rest");
-    let later = nodes[0].limiter.usage_of(&bounds).await;
+    let later = nodes[0].limiter.usage_of(&bounds, &Told::default()).await;
     assert_eq!(later[0].used, Some(charged));
     assert!(usage[0].used <= later[0].used && own[0].used <= later[0].used);
 }
@@ -413,8 +414,14 @@ async fn a_node_that_died_counts_what_its_spool_holds() {
     let record = scene.record(name);
     assert_eq!((record.spent(), record.total()), (150, 150));
     let other = scene.start(1, "c").await;
-    assert_eq!(other.limiter.usage_of(&bounds).await[0].used, Some(150));
-    assert_eq!(node.limiter.usage_of(&bounds).await[0].used, Some(150));
+    assert_eq!(
+        other.limiter.usage_of(&bounds, &Told::default()).await[0].used,
+        Some(150)
+    );
+    assert_eq!(
+        node.limiter.usage_of(&bounds, &Told::default()).await[0].used,
+        Some(150)
+    );
     other.granted(&bounds, 850).await.release();
     assert_eq!(
         other.refused(&bounds, 851).await.code,
@@ -450,11 +457,11 @@ async fn more_than_was_reserved_is_covered_where_the_limit_has_it() {
     let bounds = [bound(LimitKey::DailyUsd, 1_000)];
 
     let mut held = node.granted(&bounds, 10).await;
-    held.cover(used(900)).await;
+    OptionFuture::from(held.cover(used(900))).await;
     assert_eq!(held.charge(used(900)).nano_usd, 900);
     held.settle(Outcome::Ok, 1);
     let mut held = node.granted(&bounds, 10).await;
-    held.cover(used(500)).await;
+    OptionFuture::from(held.cover(used(500))).await;
     let charge = held.charge(used(500));
     assert_eq!((charge.nano_usd, charge.absorbed_nano_usd), (100, 400));
     held.settle(Outcome::Ok, 2);
@@ -472,7 +479,10 @@ async fn a_charge_that_the_spool_refused_is_made_again() {
     assert_eq!(held.charge(used(0)).nano_usd, 0);
     held.settle(Outcome::Lost, 1);
 
-    assert_eq!(node.limiter.usage_of(&bounds).await[0].used, Some(0));
+    assert_eq!(
+        node.limiter.usage_of(&bounds, &Told::default()).await[0].used,
+        Some(0)
+    );
 }
 
 #[tokio::test(start_paused = true)]

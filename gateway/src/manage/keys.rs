@@ -29,6 +29,7 @@ use crate::demand;
 use crate::gate;
 use crate::key::{self, Grant};
 use crate::limits::Usage;
+use crate::peers;
 use crate::standing;
 use crate::state::Shared;
 
@@ -87,9 +88,11 @@ struct Counted {
     /// For calls of this model only.
     model: Option<ModelName>,
     limit: Amount,
-    /// Null while the fleet does not answer.
+    /// Null where nothing is known.
     used: Option<Amount>,
     remaining: Option<Amount>,
+    /// False where some node or the records could not be asked: the figures are those that were known last.
+    is_current: bool,
     /// Null for what is never whole again.
     reset_at: Option<String>,
 }
@@ -132,36 +135,41 @@ pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: 
     }
     let catalog = state.ports.catalog.load();
     let keys = catalog.keys().into_iter().map(|(_, key)| key);
-    let mut data = Vec::new();
-    for key in keys.filter(|key| rights::reaches(&caller, &key.tenant)) {
-        let mut shown = shown(key, None);
-        shown.quotas = Some(quotas(&state, &catalog, key).await);
-        data.push(shown);
+    let keys: Vec<_> = keys.filter(|key| rights::reaches(&caller, &key.tenant)).collect();
+    // All at once: each question goes to every node.
+    let own = keys.iter().map(|key| demand::own_quotas(&catalog.subjects(key)));
+    let own: Vec<Vec<Bound>> = own.collect();
+    let usages = peers::usage_of(&state, &own.concat()).await;
+    let mut usages = usages.into_iter();
+    let mut data = Vec::with_capacity(keys.len());
+    for (key, own) in keys.into_iter().zip(&own) {
+        let quotas = usages.by_ref().take(own.len());
+        let quotas = quotas.map(|usage| counted(&state, usage)).collect();
+        data.push(Shown {
+            quotas: Some(quotas),
+            ..shown(key, None)
+        });
     }
     json(&List { data })
 }
 
-/// How the quotas of a key stand.
-async fn quotas(state: &Shared, catalog: &Catalog, key: &Key) -> Vec<Counted> {
-    let own = demand::own_quotas(&catalog.subjects(key));
-    let usages = state.ports.limits.usage_of(&own).await;
-    let shown = |usage: Usage| {
-        let Bound {
-            key, limit, model, ..
-        } = usage.bound;
-        let amount = |amount| Amount::of(key, amount);
-        Counted {
-            quota: key.as_str(),
-            model,
-            limit: amount(limit),
-            used: usage.used.map(amount),
-            remaining: usage.used.map(|used| amount(limit.saturating_sub(used))),
-            reset_at: usage
-                .resets_at
-                .map(|at| standing::shown(at, state.config.billing_tz)),
-        }
-    };
-    usages.into_iter().map(shown).collect()
+/// How a quota of a key stands.
+fn counted(state: &Shared, usage: Usage) -> Counted {
+    let Bound {
+        key, limit, model, ..
+    } = usage.bound;
+    let amount = |amount| Amount::of(key, amount);
+    Counted {
+        quota: key.as_str(),
+        model,
+        limit: amount(limit),
+        used: usage.used.map(amount),
+        remaining: usage.used.map(|used| amount(limit.saturating_sub(used))),
+        is_current: usage.is_current,
+        reset_at: usage
+            .resets_at
+            .map(|at| standing::shown(at, state.config.billing_tz)),
+    }
 }
 
 /// Revokes a key.

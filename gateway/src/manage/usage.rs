@@ -6,15 +6,31 @@ use chrono_tz::Tz;
 use schemas::failure::Failure;
 use schemas::query::{GroupBy, LogFilter, UsageQuery};
 use schemas::subject::QUERY_USAGE;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Parameters, READ_WITHIN, ask, booked, filtered, invalid, json, narrow, parameters, word};
+use super::{Parameters, READ_WITHIN, ask, filtered, invalid, json, narrow, parameters, word};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
+use crate::peers;
 use crate::state::Shared;
 
 /// Filters that sums know; the others concern single rows.
 const FILTERS: [&str; 7] = ["from", "to", "tenant", "user", "key", "model", "endpoint"];
+
+/// The sums as the books tell them.
+#[derive(Deserialize)]
+struct Sums {
+    data: Box<RawValue>,
+}
+
+/// The same as they are shown.
+#[derive(Serialize)]
+struct Shown {
+    data: Box<RawValue>,
+    /// False where what some node answered may be missing.
+    is_current: bool,
+}
 
 /// Sums of usage.
 pub(crate) async fn sums(
@@ -25,8 +41,9 @@ pub(crate) async fn sums(
 ) -> Response {
     let answered = async {
         let query = query(&parameters(given)?, &caller, state.config.billing_tz)?;
-        booked(&state).await;
-        ask::<_, Box<RawValue>>(&state, QUERY_USAGE, &query, READ_WITHIN).await
+        let is_current = peers::booked(&state).await;
+        let Sums { data } = ask(&state, QUERY_USAGE, &query, READ_WITHIN).await?;
+        Ok(Shown { data, is_current })
     };
     match answered.await {
         Ok(sums) => json(&sums),

@@ -27,6 +27,10 @@ pub(super) fn refresh(state: &Shared) {
     gauges.watch_age(QUOTA_BUCKET, wide(of_quotas / 1_000));
     gauges.watch_age(SLOT_BUCKET, wide(of_slots / 1_000));
     gauges.spool_bytes.set(wide(spool.bytes));
+    gauges.spool_bytes_max.set(wide(spool.bytes_max));
+    gauges
+        .spool_nearly_full
+        .set(i64::from(state.pulse.fill.is_nearly_full()));
     gauges.spool_oldest_seconds.set(wide(spool.oldest_seconds));
     gauges.body_bytes.set(wide(state.bodies.bytes()));
     gauges.bus_connected.set(i64::from(state.pulse.bus_connected()));

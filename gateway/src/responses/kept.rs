@@ -16,6 +16,10 @@ use super::object::{self, Object};
 const LIMIT_DEFAULT: usize = 20;
 /// Most items of a page.
 const LIMIT_MAX: usize = 100;
+/// What ids of responses begin with.
+const RESPONSE: &str = "resp_";
+/// What ids begin with of items that are listed and have none of their own.
+const LISTED: &str = "item_";
 
 /// A response as it is kept.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,12 +42,17 @@ impl Kept {
         self.items.len()
     }
 
-    /// The item of an id, of all that was said.
+    /// The item of an id, of all that was said. One that was sent without an id is found by the one that it is listed
+    /// with.
     pub(super) fn item(&self, id: &str) -> Option<&RawValue> {
         let mut items = self.items.iter().map(AsRef::<RawValue>::as_ref);
-        items.rfind(|item| {
+        let named = items.rfind(|item| {
             let told = Object::read(item.get().as_bytes());
             told.is_some_and(|told| told.text("id").as_deref() == Some(id))
+        });
+        named.or_else(|| {
+            let number = listed(id).filter(|(response, _)| *response == self.id)?.1;
+            self.items.get(self.own.clone())?.get(number).map(AsRef::as_ref)
         })
     }
 
@@ -202,12 +211,18 @@ pub(super) fn input_items(kept: &Kept, query: &str) -> Result<Vec<u8>, Failure> 
     Ok(serde_json::to_vec(&page).unwrap_or_default())
 }
 
+/// The response, and the place in what its request was given, of an item that is listed with an id of ours.
+pub(super) fn listed(id: &str) -> Option<(String, usize)> {
+    let (response, number) = id.strip_prefix(LISTED)?.rsplit_once('_')?;
+    Some((format!("{RESPONSE}{response}"), number.parse().ok()?))
+}
+
 /// An item with an id and a type: callers may leave both out.
 fn identified(response: &str, number: usize, item: &RawValue) -> Option<(String, Box<RawValue>)> {
     let object = Object::read(item.get().as_bytes())?;
     let id = match object.text("id") {
         Some(id) => id.into_owned(),
-        None => format!("item_{}_{number}", response.trim_start_matches("resp_")),
+        None => format!("{LISTED}{}_{number}", response.trim_start_matches(RESPONSE)),
     };
     let kind = object.get("type").map_or("\"message\"", RawValue::get);
     let item = object.with(&[("id", &object::quoted(&id)), ("type", kind)]);
@@ -240,10 +255,10 @@ mod tests {
 
     use super::*;
 
-    const RESPONSE: &str = r#"{"id":"resp_1","object":"response","output":[{"type":"message","id":"msg_1","role":"assistant","content":[]}]}"#;
+    const TOLD: &str = r#"{"id":"resp_1","object":"response","output":[{"type":"message","id":"msg_1","role":"assistant","content":[]}]}"#;
 
     fn kept(body: &str, previous: Option<&Kept>) -> Kept {
-        keep(body.as_bytes(), previous, RESPONSE.as_bytes(), 7).expect("a response")
+        keep(body.as_bytes(), previous, TOLD.as_bytes(), 7).expect("a response")
     }
 
     fn input(body: &[u8]) -> Value {
@@ -265,7 +280,7 @@ mod tests {
         let whole: Value = serde_json::from_slice(&second).expect("JSON");
         assert_eq!(whole.get("previous_response_id"), None);
         assert_eq!(whole.get("instructions"), None);
-        let third = keep(&second, Some(&first), RESPONSE.as_bytes(), 8).expect("a response");
+        let third = keep(&second, Some(&first), TOLD.as_bytes(), 8).expect("a response");
         assert_eq!((third.items.len(), third.own), (4, 2..3));
     }
 
@@ -276,7 +291,7 @@ mod tests {
 
         let read: Kept = serde_json::from_slice(&written).expect("what was kept");
 
-        assert_eq!(read.response.get(), RESPONSE);
+        assert_eq!(read.response.get(), TOLD);
         assert_eq!((read.id.as_str(), read.own), ("resp_1", 0..1));
     }
 
@@ -290,6 +305,11 @@ mod tests {
         assert!(item.is_some_and(|item| item.contains("assistant")), "{item:?}");
         assert!(kept.item("msg_0").is_some());
         assert!(kept.item("msg_2").is_none());
+        let item = kept.item("item_1_1").map(RawValue::get);
+        assert_eq!(item, Some(r#"{"role":"user","content":"b"}"#), "as it is listed");
+        for id in ["item_2_1", "item_1_2", "item_1_", "item_1"] {
+            assert!(kept.item(id).is_none(), "{id}");
+        }
     }
 
     #[test]

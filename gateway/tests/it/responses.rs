@@ -27,6 +27,16 @@ fn going_on(id: &str) -> String {
     json!({"model": "m", "previous_response_id": id, "input": "two"}).to_string()
 }
 
+/// The id of the response that an answer or a stream tells: one of ours.
+fn own_id(told: &str) -> String {
+    let id = told
+        .split(r#""id":""#)
+        .find_map(|rest| rest.strip_prefix("resp_"));
+    let id = id.and_then(|rest| rest.split('"').next()).expect("an id");
+    assert_eq!(id.len(), 32, "{told}");
+    format!("resp_{id}")
+}
+
 fn streaming(body: &str) -> String {
     body.replacen('{', r#"{"stream":true,"#, 1)
 }
@@ -51,11 +61,18 @@ async fn a_whole_response_is_there_when_its_caller_has_it_and_can_be_gone_on_fro
     scene.script.push(whole(BODY));
 
     let first = ask(&scene, CALLER, ASK).await;
-    let shown = get(&scene, CALLER, "resp_1").await;
-    let second = ask(&scene, CALLER, &going_on("resp_1")).await;
+    let id = own_id(&first.body);
+    let shown = get(&scene, CALLER, &id).await;
+    let second = ask(&scene, CALLER, &going_on(&id)).await;
 
-    assert_eq!((first.status, &*first.body), (200, BODY));
-    assert_eq!((shown.status, &*shown.body), (200, BODY));
+    let told = BODY.replace("resp_1", &id);
+    assert_eq!((first.status, &*first.body), (200, &*told));
+    assert_eq!((shown.status, &*shown.body), (200, &*told));
+    assert_ne!(
+        own_id(&second.body),
+        id,
+        "though its upstream calls both the same"
+    );
     assert_eq!(second.status, 200);
     let input = last_input(&scene);
     assert_eq!(input[0]["content"][0]["text"], "one");
@@ -87,39 +104,42 @@ async fn a_stream_can_be_gone_on_from_as_soon_as_its_last_event_is_there() {
         seen.push_str(&String::from_utf8_lossy(&piece[..read]));
     }
 
-    let next = ask(&scene, CALLER, &going_on("resp_1")).await;
+    let id = own_id(&seen);
+    let next = ask(&scene, CALLER, &going_on(&id)).await;
 
     assert_eq!(next.status, 200);
     assert_eq!(last_input(&scene)[1]["id"], "msg_1");
-    assert_eq!(get(&scene, CALLER, "resp_1").await.json()["status"], "completed");
+    assert_eq!(get(&scene, CALLER, &id).await.json()["status"], "completed");
 }
 
 #[tokio::test]
 async fn what_is_another_tenants_is_not_there_in_the_same_words_as_what_never_was() {
     let scene = Scene::new().await;
     scene.script.push(whole(BODY));
-    ask(&scene, CALLER, ASK).await;
+    let id = own_id(&ask(&scene, CALLER, ASK).await.body);
 
-    let foreign = ask(&scene, OPERATOR, &going_on("resp_1")).await;
-    let foreign_shown = get(&scene, OPERATOR, "resp_1").await;
-    let foreign_deleted = scene.call("DELETE /v1/responses/resp_1", OPERATOR, "").await;
-    let colleague = get(&scene, ADMIN, "resp_1").await;
+    let foreign = ask(&scene, OPERATOR, &going_on(&id)).await;
+    let foreign_shown = get(&scene, OPERATOR, &id).await;
+    let delete = format!("DELETE /v1/responses/{id}");
+    let foreign_deleted = scene.call(&delete, OPERATOR, "").await;
+    let colleague = get(&scene, ADMIN, &id).await;
 
     let (status, body) = refusal(&foreign);
     assert_eq!(
         (status, &body["error"]["code"]),
         (404, &json!("previous_response_not_found"))
     );
-    assert_eq!(body["error"]["message"], "Previous response 'resp_1' not found");
+    let message = format!("Previous response '{id}' not found");
+    assert_eq!(body["error"]["message"], *message);
     let unknown = ask(&scene, CALLER, &going_on("resp_2")).await;
     let (_, mut other) = refusal(&unknown);
-    other["error"]["message"] = json!("Previous response 'resp_1' not found");
+    other["error"]["message"] = json!(message);
     assert_eq!(body, other);
     for answer in [foreign_shown, foreign_deleted] {
         let (status, body) = refusal(&answer);
         assert_eq!(
             (status, &body["error"]["message"]),
-            (404, &json!("Response 'resp_1' not found"))
+            (404, &json!(format!("Response '{id}' not found")))
         );
     }
     assert_eq!(colleague.status, 200);
@@ -135,40 +155,42 @@ async fn what_its_caller_does_not_want_kept_is_not_there() {
     let answer = ask(&scene, CALLER, &ASK.replacen('{', r#"{"store":false,"#, 1)).await;
 
     assert_eq!(answer.status, 200);
-    assert_eq!(get(&scene, CALLER, "resp_1").await.status, 404);
+    let id = own_id(&answer.body);
+    assert_eq!(get(&scene, CALLER, &id).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_response_that_is_forgotten_is_gone() {
     let scene = Scene::new().await;
     scene.script.push(whole(BODY));
-    ask(&scene, CALLER, ASK).await;
+    let id = own_id(&ask(&scene, CALLER, ASK).await.body);
 
-    let deleted = scene.call("DELETE /v1/responses/resp_1", CALLER, "").await;
+    let delete = format!("DELETE /v1/responses/{id}");
+    let deleted = scene.call(&delete, CALLER, "").await;
 
     assert_eq!(
         deleted.json(),
-        json!({"id": "resp_1", "object": "response", "deleted": true})
+        json!({"id": id, "object": "response", "deleted": true})
     );
-    assert_eq!(get(&scene, CALLER, "resp_1").await.status, 404);
-    assert_eq!(ask(&scene, CALLER, &going_on("resp_1")).await.status, 404);
+    assert_eq!(get(&scene, CALLER, &id).await.status, 404);
+    assert_eq!(ask(&scene, CALLER, &going_on(&id)).await.status, 404);
 }
 
 #[tokio::test]
 async fn what_a_request_was_given_is_listed_without_its_history() {
     let scene = Scene::new().await;
     scene.script.push(whole(BODY));
-    let second: &'static str = Box::leak(BODY.replace("resp_1", "resp_2").into_boxed_str());
-    scene.script.push(whole(second));
-    ask(&scene, CALLER, ASK).await;
-    ask(&scene, CALLER, &going_on("resp_1")).await;
+    scene.script.push(whole(BODY));
+    let first = own_id(&ask(&scene, CALLER, ASK).await.body);
+    let second = own_id(&ask(&scene, CALLER, &going_on(&first)).await.body);
 
-    let listed = get(&scene, CALLER, "resp_2/input_items?order=asc").await.json();
+    let listed = get(&scene, CALLER, &format!("{second}/input_items?order=asc")).await;
+    let listed = listed.json();
 
     assert_eq!(listed["object"], "list");
     assert_eq!(listed["data"].as_array().map(Vec::len), Some(1));
     assert_eq!(listed["data"][0]["content"][0]["text"], "two");
-    let wrong = get(&scene, CALLER, "resp_2/input_items?limit=x").await;
+    let wrong = get(&scene, CALLER, &format!("{second}/input_items?limit=x")).await;
     assert_eq!((wrong.status, &*wrong.code()), (400, "invalid_request"));
 }
 
@@ -193,13 +215,14 @@ async fn a_stream_whose_caller_leaves_is_kept_as_far_as_it_came() {
     let row = scene.rows(1).await.remove(0);
     assert_eq!(row.outcome, Outcome::ClientGone);
 
-    let mut kept = get(&scene, CALLER, "resp_1").await;
+    let id = own_id(&seen);
+    let mut kept = get(&scene, CALLER, &id).await;
     for _ in 0..200 {
         if kept.status == 200 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        kept = get(&scene, CALLER, "resp_1").await;
+        kept = get(&scene, CALLER, &id).await;
     }
 
     let kept = kept.json();
@@ -220,7 +243,8 @@ async fn a_stream_that_failed_is_not_kept() {
     let answer = ask(&scene, CALLER, &streaming(ASK)).await;
 
     assert!(answer.body.contains("response.failed"));
-    assert_eq!(get(&scene, CALLER, "resp_1").await.status, 404);
+    let id = own_id(&answer.body);
+    assert_eq!(get(&scene, CALLER, &id).await.status, 404);
 }
 
 #[tokio::test]
@@ -260,9 +284,9 @@ async fn a_history_counts_as_part_of_the_body() {
     let scene = Scene::with(|config| config.body_bytes_max = 600).await;
     scene.script.push(whole(BODY));
     let long = json!({"model": "m", "input": "x".repeat(400)}).to_string();
-    ask(&scene, CALLER, &long).await;
+    let id = own_id(&ask(&scene, CALLER, &long).await.body);
 
-    let refused = ask(&scene, CALLER, &going_on("resp_1")).await;
+    let refused = ask(&scene, CALLER, &going_on(&id)).await;
 
     assert_eq!((refused.status, &*refused.code()), (413, "body_too_large"));
 }

@@ -8,7 +8,7 @@ use schemas::event::audit::Audited;
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestLost, RequestSettled};
-use schemas::event::spool::SpoolLost;
+use schemas::event::spool::{SpoolFilled, SpoolLost};
 use schemas::id::{EventId, RequestId};
 use schemas::subject;
 use schemas::time::Timestamp;
@@ -91,6 +91,10 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
             }
             subject::HEALTH_CREDENTIAL => {
                 CredentialChanged::deserialize(data)?;
+                Said::Nothing
+            }
+            subject::SPOOL_FILLED => {
+                SpoolFilled::deserialize(data)?;
                 Said::Nothing
             }
             _ => {

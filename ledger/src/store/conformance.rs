@@ -9,7 +9,7 @@ use schemas::event::spool::SpoolLost;
 use schemas::failure::FailureCode;
 use schemas::id::{KeyId, RequestId, SpoolId};
 use schemas::outcome::Outcome;
-use schemas::query::{GroupBy, Interval, LogFilter, LogQuery, LogsQuery, UsageQuery};
+use schemas::query::{LogFilter, LogQuery, LogsQuery};
 use schemas::time::Timestamp;
 
 use super::{Batch, Cursor, Fold, Store, StoreError};
@@ -22,8 +22,10 @@ use crate::fold::Changes;
 use crate::record::{Fact, Record};
 
 mod places;
+mod usage;
 
 pub(crate) use places::{a_place_that_is_given_twice_has_two_ids, events_of_a_source_are_read_in_order};
+pub(crate) use usage::{usage_is_bounded, usage_is_exact_to_the_instant, usage_is_grouped};
 
 /// A test for every promise, each against a store of its own: `$open` gives what the store needs to live, and it.
 macro_rules! every_promise {
@@ -43,6 +45,7 @@ macro_rules! every_promise {
             a_request_comes_with_its_event
             usage_is_grouped
             usage_is_bounded
+            usage_is_exact_to_the_instant
             what_is_not_understood_is_kept
             a_rebuild_gives_the_same_books
             accepted_requests_are_open_until_they_have_a_row
@@ -403,86 +406,6 @@ pub(crate) async fn a_request_comes_with_its_event(store: &dyn Store) {
         let answer = store.log(&foreign).await.expect("an answer");
         assert!(answer.row.is_none() && answer.event.is_none());
     }
-}
-
-/// One request in each of three days of Kolkata, two in the second.
-async fn apply_around_midnight(store: &dyn Store) {
-    let at = |n: u64, text: &str, tenant: &str| {
-        let mut row = settled(n);
-        row.started_at = Timestamp::parse(text).expect("a time");
-        row.tenant = tenant.into();
-        record(n, row)
-    };
-    let records = [
-        at(1, "2026-03-01T18:29:59Z", "acme"),
-        at(2, "2026-03-01T18:30:00Z", "acme"),
-        at(3, "2026-03-02T18:29:59Z", "zeta"),
-        at(4, "2026-03-02T18:30:00Z", "acme"),
-    ];
-    apply(store, &records).await.expect("apply");
-}
-
-/// What is asked about them: `from`, tenant and requests of every sum.
-async fn usage(store: &dyn Store, set: impl FnOnce(&mut UsageQuery)) -> Vec<(String, String, u64)> {
-    let mut query = UsageQuery {
-        filter: LogFilter::default(),
-        group_by: Vec::new(),
-        interval: None,
-        tz: "Asia/Kolkata".to_owned(),
-    };
-    set(&mut query);
-    let sums = store.usage(&query).await.expect("usage");
-    let text = |value: Option<String>| value.unwrap_or_default();
-    sums.into_iter()
-        .map(|sum| (text(sum.from), text(sum.tenant), sum.requests))
-        .collect()
-}
-
-fn sum(from: &str, tenant: &str, requests: u64) -> (String, String, u64) {
-    (from.to_owned(), tenant.to_owned(), requests)
-}
-
-/// Usage is grouped by what is asked, in the days of the time zone.
-pub(crate) async fn usage_is_grouped(store: &dyn Store) {
-    apply_around_midnight(store).await;
-
-    let by_day = usage(store, |query| {
-        query.group_by = vec![GroupBy::Tenant];
-        query.interval = Some(Interval::Day);
-    });
-    assert_eq!(
-        by_day.await,
-        [
-            sum("2026-03-01T00:00:00+05:30", "acme", 1),
-            sum("2026-03-02T00:00:00+05:30", "acme", 1),
-            sum("2026-03-02T00:00:00+05:30", "zeta", 1),
-            sum("2026-03-03T00:00:00+05:30", "acme", 1),
-        ]
-    );
-    let twice = usage(store, |query| {
-        query.group_by = vec![GroupBy::Tenant, GroupBy::Tenant];
-    });
-    assert_eq!(twice.await, [sum("", "acme", 3), sum("", "zeta", 1)]);
-    assert_eq!(usage(store, |_| ()).await, [sum("", "", 4)]);
-}
-
-/// Usage is of the requests that were asked for, within whole 15 minutes.
-pub(crate) async fn usage_is_bounded(store: &dyn Store) {
-    apply_around_midnight(store).await;
-
-    let within = usage(store, |query| {
-        query.filter.from = Timestamp::parse("2026-03-01T18:31:00Z");
-        query.filter.to = Timestamp::parse("2026-03-02T18:30:00Z");
-    });
-    assert_eq!(within.await, [sum("", "", 2)]);
-    assert_eq!(
-        usage(store, |query| query.filter.tenant = Some("zeta".into())).await,
-        [sum("", "", 1)]
-    );
-    assert_eq!(
-        usage(store, |query| query.filter.model = Some("none".into())).await,
-        []
-    );
 }
 
 /// What cannot be understood is kept once and changes nothing else.

@@ -161,7 +161,13 @@ impl PostgresStore {
             None => self.open().await?,
         };
         let result = bounded(write(&mut connection)).await;
-        if !matches!(result, Err(StoreError::Unavailable(_) | StoreError::Refused(_))) {
+        let broken = |error: &StoreError| {
+            matches!(
+                error,
+                StoreError::Unavailable(_) | StoreError::Address(_) | StoreError::Refused(_)
+            )
+        };
+        if !result.as_ref().is_err_and(broken) {
             writer.connection = Some(connection);
         }
         result

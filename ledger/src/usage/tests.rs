@@ -166,3 +166,58 @@ fn an_unknown_time_zone_is_refused() {
 
     assert!(matches!(Tally::new(&query), Err(StoreError::TimeZone)));
 }
+
+/// The parts of a span: the whole 15 minutes, and the edges.
+fn parts(from: Option<&str>, to: Option<&str>) -> (Option<String>, Vec<String>) {
+    let time = |text: Option<&str>| {
+        text.map(|text| Timestamp::parse(&format!("2026-03-01T{text}Z")).expect("a time"))
+    };
+    let span = Span {
+        from: time(from),
+        to: time(to),
+    };
+    let text = |span: Span| {
+        let text =
+            |time: Option<Timestamp>| time.map_or(String::new(), |time| time.to_string()[11..19].to_owned());
+        format!("{}-{}", text(span.from), text(span.to))
+    };
+    let parts = span.parts();
+    (parts.whole.map(text), parts.edges.into_iter().map(text).collect())
+}
+
+#[test]
+fn a_span_is_whole_quarters_and_what_is_left_of_others() {
+    for (from, to, whole, edges) in [
+        (None, None, Some("-"), &[] as &[&str]),
+        (Some("10:00:00"), Some("10:30:00"), Some("10:00:00-10:30:00"), &[]),
+        (Some("10:00:01"), None, Some("10:15:00-"), &["10:00:01-10:15:00"]),
+        (None, Some("10:31:00"), Some("-10:30:00"), &["10:30:00-10:31:00"]),
+        (
+            Some("10:01:00"),
+            Some("10:31:00"),
+            Some("10:15:00-10:30:00"),
+            &["10:01:00-10:15:00", "10:30:00-10:31:00"],
+        ),
+        (
+            Some("10:01:00"),
+            Some("10:16:00"),
+            None,
+            &["10:01:00-10:15:00", "10:15:00-10:16:00"],
+        ),
+        (Some("10:01:00"), Some("10:15:00"), None, &["10:01:00-10:15:00"]),
+        (Some("10:01:00"), Some("10:02:00"), None, &["10:01:00-10:02:00"]),
+        (Some("10:00:00"), Some("10:02:00"), None, &["10:00:00-10:02:00"]),
+        (Some("10:02:00"), Some("10:02:00"), None, &[]),
+        (Some("10:15:00"), Some("10:15:00"), None, &[]),
+        (Some("10:20:00"), Some("10:02:00"), None, &[]),
+        (Some("10:02:00"), Some("10:01:00"), None, &[]),
+    ] {
+        let edges: Vec<String> = edges.iter().map(|edge| (*edge).to_owned()).collect();
+
+        assert_eq!(
+            parts(from, to),
+            (whole.map(str::to_owned), edges),
+            "{from:?} to {to:?}"
+        );
+    }
+}

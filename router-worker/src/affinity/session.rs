@@ -74,7 +74,7 @@ impl Stay {
         let chooses = offer.pin.is_none() && offer.surface != Surface::Embeddings;
         let Some(keeping) = model
             .filter(|_| chooses)
-            .map(|model| keeping(settings, catalog, model, offer))
+            .and_then(|model| keeping(settings, catalog, model, offer))
         else {
             return Self::default();
         };
@@ -331,8 +331,9 @@ impl Affinity {
     }
 }
 
-/// How sessions of a model are kept, and whether a request has a choice at all.
-fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer: &Offer) -> Keeping {
+/// How sessions of a model are kept, and whether a request has a choice at all; `None` where nothing it says decides
+/// anything.
+fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer: &Offer) -> Option<Keeping> {
     let mut staying: Vec<&EndpointId> = Vec::new();
     let mut choices: Vec<(i32, usize)> = Vec::new();
     let mut prioritizes = false;
@@ -357,11 +358,14 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
         }
     }
     let choices = choices.iter().map(|(_, sum)| *sum).max().unwrap_or(0);
+    if staying.is_empty() && !prioritizes && choices < 2 {
+        return None;
+    }
     let group = match staying.as_slice() {
         [endpoint] => format!("endpoint {endpoint}"),
         _ => format!("model {}", model.id),
     };
-    Keeping {
+    Some(Keeping {
         policy: Policy {
             sessions: !staying.is_empty(),
             caller: settings.callers && model.origin == Origin::File && choices > 1,
@@ -370,7 +374,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
         group,
         choices,
         prioritizes,
-    }
+    })
 }
 
 fn sha256(parts: &[&[u8]]) -> Digest {

@@ -14,7 +14,9 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dialects::chat::usage::UsageFacts;
+use dialects::chat::usage::shares::Shares;
 use dialects::dialect::Dialect;
+use dialects::passage::request::Asked;
 use dialects::passage::{Seen, Skimmer, end_mark, may_call, private, speaks};
 use dialects::responses::passage::follow::Follower;
 use dialects::sse::{Error as FramingError, Event, Framer};
@@ -70,7 +72,7 @@ pub(super) struct Reading<'a> {
     /// A tool was called.
     called: bool,
     finished_choices: usize,
-    usage: Option<UsageFacts>,
+    told: Shares,
     /// Bytes of generated text in the output not yet taken.
     output_bytes: u64,
     /// Bytes of generated text that the translation has written in all.
@@ -185,7 +187,7 @@ impl<'a> Reading<'a> {
             over: Over::Runs,
             called: false,
             finished_choices: 0,
-            usage: None,
+            told: Shares::default(),
             output_bytes: 0,
             heard_bytes: 0,
             generated_bytes: 0,
@@ -287,9 +289,16 @@ impl<'a> Reading<'a> {
         self.progressed
     }
 
-    /// The usage that was told, of each class the last figure.
-    pub(super) const fn usage(&self) -> Option<UsageFacts> {
-        self.usage
+    /// The usage that was told, of each class the last figure; of choices that are told apart their sum.
+    pub(super) fn usage(&self) -> Option<UsageFacts> {
+        let manner = &self.manner;
+        self.told
+            .usage(|| Asked::read(manner.caller, manner.asked, manner.prompt_tokens))
+    }
+
+    /// Usage was told of all choices that were heard of.
+    pub(super) fn usage_is_whole(&self) -> bool {
+        self.told.is_whole()
     }
 
     /// Events that were dropped since the last call.
@@ -351,7 +360,9 @@ impl<'a> Reading<'a> {
         self.generated_bytes = heard.output_bytes;
         self.output_bytes += heard.output_bytes - self.heard_bytes;
         self.heard_bytes = heard.output_bytes;
-        self.usage = heard.usage.or(self.usage);
+        if let Some(usage) = heard.usage {
+            self.told = Shares::of(usage);
+        }
         self.finished_choices = usize::from(translation.finished());
         self.called = heard.called;
         if heard.content {
@@ -363,9 +374,7 @@ impl<'a> Reading<'a> {
 
     fn passes(&mut self, event: &Event, mut seen: Seen) -> Result<(), Fault> {
         self.progressed = true;
-        if let Some(usage) = seen.usage {
-            self.usage = UsageFacts::after(self.usage, usage);
-        }
+        self.told.hear(&seen);
         if let Some(error) = seen.error.take() {
             return Err(Fault::from(Refusal::inside(error)));
         }

@@ -135,7 +135,7 @@ async fn burst(
 /// Reads the usage of an answer that is complete but for it, when nobody is left to hear the rest.
 async fn last_words(body: &mut Body, reading: &mut Reading<'_>) {
     let heard = async {
-        while reading.usage().is_none() && !reading.done() {
+        while !reading.usage_is_whole() && !reading.done() {
             let Ok(Some(piece)) = poll_fn(|context| body.poll_next(context)).await else {
                 break;
             };

@@ -6,8 +6,10 @@ use dialects::chat::answer::Answer as Skim;
 use dialects::chat::chunk::Finish;
 use dialects::chat::ends::Called;
 use dialects::chat::usage::UsageFacts;
+use dialects::chat::usage::shares::Shares;
 use dialects::dialect::Dialect;
 use dialects::passage::private;
+use dialects::passage::request::Asked;
 use dialects::splice::{Edit, splice};
 use dialects::translate::{Way, whole};
 use dialects::{embeddings, passage};
@@ -59,17 +61,30 @@ fn passed(call: &Call<'_>, dialect: Dialect, body: &Bytes, meter: &mut Meter) ->
         call.note(&error);
         Fault::Unusable(Unusable::Malformed)
     })?;
-    meter.usage = skim.usage.and_then(UsageFacts::counted);
+    let shares = Shares::of_answer(&skim);
+    meter.usage = shares.usage(|| asked(call));
     if let Some(fault) = fault(&skim) {
         return Err(fault);
     }
     call.deliver(meter, skim.content, count(skim.output_bytes));
     let mut edits = private::edits(body, call.names_providers());
+    if let Some(usage) = meter.usage.filter(|_| shares.is_apart()) {
+        edits = passage::usage(body, edits, usage);
+    }
     edits.extend(passage::ids(dialect, body, &skim));
     if call.offer.told.hides_thinking {
         edits.extend(passage::thoughts(dialect, body));
     }
     Ok(named(body, &skim, (call.model_json, edits)))
+}
+
+/// What the caller asked for, read anew.
+fn asked(call: &Call<'_>) -> Asked {
+    Asked::read(
+        call.caller(),
+        call.caller_body,
+        call.offer.requirements.prompt_tokens,
+    )
 }
 
 /// The same of an answer in another dialect.

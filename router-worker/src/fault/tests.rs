@@ -77,6 +77,7 @@ fn an_error_inside_a_200_counts_by_its_number_and_without_one_as_502() {
 fn failures_without_a_status_speak_against_the_backend() {
     for fault in [
         Fault::Unreachable,
+        Fault::Unconnected,
         Fault::TimedOut,
         Fault::Redirected,
         Fault::Cut,

@@ -47,6 +47,7 @@ impl Error {
     pub(crate) fn fault(&self) -> Fault {
         match self {
             Self::Target(_) => Fault::Misconfigured,
+            Self::Upstream(error) if error.is_connect_timeout() => Fault::Unconnected,
             Self::Upstream(upstream::Error::Unreachable(_) | upstream::Error::Silent(_))
             | Self::Token(google::Error::Silent | google::Error::Malformed) => Fault::Unreachable,
             Self::Upstream(upstream::Error::Coding) => Fault::Unusable(Unusable::Coding),

@@ -61,13 +61,36 @@ pub(super) fn counting(body: Bytes) -> Bytes {
     without(&body, &[USAGE])
 }
 
+/// The members of an object that say something: not those that are null.
+fn spoken(object: &[u8]) -> Option<Vec<Member<'_>>> {
+    let mut all = members(object)?;
+    all.retain(|member| object.get(member.value.clone()) != Some(b"null".as_slice()));
+    Some(all)
+}
+
+/// The body without the members about where it goes that are null: they are as if they were not there.
+pub(super) fn without_nulls(body: Bytes) -> Bytes {
+    let all = members(&body).unwrap_or_default();
+    let is_null = |name: &&str| {
+        let mut named = all.iter().filter(|member| member.name == **name).peekable();
+        named.peek().is_some()
+            && named.all(|member| body.get(member.value.clone()) == Some(b"null".as_slice()))
+    };
+    let nulls: Vec<&str> = CHOICES.into_iter().chain([PROVIDER]).filter(is_null).collect();
+    if nulls.is_empty() {
+        return body;
+    }
+    without(&body, &nulls)
+}
+
 /// What of a body would choose where it goes, by name.
 pub(super) fn choices(body: &[u8]) -> Vec<&'static str> {
-    let all = members(body).unwrap_or_default();
+    let all = spoken(body).unwrap_or_default();
     let has = |all: &[Member<'_>], name: &str| all.iter().any(|member| member.name == name);
     let mut found: Vec<&'static str> = CHOICES.into_iter().filter(|name| has(&all, name)).collect();
     for member in all.iter().filter(|member| member.name == PROVIDER) {
-        match members(body.get(member.value.clone()).unwrap_or_default()) {
+        let value = body.get(member.value.clone()).unwrap_or_default();
+        match spoken(value) {
             Some(options) => {
                 let told = PREFERENCES.iter().filter(|(name, _)| has(&options, name));
                 found.extend(told.map(|(_, path)| *path));
@@ -171,6 +194,19 @@ pub(super) fn requiring(body: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_null_chooses_nothing_and_stands_in_nobodys_way() {
+        let body =
+            Bytes::from_static(br#"{"model":"m","models":null,"provider":null,"route":null,"seed":1}"#);
+
+        assert_eq!(choices(&body), [""; 0]);
+        assert_eq!(without_nulls(body), r#"{"model":"m","seed":1}"#);
+        let hidden = Bytes::from_static(br#"{"provider":null,"provider":{"order":["a"]}}"#);
+        assert_eq!(choices(&hidden), ["provider.order"]);
+        assert_eq!(without_nulls(hidden.clone()), hidden);
+        assert_eq!(choices(br#"{"provider":{"order":null,"zdr":true}}"#), [""; 0]);
+    }
 
     #[test]
     fn a_caller_chooses_neither_the_model_nor_the_provider_that_serves() {

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use dialects::parameter::told::called;
 use dialects::parameter::{effort_words, taken_out, without};
+use dialects::passage::request::may_tell_of_tools;
 use dialects::skim::{self, Limits};
 use dialects::superset::request::Unmappable;
 use schemas::command::{Offer, Splice};
@@ -31,7 +32,7 @@ pub(super) fn fit(
     if let Some(first) = takes.refused(asks, drops).each().next() {
         return Err(refusal(called(offer.surface, body, first)));
     }
-    let lacking = takes.lacking(asks);
+    let lacking = takes.lacking(asks) | unused(takes, asks, body);
     let others = other_efforts(takes, asks, offer, body);
     if lacking.is_empty() && others.is_empty() {
         return Ok(None);
@@ -60,6 +61,16 @@ pub(super) fn fit(
         body: left,
         dropped,
     }))
+}
+
+/// What is said of tools where there are none that the model could take, and none has to be called.
+fn unused(takes: &Takes, asks: Parameters, body: &[u8]) -> Parameters {
+    let is_unused = !(takes.parameters | asks).contains(Parameters::TOOLS);
+    if is_unused && may_tell_of_tools(body) {
+        Parameters::TOOLS
+    } else {
+        Parameters::default()
+    }
 }
 
 /// Where words for how much to think stand that are none of the model's.
@@ -127,6 +138,35 @@ mod tests {
 
         assert!(matches!(taken, Ok(None)));
         assert!(matches!(nothing, Ok(None)), "{nothing:?}");
+    }
+
+    #[test]
+    fn what_is_said_of_tools_where_there_are_none_is_dropped_for_a_model_that_takes_none() {
+        let chat = |more: &str| {
+            let body = format!(r#"{{"model":"m",{more}"messages":[{{"role":"user","content":"a tool"}}]}}"#);
+            let asked = asked(Surface::Chat, &body);
+            let (none, all) = (
+                takes(Parameters::ALL.without(Parameters::TOOLS)),
+                Takes::default(),
+            );
+            assert!(matches!(fitted(&all, false, &asked), Ok(None)), "{more}");
+            fitted(&none, false, &asked).map(|fitted| fitted.map_or_else(Vec::new, |fitted| fitted.dropped))
+        };
+
+        assert_eq!(chat(""), Ok(vec![]));
+        assert_eq!(chat(r#""tool_choice":"auto","#), Ok(vec!["tool_choice"]));
+        assert_eq!(
+            chat(r#""tools":[],"tool_choice":"none","parallel_tool_calls":true,"#),
+            Ok(vec!["tools", "tool_choice", "parallel_tool_calls"])
+        );
+        assert_eq!(
+            chat(r#""tool_choice":"required","#),
+            Err("tool_choice".to_owned())
+        );
+        assert_eq!(
+            chat(r#""tools":[{}],"tool_choice":"auto","#),
+            Err("tools".to_owned())
+        );
     }
 
     #[test]

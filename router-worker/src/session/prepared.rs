@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dialects::chat::mend::{Needs, mend};
 use dialects::dialect::Dialect;
 use dialects::member::{self, renamed};
-use dialects::parameter::told::told;
+use dialects::parameter::told::{dropped, told};
 use dialects::passage::history::{may_carry_proofs, without_our_proofs, without_thoughts};
 use dialects::passage::request::{Suspicion, choices_asked, may_carry_signatures, suspicion};
 use dialects::processor::Kind;
@@ -17,7 +17,7 @@ use dialects::responses::mend::arguments_mended;
 use dialects::responses::stateless::stateless;
 use dialects::splice::Spliced;
 use dialects::superset::event::Reply;
-use dialects::superset::request::{Conversation, Part, Refusal, Target, Unmappable};
+use dialects::superset::request::{Conversation, Part, Refusal, THOUGHTS, Target, Unmappable};
 use dialects::translate::{Way, decode_request, encode_request};
 use http::{HeaderName, HeaderValue};
 use schemas::catalog::{Endpoint, ProviderKind};
@@ -73,8 +73,10 @@ impl Prepared {
 pub(super) struct Preparation {
     suspicion: Option<Suspicion>,
     conversation: Option<Result<Box<Conversation>, Refusal>>,
-    /// Thoughts were taken out of the conversation.
+    /// Thoughts are taken out of the conversation.
     is_thoughtless: bool,
+    /// There were some.
+    lost_thoughts: bool,
     /// Thoughts are taken out of what passes.
     passes_thoughtless: bool,
     /// The same of the body that was fitted last.
@@ -295,7 +297,11 @@ impl Preparation {
             .map_err(|unmappable| told(offer.surface, body, unmappable))?;
         let processor = Kind::named(&endpoint.processor);
         let extra = header::of_request(endpoint, passage.upstream, None, &encoded.headers);
-        let mut dropped = encoded.dropped;
+        let mut left_out = encoded.dropped;
+        if self.lost_thoughts {
+            left_out.push(Cow::Borrowed(THOUGHTS));
+        }
+        let mut dropped = dropped(offer.surface, body, left_out);
         dropped.extend(extra.dropped);
         if offer.told.anthropic_beta.is_some() {
             dropped.push(Cow::Borrowed("anthropic-beta"));
@@ -346,6 +352,7 @@ impl Preparation {
             found |= turn.parts.len() < parts;
         }
         conversation.turns.retain(|turn| !turn.parts.is_empty());
+        self.lost_thoughts = found;
         found
     }
 

@@ -3,6 +3,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "this module is where clocks are read")]
 
+#[cfg(debug_assertions)]
+use std::time::Duration;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use schemas::time::Timestamp;
@@ -20,6 +22,8 @@ pub trait Clock: Send + Sync {
 #[derive(Debug)]
 pub struct SystemClock {
     started: Instant,
+    #[cfg(debug_assertions)]
+    ahead: Duration,
 }
 
 impl SystemClock {
@@ -27,7 +31,16 @@ impl SystemClock {
     pub fn new() -> Self {
         Self {
             started: Instant::now(),
+            #[cfg(debug_assertions)]
+            ahead: Duration::ZERO,
         }
+    }
+
+    /// The same with wall time so far ahead of the machine's, for tests of what only hours bring. Without debug
+    /// assertions, as in every release, there is no such clock.
+    #[cfg(debug_assertions)]
+    pub fn ahead(ahead: Duration) -> Self {
+        Self { ahead, ..Self::new() }
     }
 }
 
@@ -40,6 +53,8 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        #[cfg(debug_assertions)]
+        let since = since.saturating_add(self.ahead);
         Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
     }
 

@@ -105,6 +105,12 @@ impl Roster {
         self.forgotten.contains_key(spool) && !self.publishes(spool, now_ms)
     }
 
+    /// A node that is there, is called as `own` and is another one.
+    fn namesake(&self, own: &NodeRecord, now_ms: u64) -> Option<&NodeRecord> {
+        self.live(now_ms)
+            .find(|record| record.node == own.node && record.spool != own.spool)
+    }
+
     /// Keys of records that have been silent for a day.
     fn outdated(&self, now_ms: u64) -> Vec<(String, u64)> {
         let old = |seen: &Seen| now_ms.saturating_sub(seen.at_ms) > FORGET_MS;
@@ -212,8 +218,10 @@ impl Registry {
     /// Writes the node's record each two seconds. Never returns.
     async fn beat(&self, key: &str) {
         let mut ticks = ticks();
+        let mut warned = false;
         loop {
             ticks.tick().await;
+            warned = warned || self.warn_of_namesake();
             let Ok(value) = serde_json::to_vec(&(self.telling)()) else {
                 continue;
             };
@@ -222,6 +230,22 @@ impl Registry {
             let _ = timeout(WRITE_WITHIN, put).await;
             self.sweep().await;
         }
+    }
+
+    /// Says that another node has this one's name, if so: rows of both would name one node.
+    fn warn_of_namesake(&self) -> bool {
+        let (own, now_ms) = ((self.telling)(), self.nodes.clock.monotonic_ms());
+        let roster = self.nodes.roster.read();
+        let namesake = roster.namesake(&own, now_ms);
+        if let Some(other) = namesake {
+            warn!(
+                node = own.node.as_str(),
+                spool = own.spool.as_str(),
+                other_spool = other.spool.as_str(),
+                "another node has this one's name: their rows cannot be told apart; give each a node_id of its own"
+            );
+        }
+        namesake.is_some()
     }
 
     /// Takes away records that nobody has renewed for a day.

@@ -21,6 +21,17 @@ const IDS: [&str; 7] = [
 const NAMED: [&str; 2] = ["container", "audio"];
 /// Members of a request that name what was said before.
 const BEFORE: [&str; 2] = ["previous_response_id", "conversation"];
+/// The bytes with which any of these names begins.
+static BEGINNINGS: [bool; 256] = beginnings(beginnings(beginnings([false; 256], &IDS), &NAMED), &BEFORE);
+
+const fn beginnings(mut known: [bool; 256], mut names: &[&str]) -> [bool; 256] {
+    while let [name, rest @ ..] = names {
+        known[name.as_bytes()[0] as usize] = true;
+        names = rest;
+    }
+    known
+}
+
 /// Members in which such names are a caller's own words: schemas, arguments of calls, what an answer told of itself.
 const OWN: [&str; 12] = [
     "action",
@@ -66,6 +77,10 @@ pub fn named(surface: Surface, body: &[u8]) -> Option<String> {
 /// Whether there may be one: a guess that is never wrong where it says no. One search, whatever the number of names.
 fn may_name(body: &[u8]) -> bool {
     let begins = |rest: &[u8]| {
+        // Most words are none of them by their first letter.
+        if !rest.first().is_some_and(|first| BEGINNINGS[usize::from(*first)]) {
+            return false;
+        }
         let mut names = IDS.iter().chain(&NAMED).chain(&BEFORE);
         names.any(|name| {
             let rest = rest.strip_prefix(name.as_bytes());

@@ -12,8 +12,10 @@ use crate::chat::chunk::{self, Finish};
 use crate::chat::ends::Called;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
 use crate::chat::numbers::{self, Numbers};
+use crate::chat::response::usage::Usage;
 use crate::chat::usage::UsageFacts;
 use crate::dialect::Dialect;
+use crate::member::members;
 use crate::splice::Edit;
 use crate::{chat, messages, responses, sse};
 
@@ -53,6 +55,10 @@ pub struct Seen {
     pub output_bytes: usize,
     /// Usage as the event tells it; in Messages, where events tell parts, with those that were told before.
     pub usage: Option<UsageFacts>,
+    /// The usage is of one choice, also where no choice stands beside it.
+    pub usage_of_one: bool,
+    /// The index of the choice that it is about, where there may be several and it is about one.
+    pub choice: Option<u64>,
     /// The upstream says that it failed.
     pub error: Option<UpstreamError>,
     /// The answer has ended: only its end mark may follow.
@@ -241,6 +247,8 @@ fn chat_event(
         content: chunk.content,
         output_bytes: chunk.output_bytes,
         usage: chunk.usage,
+        usage_of_one: chunk.usage_of_one,
+        choice: chunk.choice,
         error: chunk.error,
     })
 }
@@ -252,6 +260,26 @@ pub fn answer(dialect: Dialect, body: &[u8]) -> Result<Answer, answer::Error> {
         Dialect::Responses => responses::passage::skim_answer(body),
         Dialect::Chat | Dialect::Completions | Dialect::Embeddings | Dialect::Gemini => answer::skim(body),
     }
+}
+
+/// Those edits of an answer of chat or completions that came whole, and one more by which it tells this usage in the
+/// place of its own.
+pub fn usage(body: &[u8], edits: Vec<Edit>, facts: UsageFacts) -> Vec<Edit> {
+    let all = members(body).unwrap_or_default();
+    let Some(place) = all.into_iter().rev().find(|member| member.name == "usage") else {
+        return edits;
+    };
+    let Ok(with) = serde_json::to_vec(&Usage::of(facts)) else {
+        return edits;
+    };
+    let range = place.value;
+    let outside = |edit: &Edit| edit.range.end <= range.start || edit.range.start >= range.end;
+    let mut edits: Vec<Edit> = edits.into_iter().filter(outside).collect();
+    edits.push(Edit {
+        range,
+        with: with.into(),
+    });
+    edits
 }
 
 /// What gives the calls of a passing answer that came whole the ids that they lack.

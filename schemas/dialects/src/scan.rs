@@ -1,12 +1,43 @@
 //! Byte search and nesting depth: the two passes over raw text that run before a parser sees it.
 //! The search looks at a block at a time, so that long strings cost little.
 
+use std::sync::OnceLock;
+
+use memchr::memmem::Finder;
+
 /// Bytes looked at together in long text; a block compiles to a handful of vector instructions.
 const BLOCK_BYTES: usize = 32;
 /// A word with each byte 1.
 const ONES: u64 = u64::MAX / 255;
 /// A word with the top bit of each byte set.
 const TOPS: u64 = ONES << 7;
+
+/// A word that bodies and events are searched for. How it is found is worked out once, not for each of them.
+#[derive(Debug)]
+pub(crate) struct Word {
+    text: &'static [u8],
+    finder: OnceLock<Finder<'static>>,
+}
+
+impl Word {
+    /// The word `text`.
+    pub(crate) const fn new(text: &'static str) -> Self {
+        Self {
+            text: text.as_bytes(),
+            finder: OnceLock::new(),
+        }
+    }
+
+    /// What finds it.
+    pub(crate) fn finder(&self) -> &Finder<'static> {
+        self.finder.get_or_init(|| Finder::new(self.text))
+    }
+
+    /// Whether it is in `text`.
+    pub(crate) fn is_in(&self, text: &[u8]) -> bool {
+        self.finder().find(text).is_some()
+    }
+}
 
 /// The first place of `first` or `second` in `text`.
 pub(crate) fn find_either(text: &[u8], first: u8, second: u8) -> Option<usize> {

@@ -76,6 +76,11 @@ pub struct Spoken {
 }
 
 impl Spoken {
+    /// Whether a header of this name, in lower case, may say something: without one there is nothing to read.
+    pub fn is_told_by(header: &str) -> bool {
+        header == SESSION_HEADER || header == HEADER_LAST || HEADERS_FIRST.contains(&header)
+    }
+
     /// Reads headers: `header` gives the value of one, whose name is in lower case.
     pub fn read<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Self {
         let told = |name: &'static str| name_of(header(name)?).map(Arc::from);

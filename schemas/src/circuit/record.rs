@@ -182,6 +182,15 @@ impl Record {
         probe.is_some_and(|probe| &*probe.owner == owner && probe.number == number)
     }
 
+    /// True when a probe of `boot` may decide: the one that the fleet knows by `claim`, or one without the fleet's leave
+    /// while nobody else has it. Who probed alone and comes back takes no living probe's place.
+    fn is_due_to(&self, boot: &Arc<str>, claim: Option<u64>) -> bool {
+        match claim {
+            Some(claim) => self.is_probed_by(boot, claim),
+            None => self.probe.as_ref().is_none_or(|probe| probe.owner == *boot),
+        }
+    }
+
     /// Gives the next claim to `owner`.
     pub(super) fn claim(&mut self, owner: &Arc<str>, lease_ms: u64) -> u64 {
         self.state = CircuitState::HalfOpen;
@@ -212,7 +221,7 @@ impl Record {
                 opening,
                 claim,
                 status,
-            } if self.opening == *opening && claim.is_none_or(|claim| self.is_probed_by(boot, claim)) => {
+            } if self.opening == *opening && self.is_due_to(boot, *claim) => {
                 self.last_error_status = status.or(self.last_error_status);
                 self.consecutive_failures = self.consecutive_failures.saturating_add(1);
                 self.open(boot);

@@ -14,6 +14,7 @@ pub mod writing;
 
 use std::sync::Arc;
 
+use super::planted::Planted;
 use super::record::{AVAILABLE, Finding, Record};
 use super::{CircuitState, Parameters, Verdict};
 
@@ -102,6 +103,9 @@ pub struct Circuit {
     doubts: Vec<Flight>,
     successes: u32,
     transitions: Vec<Transition>,
+    /// The mistake to make: a switch that only builds with debug assertions have.
+    #[cfg(debug_assertions)]
+    planted: Option<Planted>,
 }
 
 /// This node's own probe.
@@ -160,6 +164,30 @@ impl Circuit {
             doubts: Vec::new(),
             successes: 0,
             transitions: Vec::new(),
+            #[cfg(debug_assertions)]
+            planted: None,
+        }
+    }
+
+    /// The circuit in which a mistake is made.
+    #[cfg(debug_assertions)]
+    #[must_use]
+    pub fn with(self, planted: Option<Planted>) -> Self {
+        Self { planted, ..self }
+    }
+
+    /// Whether a mistake is to be made. In a program, none ever is.
+    #[cfg_attr(
+        not(debug_assertions),
+        expect(clippy::unused_self, reason = "there is nothing to ask for a mistake with")
+    )]
+    fn makes(&self, mistake: Planted) -> bool {
+        #[cfg(debug_assertions)]
+        return self.planted == Some(mistake);
+        #[cfg(not(debug_assertions))]
+        {
+            let _ = mistake;
+            false
         }
     }
 
@@ -247,7 +275,8 @@ impl Circuit {
         let mine = held
             .claim
             .is_none_or(|claim| self.view.is_probed_by(&self.boot, claim));
-        mine && now_ms < held.until_ms && self.view.opening.number == opening
+        let live = now_ms < held.until_ms || self.makes(Planted::LeaseOutlived);
+        mine && live && self.view.opening.number == opening
     }
 
     /// A request ended: `status` is the upstream's, `None` for failures without one.
@@ -367,6 +396,9 @@ impl Circuit {
 
     /// True while a claim that the fleet knows is to be heeded.
     fn is_probed(&self, now_ms: u64) -> bool {
+        if self.makes(Planted::ClaimUnheeded) {
+            return false;
+        }
         let lease_ms = self.view.probe.as_ref().map(|probe| probe.lease_ms);
         match (lease_ms, &self.probe_seen) {
             (Some(lease_ms), Some((.., seen))) => now_ms.saturating_sub(*seen) < lease_ms,

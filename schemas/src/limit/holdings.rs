@@ -86,12 +86,20 @@ impl Ticket {
     fn name(&self) -> Option<Name> {
         self.names.get(self.held.len()).cloned()
     }
+
+    /// What it holds, with the names it is counted under.
+    fn named(&self) -> impl DoubleEndedIterator<Item = (&Name, Held)> {
+        self.names.iter().zip(self.held.iter().copied())
+    }
 }
 
 /// A request that was admitted.
 #[derive(Debug, Clone)]
 struct Grant {
     bounds: Arc<[Bound]>,
+    /// Under which name each bound is counted.
+    names: Arc<[Name]>,
+    /// What it holds of each bound.
     held: Vec<Held>,
     /// What each of `held` is charged, once that is fixed.
     charges: Option<Vec<u64>>,
@@ -106,11 +114,11 @@ struct Settled {
 }
 
 /// What a request holds of one layer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
-    Rate(Name, Unit, Permit),
-    Slot(Name),
-    Quota(Name, Unit, u64),
+    Rate(Unit, Permit),
+    Slot,
+    Quota(Unit, u64),
 }
 
 impl Holdings {
@@ -164,10 +172,11 @@ impl Holdings {
     /// Asks again for a request that waits; `None` for one that does not.
     pub fn resume(&mut self, id: u64, now: Now) -> Option<Admission> {
         let mut ticket = self.leave(id)?;
-        if ticket.held.iter().any(|held| self.has_lapsed(held, now)) {
+        if ticket.named().any(|held| self.has_lapsed(held, now)) {
             // While it waited, a lease ran out: others may have its slot now.
             self.cancel(&ticket, id);
-            self.return_all(std::mem::take(&mut ticket.held), now);
+            self.return_all((&ticket.names, &ticket.held), now);
+            ticket.held.clear();
         }
         Some(self.ask(id, ticket, now))
     }
@@ -191,7 +200,7 @@ impl Holdings {
         self.cancel(&ticket, id);
         let bound = ticket.next().cloned();
         let refusal = bound.map(|bound| self.refusal(&bound, Shortage::Away, &ticket.demand, now));
-        self.return_all(ticket.held, now);
+        self.return_all((&ticket.names, &ticket.held), now);
         refusal
     }
 
@@ -207,7 +216,7 @@ impl Holdings {
         let bounds = Arc::clone(&ticket.demand.bounds);
         let names = Arc::clone(&ticket.names);
         for (bound, name) in bounds.iter().zip(&*names).skip(ticket.held.len()) {
-            let (take, held) = self.take(id, (bound, name.clone()), &ticket.demand, now);
+            let (take, held) = self.take(id, (bound, name), &ticket.demand, now);
             match take {
                 Take::Granted => ticket.held.push(held),
                 Take::Waiting => {
@@ -217,13 +226,14 @@ impl Holdings {
                 }
                 Take::Refused(shortage) => {
                     let refusal = self.refusal(bound, shortage, &ticket.demand, now);
-                    self.return_all(ticket.held, now);
+                    self.return_all((&names, &ticket.held), now);
                     return Admission::Refused(refusal);
                 }
             }
         }
         let grant = Grant {
             bounds,
+            names,
             held: ticket.held,
             charges: None,
         };
@@ -231,45 +241,46 @@ impl Holdings {
         Admission::Granted(id)
     }
 
-    fn has_lapsed(&self, held: &Held, now: Now) -> bool {
-        let Held::Slot(name) = held else {
-            return false;
-        };
+    fn has_lapsed(&self, (name, held): (&Name, Held), now: Now) -> bool {
         let slots = self.slots.get(name);
-        slots.is_none_or(|slots| slots.usable(now) < slots.in_use())
+        held == Held::Slot && slots.is_none_or(|slots| slots.usable(now) < slots.in_use())
     }
 
-    fn take(&mut self, id: u64, (bound, name): (&Bound, Name), demand: &Demand, now: Now) -> (Take, Held) {
-        self.touched.insert(name.clone());
+    fn take(&mut self, id: u64, (bound, name): (&Bound, &Name), demand: &Demand, now: Now) -> (Take, Held) {
+        note(&mut self.touched, name);
         match bound.key.kind() {
             Kind::Rate(slice, unit) => {
                 let amount = demand.amount(unit);
                 let (cut, anew) = (self.cut, self.counters_anew.get(&slice).copied());
-                let rate = self.rates.entry(name.clone()).or_insert_with(|| {
+                let fresh = || {
                     let mut rate = Rate::new(slice, bound.limit);
                     anew.inspect(|noticed| rate.sit_out(*noticed));
                     rate
-                });
+                };
+                let rate = match self.rates.get_mut(name) {
+                    Some(rate) => rate,
+                    None => self.rates.entry(name.clone()).or_insert_with(fresh),
+                };
                 rate.limit_to(bound.limit);
                 cut.inspect(|since| rate.cut(*since));
                 let take = rate.take(id, amount, now);
-                (take, Held::Rate(name, unit, rate.permit(amount)))
+                (take, Held::Rate(unit, rate.permit(amount)))
             }
             Kind::Concurrency => {
-                let slots = self.concurrency(&name, bound.limit);
-                (slots.take(id, now), Held::Slot(name))
+                let slots = self.concurrency(name, bound.limit);
+                (slots.take(id, now), Held::Slot)
             }
             Kind::Quota(_, unit) => {
                 let amount = demand.amount(unit);
-                let take = self.quota(&name, bound.limit).reserve(id, amount, now);
-                (take, Held::Quota(name, unit, amount))
+                let take = self.quota(name, bound.limit).reserve(id, amount, now);
+                (take, Held::Quota(unit, amount))
             }
         }
     }
 
     /// The slots of a name, made when they are first asked for or told of; a limit of 0 is not known.
     fn concurrency(&mut self, name: &Name, limit: u64) -> &mut Slots {
-        self.touched.insert(name.clone());
+        note(&mut self.touched, name);
         let (boot, planted) = (&self.boot, self.planted);
         let slots = self.slots.entry(name.clone());
         let slots = slots.or_insert_with(|| Slots::new(Arc::clone(boot), limit, planted));
@@ -281,7 +292,7 @@ impl Holdings {
 
     /// The quota of a name, made when it is first asked for.
     fn quota(&mut self, name: &Name, limit: u64) -> &mut Quota {
-        self.touched.insert(name.clone());
+        note(&mut self.touched, name);
         let (source, boot, planted) = (&self.source, &self.boot, self.planted);
         let (replay, views) = (&mut self.replay, &mut self.views);
         let quota = self.quotas.entry(name.clone()).or_insert_with(|| {
@@ -307,34 +318,29 @@ impl Holdings {
         } else if let Some(quota) = self.quotas.get_mut(&name) {
             quota.cancel(id);
         }
-        self.stir(name);
+        self.stir(&name);
     }
 
     /// Something changed about a limit: there may be something to ask, and those that wait may go on.
-    fn stir(&mut self, name: Name) {
-        self.touched.insert(name.clone());
-        self.stirred.insert(name);
+    fn stir(&mut self, name: &Name) {
+        note(&mut self.touched, name);
+        note(&mut self.stirred, name);
     }
 
     /// How every limit of a granted request stands, in order.
-    pub fn standings(&self, grant: u64, now: Now) -> Vec<(Bound, Standing)> {
-        let Some(grant) = self.grants.get(&grant) else {
-            return Vec::new();
-        };
-        let with = grant.bounds.iter().zip(&grant.held);
-        with.map(|(bound, held)| {
-            let (Held::Rate(name, ..) | Held::Slot(name) | Held::Quota(name, ..)) = held;
-            (bound.clone(), self.standing(name, bound.limit, now))
-        })
-        .collect()
+    pub fn standings(&self, grant: u64, now: Now) -> impl Iterator<Item = (&Bound, Standing)> {
+        let with = self.grants.get(&grant).into_iter();
+        let with = with.flat_map(|grant| grant.bounds.iter().zip(&*grant.names));
+        with.map(move |(bound, name)| (bound, self.standing(bound, name, now)))
     }
 
-    fn standing(&self, name: &Name, limit: u64, now: Now) -> Standing {
-        let rate = self.rates.get(name).map(|rate| rate.standing_at(now));
-        let slots = || self.slots.get(name).map(|slots| slots.standing(now));
-        let quota = || self.quotas.get(name).map(Quota::standing);
-        let standing = rate.or_else(slots).or_else(quota);
-        standing.unwrap_or_else(|| Standing::left(limit, limit))
+    fn standing(&self, bound: &Bound, name: &Name, now: Now) -> Standing {
+        let standing = match bound.key.kind() {
+            Kind::Rate(..) => self.rates.get(name).map(|rate| rate.standing_at(now)),
+            Kind::Concurrency => self.slots.get(name).map(|slots| slots.standing(now)),
+            Kind::Quota(..) => self.quotas.get(name).map(Quota::standing),
+        };
+        standing.unwrap_or_else(|| Standing::left(bound.limit, bound.limit))
     }
 
     fn refusal(&self, bound: &Bound, shortage: Shortage, demand: &Demand, now: Now) -> Refusal {
@@ -361,7 +367,7 @@ impl Holdings {
             key: bound.key,
             scope: bound.scope,
             model: bound.model.clone(),
-            standing: self.standing(&name, bound.limit, now),
+            standing: self.standing(bound, &name, now),
             reset_at,
             retry_after_seconds: until_ms.div_ceil(1_000).max(RETRY_SECONDS),
         }
@@ -369,10 +375,11 @@ impl Holdings {
 
     /// What a granted request holds of rates, by name: the slices in which it counts.
     pub fn permits(&self, grant: u64) -> Vec<(Name, Permit)> {
-        let held = self.grants.get(&grant).map(|grant| grant.held.iter());
-        let permits = held.into_iter().flatten().filter_map(|held| match held {
-            Held::Rate(name, _, permit) => Some((name.clone(), *permit)),
-            _ => None,
+        let grant = self.grants.get(&grant).into_iter();
+        let named = grant.flat_map(|grant| grant.names.iter().zip(&grant.held));
+        let permits = named.filter_map(|(name, held)| match held {
+            Held::Rate(_, permit) => Some((name.clone(), *permit)),
+            Held::Slot | Held::Quota(..) => None,
         });
         permits.collect()
     }
@@ -482,6 +489,13 @@ impl Counted {
         };
         self.0.insert(place, known);
         names
+    }
+}
+
+/// Notes a name, which mostly is noted already.
+fn note(names: &mut NameSet, name: &Name) {
+    if !names.contains(name) {
+        names.insert(name.clone());
     }
 }
 

@@ -14,6 +14,8 @@ pub mod record;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::planted::{Bug, Planted};
 use super::shared::{Outcome, Shared, Step};
 use super::wishes::Wishes;
@@ -43,8 +45,8 @@ pub struct Replayed {
     pub amount: u64,
 }
 
-/// What one node settled of a quota.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What one node settled of a quota: more than the record says of it, until it has told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     source: SpoolId,
     here: u64,
@@ -54,18 +56,24 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// What is spent in all by this reading of the record, and by what this node settled.
-    pub fn with(&self, record: &Record) -> u128 {
-        let own = record.holders.get(&self.source).map_or(0, |own| own.spent);
-        let gone = record.gone.get(&self.source).map_or(0, |gone| gone.spent);
-        let here = self.here.saturating_sub(gone.saturating_sub(self.gone));
-        record.spent() - u128::from(own) + u128::from(here)
-    }
-
     /// What is spent in all, as far as this node knows.
     pub fn alone(&self) -> u128 {
         self.others + u128::from(self.here)
     }
+
+    /// What this node settled beyond what a reading of the record says of it.
+    fn beyond(&self, record: &Record) -> u64 {
+        let told = record.holders.get(&self.source).map_or(0, |own| own.spent);
+        let gone = record.gone.get(&self.source).map_or(0, |gone| gone.spent);
+        let here = self.here.saturating_sub(gone.saturating_sub(self.gone));
+        here.saturating_sub(told)
+    }
+}
+
+/// What is spent in all, by a reading of the record and by what nodes, each once, say that they settled.
+pub fn spent_by_all<'s>(record: &Record, nodes: impl IntoIterator<Item = &'s Spent>) -> u128 {
+    let beyond = nodes.into_iter().map(|node| u128::from(node.beyond(record)));
+    record.spent() + beyond.sum::<u128>()
 }
 
 /// One node's side of a quota in one period.

@@ -12,6 +12,15 @@ pub(crate) enum Dialect {
     Messages,
 }
 
+/// What a call is named by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Named {
+    /// An idempotency key of its own.
+    Key,
+    /// A session: one after the other of a hundred.
+    Session,
+}
+
 /// A load generator for chat completions, and for streams of Messages.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct Arguments {
@@ -36,6 +45,9 @@ pub(crate) struct Arguments {
     /// What to speak: chat at the url, or Messages at `/v1/messages` of its host.
     #[arg(long, default_value = "chat")]
     pub(crate) dialect: Dialect,
+    /// Name each call in a header.
+    #[arg(long)]
+    pub(crate) named: Option<Named>,
     /// Ask for streams.
     #[arg(long)]
     pub(crate) stream: bool,

@@ -1,14 +1,16 @@
 //! One connection to the system under load and one call over it, in chat or in Messages.
 //!
-//! The request is put together once; a call clones its parts. A connection that the server closed between calls is opened
-//! again without counting as an error, one that breaks within a call is an error.
+//! The request is put together once; a call clones its parts, and names itself where that is asked for. A connection that
+//! the server closed between calls is opened again without counting as an error, one that breaks within a call is an
+//! error.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -17,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::arguments::{Arguments, Dialect};
+use crate::arguments::{Arguments, Dialect, Named};
 
 /// How a stream ends.
 const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -27,6 +29,11 @@ const STOPPED: &[u8] = b"data: {\"type\":\"message_stop\"}\n\n";
 const MESSAGES_PATH: &str = "/v1/messages";
 /// Events of a stream of Messages beside those with content: the start, the block's two, the end's two.
 const MESSAGES_EVENTS: usize = 5;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+/// Sessions of calls that name one.
+const SESSIONS: u64 = 100;
 
 /// Why a call did not count.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +73,36 @@ pub(crate) struct Target {
     streamed: bool,
     form: Form,
     events: Option<usize>,
+    names: Option<Names>,
+}
+
+/// The names of calls.
+#[derive(Debug)]
+struct Names {
+    by: Named,
+    /// This process: no other run has used its idempotency keys.
+    process: u32,
+    calls: AtomicU64,
+}
+
+impl Names {
+    fn new(by: Named) -> Self {
+        Self {
+            by,
+            process: std::process::id(),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// The header that names the next call.
+    fn next(&self) -> Option<(HeaderName, HeaderValue)> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let (header, name) = match self.by {
+            Named::Key => (IDEMPOTENCY_KEY, format!("bench-{}-{call}", self.process)),
+            Named::Session => (SESSION_ID, format!("bench-{}", call % SESSIONS)),
+        };
+        Some((header, HeaderValue::from_str(&name).ok()?))
+    }
 }
 
 /// How events are written, and the last one.
@@ -136,6 +173,7 @@ impl Target {
                 CHAT
             },
             events: events_expected(arguments),
+            names: arguments.named.map(Names::new),
         }))
     }
 
@@ -144,6 +182,8 @@ impl Target {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
+        let name = self.names.as_ref().and_then(Names::next);
+        request.headers_mut().extend(name);
         request
     }
 }

@@ -1,6 +1,8 @@
 //! The cases: what load each one is.
 
 use crate::kind::Kind;
+use crate::machine::{KEY, LIMITED_KEY};
+use crate::system::SESSION_MODEL;
 
 /// Where the system under test runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,6 +11,34 @@ pub(crate) enum Placement {
     OwnCore,
     /// On the core of mock and load generator: latency is then the sum of all work, without idle wake-ups.
     OneCore,
+}
+
+/// What calls are beside plain ones of chat; only Waybill is asked anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Nothing.
+    Plain,
+    /// Their caller speaks Messages, which is translated.
+    Translated,
+    /// Their tenant, its member and his key have limits: rates, calls at once, quotas of tokens and money.
+    Limited,
+    /// Each has an idempotency key of its own.
+    Keyed,
+    /// Each is of one of many sessions, which stay on one of two backends.
+    Session,
+}
+
+impl Asks {
+    /// The load generator's flags.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &["--key", KEY],
+            Self::Translated => &["--key", KEY, "--dialect", "messages"],
+            Self::Limited => &["--key", LIMITED_KEY],
+            Self::Keyed => &["--key", KEY, "--named", "key"],
+            Self::Session => &["--key", KEY, "--named", "session", "--model", SESSION_MODEL],
+        }
+    }
 }
 
 /// One kind of load.
@@ -28,8 +58,8 @@ pub(crate) struct Case {
     pub(crate) placement: Placement,
     /// Whether the nodes of a cluster take part.
     pub(crate) clustered: bool,
-    /// Whether the caller speaks Messages, which Waybill alone translates.
-    pub(crate) translated: bool,
+    /// What its calls are.
+    pub(crate) asks: Asks,
 }
 
 const PROMPT_BYTES: u32 = 150;
@@ -42,11 +72,11 @@ const PLAIN: Case = Case {
     prompt_bytes: PROMPT_BYTES,
     placement: Placement::OwnCore,
     clustered: false,
-    translated: false,
+    asks: Asks::Plain,
 };
 
 /// All cases, in the order they are run.
-pub(crate) const CASES: [Case; 9] = [
+pub(crate) const CASES: [Case; 13] = [
     Case {
         name: "c1",
         clustered: true,
@@ -61,6 +91,30 @@ pub(crate) const CASES: [Case; 9] = [
         name: "c16",
         connections: 16,
         clustered: true,
+        ..PLAIN
+    },
+    Case {
+        name: "l1one",
+        placement: Placement::OneCore,
+        asks: Asks::Limited,
+        ..PLAIN
+    },
+    Case {
+        name: "l16",
+        connections: 16,
+        asks: Asks::Limited,
+        ..PLAIN
+    },
+    Case {
+        name: "k16",
+        connections: 16,
+        asks: Asks::Keyed,
+        ..PLAIN
+    },
+    Case {
+        name: "a16",
+        connections: 16,
+        asks: Asks::Session,
         ..PLAIN
     },
     Case {
@@ -85,7 +139,7 @@ pub(crate) const CASES: [Case; 9] = [
         name: "t16",
         connections: 16,
         streaming: true,
-        translated: true,
+        asks: Asks::Translated,
         ..PLAIN
     },
     Case {
@@ -106,7 +160,7 @@ pub(crate) const CASES: [Case; 9] = [
 impl Case {
     /// Whether a system takes part.
     pub(crate) fn is_for(&self, kind: Kind) -> bool {
-        if self.translated {
+        if self.asks != Asks::Plain {
             return kind == Kind::Waybill;
         }
         self.clustered || Kind::ALONE.contains(&kind)
@@ -125,9 +179,7 @@ impl Case {
         if self.streaming {
             flags.extend(["--stream", "--include-usage", "--expect-chunks", "32"].map(str::to_owned));
         }
-        if self.translated {
-            flags.extend(["--dialect", "messages"].map(str::to_owned));
-        }
+        flags.extend(self.asks.flags().iter().map(|flag| (*flag).to_owned()));
         flags
     }
 }

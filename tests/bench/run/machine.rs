@@ -21,8 +21,10 @@ pub(crate) const SYSTEM_CORE: u32 = 1;
 
 /// How long a program may take until it says where it listens.
 const START_SECONDS_MAX: u64 = 20;
-/// The key every request carries; Waybill knows it.
+/// The key that requests carry; Waybill knows it.
 pub(crate) const KEY: &str = "sk-bench-0123456789abcdef";
+/// One whose calls are bounded.
+pub(crate) const LIMITED_KEY: &str = "sk-bench-limited-0123456789abcdef";
 
 /// Where programs are and whether they are pinned.
 #[derive(Debug)]
@@ -129,7 +131,7 @@ impl Machine {
         flags: &[String],
     ) -> anyhow::Result<T> {
         let mut command = self.command(&self.program("bench-load"), LOAD_CORE);
-        command.args(["--json", "--url", url, "--key", KEY]).args(flags);
+        command.args(["--json", "--url", url]).args(flags);
         for pid in pids {
             command.arg("--pid").arg(pid.to_string());
         }

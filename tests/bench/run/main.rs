@@ -25,6 +25,7 @@ mod target;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
@@ -34,8 +35,15 @@ use crate::case::{Case, Placement};
 use crate::cluster::{Nodes, Services};
 use crate::kind::Kind;
 use crate::machine::Machine;
+use crate::process::Watch;
 use crate::results::{Idle, Results, Row};
 use crate::system::System;
+
+/// How long a system is looked at that should rest, and how often at most: fifteen seconds.
+const REST: Duration = Duration::from_millis(100);
+const RESTS_MAX: u32 = 150;
+/// What a system uses in that time that does nothing, at most, in microseconds.
+const REST_CPU_US: f64 = 10_000.0;
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
@@ -196,6 +204,7 @@ fn measure(
     case: &Case,
 ) -> anyhow::Result<measure::Measurement> {
     let pids = system.pids();
+    rest(system.kind, &pids);
     if case.placement == Placement::OneCore {
         machine.pin_running(&pids, machine::LOAD_CORE);
     }
@@ -205,6 +214,24 @@ fn measure(
         machine.pin_running(&pids, machine::SYSTEM_CORE);
     }
     measurement
+}
+
+/// Waits until what the last window left is done: books are written behind calls, and a case must not pay for another.
+fn rest(kind: Kind, pids: &[u32]) {
+    for _ in 0..RESTS_MAX {
+        let mut watch = Watch::new(pids);
+        watch.sample();
+        std::thread::sleep(REST);
+        watch.sample();
+        let cpu_us = watch
+            .report(1)
+            .iter()
+            .fold(0.0, |sum, process| sum + process.cpu_us);
+        if cpu_us < REST_CPU_US {
+            return;
+        }
+    }
+    eprintln!("{kind} is still busy with what came before");
 }
 
 fn measure_idle(
@@ -219,7 +246,8 @@ fn measure_idle(
     }
     mock.configure("delay_ms=0&chunks=32&stall_after=1")?;
     for system in systems.iter().filter(|system| system.kind != Kind::Direct) {
-        let flags = ["--idle-streams".to_owned(), arguments.idle_streams.to_string()];
+        let streams = arguments.idle_streams.to_string();
+        let flags = ["--key", machine::KEY, "--idle-streams", &streams].map(str::to_owned);
         let measurement = machine.load(&system.url, &system.pids(), &flags)?;
         results.idle.push(Idle {
             system: system.kind,

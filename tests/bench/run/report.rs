@@ -117,7 +117,7 @@ fn judged_line(target: &Judged) -> String {
         Limit::AtLeast(limit) => format!(">= {limit}"),
         Limit::Informational => String::new(),
     };
-    let line = format!("{verdict:<5} {:<52} {value:>9} {limit:>8}", target.name);
+    let line = format!("{verdict:<5} {:<58} {value:>9} {limit:>8}", target.name);
     line.trim_end().to_owned()
 }
 

@@ -61,9 +61,7 @@ impl Results {
         (system, base): (Kind, Kind),
         quantity: fn(&Measurement) -> f64,
     ) -> Option<f64> {
-        self.paired(case, (system, base), quantity, |left, right| {
-            (right > 0.0).then(|| left / right)
-        })
+        self.joined((case, system), (case, base), quantity, quotient)
     }
 
     /// The median over rounds of what one case is to another of the same system, each taken within one round.
@@ -73,13 +71,17 @@ impl Results {
         system: Kind,
         quantity: fn(&Measurement) -> f64,
     ) -> Option<f64> {
-        let left = self.by_round(case, system, quantity);
-        let right = self.by_round(base, system, quantity);
-        let ratios = left.iter().filter_map(|(round, value)| {
-            let base = right.get(round).filter(|base| **base > 0.0)?;
-            Some(value / base)
-        });
-        median(ratios.collect())
+        self.joined((case, system), (base, system), quantity, quotient)
+    }
+
+    /// The median over rounds of one case minus another of the same system, each taken within one round.
+    pub(crate) fn added_between(
+        &self,
+        (case, base): (&str, &str),
+        system: Kind,
+        quantity: fn(&Measurement) -> f64,
+    ) -> Option<f64> {
+        self.joined((case, system), (base, system), quantity, difference)
     }
 
     /// The median over rounds of `system` minus `base`, each taken within one round.
@@ -89,7 +91,7 @@ impl Results {
         (system, base): (Kind, Kind),
         quantity: fn(&Measurement) -> f64,
     ) -> Option<f64> {
-        self.paired(case, (system, base), quantity, |left, right| Some(left - right))
+        self.joined((case, system), (case, base), quantity, difference)
     }
 
     /// The median over rounds of what the ledger did.
@@ -129,21 +131,33 @@ impl Results {
             .collect()
     }
 
-    fn paired(
+    fn joined(
         &self,
-        case: &str,
-        (system, base): (Kind, Kind),
+        (case, system): (&str, Kind),
+        (base_case, base): (&str, Kind),
         quantity: fn(&Measurement) -> f64,
         join: fn(f64, f64) -> Option<f64>,
     ) -> Option<f64> {
         let left = self.by_round(case, system, quantity);
-        let right = self.by_round(case, base, quantity);
+        let right = self.by_round(base_case, base, quantity);
         median(
             left.iter()
                 .filter_map(|(round, value)| join(*value, *right.get(round)?))
                 .collect(),
         )
     }
+}
+
+fn quotient(left: f64, right: f64) -> Option<f64> {
+    (right > 0.0).then(|| left / right)
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "a way to join two figures, as `quotient` is"
+)]
+fn difference(left: f64, right: f64) -> Option<f64> {
+    Some(left - right)
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -280,6 +294,8 @@ mod tests {
         }
 
         let ratio = |pair| results.between(pair, Kind::Waybill, cpu_us);
+        let added = results.added_between(("t16", "c16"), Kind::Waybill, cpu_us);
+        assert!(close(added, 10.0));
         assert!(close(ratio(("t16", "c16")), 2.0));
         assert_eq!(ratio(("t16", "s16")), None);
     }

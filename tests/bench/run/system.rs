@@ -10,10 +10,16 @@ use anyhow::{Context, bail};
 
 use crate::arguments::Arguments;
 use crate::kind::Kind;
-use crate::machine::{self, KEY, LOAD_CORE, Machine, SYSTEM_CORE};
+use crate::machine::{self, KEY, LIMITED_KEY, LOAD_CORE, Machine, SYSTEM_CORE};
 
 /// Tries of 20 ms until nginx must accept connections.
 const NGINX_TRIES_MAX: u32 = 150;
+
+/// The model that keeps sessions.
+pub(crate) const SESSION_MODEL: &str = "bench-sessions";
+/// Limits of every kind, too high to be reached.
+const LIMITS: &str = "{ qps: 1000000, rpm: 60000000, tpm: 100000000000, concurrency: 1000, \
+    daily_tokens: 1000000000000, monthly_usd: \"1000000\" }";
 
 /// Rest after a start, before idle memory is read.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -230,26 +236,36 @@ fn start_waybill(
     Ok(Some(System::new(Kind::Waybill, address, vec![child])))
 }
 
+/// Two keys: one that nothing bounds, and one that all three layers do, by limits that are never reached.
 fn waybill_config(models: &Path) -> String {
     format!(
         "cluster: bench\n\
-         keys:\n  - {{ name: bench, tenant: default, key: \"{KEY}\", role: admin }}\n\
+         tenants:\n  - {{ id: bounded, limits: {LIMITS} }}\n\
+         users:\n  - {{ tenant: bounded, id: member, limits: {LIMITS} }}\n\
+         keys:\n  - {{ name: bench, tenant: default, key: \"{KEY}\", role: admin }}\n  \
+         - {{ name: bounded, tenant: bounded, user: member, key: \"{LIMITED_KEY}\", role: pro, limits: {LIMITS} }}\n\
          models_path: {}\n",
         models.display()
     )
 }
 
-/// One model whose upstream name differs, so that the name is really replaced in each request.
+/// Models whose upstream name differs, so that the name is really replaced in each request; the second has two backends
+/// and keeps sessions.
 pub(crate) fn waybill_models(upstream: SocketAddr) -> String {
+    let shared = "provider_model_id: bench-upstream\n    context_length: 131072\n    \
+                  pricing: { prompt: \"2\", completion: \"8\" }\n";
     format!(
         "models:\n\
          \x20 - id: bench-model\n\
          \x20   name: Bench\n\
          \x20   provider: openai_compat\n\
-         \x20   provider_model_id: bench-upstream\n\
          \x20   base_url: http://{upstream}\n\
-         \x20   context_length: 131072\n\
-         \x20   pricing: {{ prompt: \"2\", completion: \"8\" }}\n"
+         \x20   {shared}\
+         \x20 - id: {SESSION_MODEL}\n\
+         \x20   name: Bench with sessions\n\
+         \x20   {shared}\
+         \x20   route:\n\
+         \x20     - {{ kind: openai_compat, backends: [\"http://{upstream}\", \"http://{upstream}/v1\"], session_affinity: true }}\n"
     )
 }
 
@@ -261,7 +277,9 @@ mod tests {
     fn the_configurations_name_the_upstream() {
         let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, 9_001));
 
-        assert!(waybill_models(upstream).contains("    base_url: http://127.0.0.1:9001\n"));
+        let models = waybill_models(upstream);
+        assert!(models.contains("    base_url: http://127.0.0.1:9001\n"));
+        assert!(models.contains("\n  - id: bench-sessions\n"));
         let nginx = nginx_config(Path::new("/x"), upstream, upstream);
         assert!(nginx.contains("server 127.0.0.1:9001; keepalive 256;"));
     }

@@ -82,6 +82,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Judged> {
     let mut judged = Vec::from(work(results));
     judged.extend(time(results));
     judged.extend(memory(results));
+    judged.extend(extras(results));
     let kinds = [Kind::Waybill, Kind::Together, Kind::Bus];
     let measured = results.rows.iter().any(|row| kinds.contains(&row.system));
     let errors = kinds.iter().map(|kind| f64::from(results.errors(*kind)));
@@ -171,6 +172,38 @@ fn work(results: &Results) -> [Judged; 7] {
             cpu("p32k"),
             Limit::AtMost(2.0),
             Some(3.0),
+        ),
+    ]
+}
+
+/// What calls cost that ask for more than an answer, by plain ones of the same node.
+fn extras(results: &Results) -> [Judged; 4] {
+    let cpu = |case| results.between((case, "c16"), Kind::Waybill, results::path_cpu_us);
+    let added = results.added_between(("l1one", "c1one"), Kind::Waybill, results::latency_p50);
+    [
+        row(
+            "limits on three layers, CPU without books, x plain (l16)",
+            cpu("l16"),
+            Limit::AtMost(1.1),
+            None,
+        ),
+        row(
+            "limits on three layers, added p50, us (l1one)",
+            added,
+            Limit::AtMost(20.0),
+            None,
+        ),
+        row(
+            "idempotency keys, CPU without books, x plain (k16)",
+            cpu("k16"),
+            Limit::Informational,
+            None,
+        ),
+        row(
+            "sessions on two backends, CPU without books, x plain (a16)",
+            cpu("a16"),
+            Limit::Informational,
+            None,
         ),
     ]
 }

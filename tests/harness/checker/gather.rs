@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::canary::{Text, canaries, find, plain_canaries};
 use super::violation::Violation;
-use super::{EventFacts, Facts, RowFacts, Sums, check};
+use super::{EventFacts, Facts, RowFacts, Sums, check_books};
 use crate::books::{Books, Columns};
 use crate::client::log::ClientLog;
 use crate::node::Node;
 use crate::node::books::sum_of;
-use crate::node::config::{OPERATOR_KEY, Price};
+use crate::node::config::Price;
 use crate::upstream::Upstream;
 
 /// How often the books are looked at.
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// What is known beforehand and bent by a test.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Expected {
     /// Prices by model.
     pub prices: BTreeMap<String, Price>,
@@ -52,23 +52,37 @@ pub struct Scope<'a> {
     pub quiet_max: Duration,
 }
 
-/// Gathers and judges until nothing is found or the time is over; gives what is found then.
+/// Gathers and judges until the books are right or the time is over, then searches for canaries; gives what is found.
 pub async fn settle(mut scope: Scope<'_>) -> Vec<Violation> {
-    let deadline = Instant::now() + scope.quiet_max;
+    let quiet_max = scope.quiet_max;
+    let mut views = Vec::new();
+    let look = async || {
+        views = gather(&mut scope).await;
+        views.iter().flat_map(check_books).collect()
+    };
+    let mut found = quiet(quiet_max, look).await;
+    let canaries = canaries();
+    for facts in &views {
+        found.extend(find(&canaries, &facts.texts));
+    }
+    let data = scope.nodes.iter().map(|node| node.data_dir());
+    for directory in data.chain(scope.directories.iter().cloned()) {
+        found.extend(find(&plain_canaries(), &files(&directory)));
+    }
+    for node in &mut scope.nodes {
+        node.checked();
+    }
+    found
+}
+
+/// Looks until nothing is found, at least once after `wait` is over: a look at many rows may take longer than that, and
+/// then it shows how the books stood before.
+async fn quiet(wait: Duration, mut look: impl AsyncFnMut() -> Vec<Violation>) -> Vec<Violation> {
+    let deadline = Instant::now() + wait;
     loop {
-        let mut found = Vec::new();
-        for facts in gather(&mut scope).await {
-            found.extend(check(&facts));
-        }
-        if found.is_empty() {
-            // Only now: there may be much to read.
-            let data = scope.nodes.iter().map(|node| node.data_dir());
-            for directory in data.chain(scope.directories.iter().cloned()) {
-                found.extend(find(&plain_canaries(), &files(&directory)));
-            }
-            return found;
-        }
-        if Instant::now() >= deadline {
+        let began = Instant::now();
+        let found = look().await;
+        if found.is_empty() || began >= deadline {
             return found;
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -82,7 +96,6 @@ pub async fn gather(scope: &mut Scope<'_>) -> Vec<Facts> {
         answered: scope.log.answered(),
         unanswered: (!expected.foreign_calls).then(|| scope.log.unanswered()),
         prices: expected.prices.clone(),
-        canaries: canaries(),
         ..Facts::default()
     };
     read_ledger(&scope.books, &mut facts).await;
@@ -106,7 +119,6 @@ pub async fn gather(scope: &mut Scope<'_>) -> Vec<Facts> {
                 rows: facts.rows.clone(),
                 rollup: facts.rollup,
                 events: facts.events.clone(),
-                canaries: facts.canaries.clone(),
                 ..Facts::default()
             };
             read_node(node, &mut view).await;
@@ -120,7 +132,7 @@ pub async fn gather(scope: &mut Scope<'_>) -> Vec<Facts> {
 /// What a running node says of itself and, with a gateway, of the books.
 async fn read_node(node: &Node, facts: &mut Facts) {
     let name = node.name();
-    let client = node.client(OPERATOR_KEY);
+    let client = node.client(&node.reader_key());
     let Ok(metrics) = client.call("GET", "/metrics", bytes::Bytes::new()).await else {
         facts.silent.push(format!("{name}: /metrics"));
         return;
@@ -263,6 +275,25 @@ mod tests {
     use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_look_that_took_longer_than_the_wait_is_not_the_last() {
+        let mut looks = 0;
+        let slow = async || {
+            looks += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            (looks < 2)
+                .then(|| Violation::Silent("a row that is on its way".to_owned()))
+                .into_iter()
+                .collect()
+        };
+
+        assert_eq!(quiet(Duration::from_millis(10), slow).await, []);
+        let wrong = async || vec![Violation::ReservationOpen(1.0)];
+        let found = quiet(Duration::from_millis(10), wrong).await;
+
+        assert_eq!(found, [Violation::ReservationOpen(1.0)]);
+    }
 
     #[tokio::test]
     async fn the_tables_are_read_whatever_their_other_columns_are() {

@@ -3,6 +3,12 @@
 use super::Sums;
 use crate::client::log::Answered;
 
+/// Violations as the message of a failed test, one a line.
+pub fn listed(found: &[Violation]) -> String {
+    let lines: Vec<String> = found.iter().map(|violation| format!("- {violation:?}")).collect();
+    lines.join("\n")
+}
+
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Violation {

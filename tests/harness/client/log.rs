@@ -64,6 +64,19 @@ impl ClientLog {
         self.inner.lock().unanswered += 1;
     }
 
+    /// Takes all of another log over.
+    pub fn absorb(&self, other: &Self) {
+        let (mut answered, unanswered) = (other.answered(), other.unanswered());
+        let mut inner = self.inner.lock();
+        inner.answered.append(&mut answered);
+        inner.unanswered += unanswered;
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        *self.inner.lock() = Inner::default();
+    }
+
     /// Notes an answer that another client than ours got.
     pub fn add(&self, answered: Answered) {
         self.inner.lock().answered.push(answered);

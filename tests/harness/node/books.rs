@@ -52,7 +52,7 @@ impl Node {
 
     async fn read(&self, path: &str) -> Result<Value, String> {
         let answer = self
-            .client(OPERATOR_KEY)
+            .client(&self.reader_key())
             .call("GET", path, bytes::Bytes::new())
             .await
             .map_err(|error| format!("{path}: {error:?}"))?;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -35,6 +37,11 @@ impl fmt::Display for Ended {
         let end = if self.success { "well" } else { "badly" };
         write!(f, "it ended {end}\n{}\n{}", self.stdout, self.stderr)
     }
+}
+
+/// The bytes of base64.
+pub(super) fn decoded(text: &str) -> Vec<u8> {
+    STANDARD.decode(text).expect("base64")
 }
 
 fn installed() -> PathBuf {
@@ -74,6 +81,12 @@ impl Program {
         self
     }
 
+    /// More of them.
+    pub(super) fn envs(mut self, variables: Vec<(String, String)>) -> Self {
+        self.env.extend(variables);
+        self
+    }
+
     /// Arguments.
     pub(super) fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|&arg| arg.to_owned()));
@@ -81,12 +94,12 @@ impl Program {
     }
 
     /// A file in its home.
-    pub(super) fn file(self, path: &str, text: &str) -> Self {
+    pub(super) fn file(self, path: &str, bytes: &[u8]) -> Self {
         let path = self.home.path().join(path);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).expect("a directory");
         }
-        std::fs::write(path, text).expect("a file");
+        std::fs::write(path, bytes).expect("a file");
         self
     }
 

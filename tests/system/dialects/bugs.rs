@@ -7,4 +7,5 @@ mod fallback;
 mod gone;
 mod models;
 mod parallel;
+mod twice;
 mod usage;

@@ -80,6 +80,44 @@ async fn an_item_that_is_named_is_sent_upstream_in_its_place_on_whatever_surface
 }
 
 #[tokio::test]
+async fn an_item_that_its_caller_sent_without_an_id_is_named_by_the_one_that_it_is_listed_with() {
+    let scene = scene_of(|o1, _| vec![Model::new("m").leg(o1, 0).set_leg("responses", "native")]).await;
+    let question = json!({"role": "user", "content": "weather?"});
+    let other = json!({"role": "user", "content": "in Oslo"});
+    let body = json!({"model": "m", "input": [question, other]});
+    let first = scene.client.post(Surface::Responses, &body).await.json();
+    let path = format!(
+        "/v1/responses/{}/input_items?order=asc",
+        first["id"].as_str().expect("an id")
+    );
+    let listed = scene.client.get(&path).await.json();
+    let [one, two] = [&listed["data"][0], &listed["data"][1]];
+    assert_ne!(one["id"], two["id"]);
+
+    let body =
+        json!({"model": "m", "input": [reference(two), reference(&first["output"][0]), reference(one)]});
+    let second = scene.client.post(Surface::Responses, &body).await;
+
+    assert_eq!(second.status, 200, "{}", second.text());
+    let sent = scene.o1.call(1).request.json();
+    assert_eq!(
+        [&sent["input"][0], &sent["input"][2]],
+        [&other, &question],
+        "{sent}"
+    );
+    let foreign = scene
+        .client
+        .with_key(OTHER_KEY)
+        .post(Surface::Responses, &body)
+        .await;
+    assert_eq!(
+        (foreign.status, foreign.error_code().as_str()),
+        (404, "not_found")
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn an_item_of_another_tenant_is_told_like_one_that_never_was_and_goes_with_its_response() {
     let scene = scene_of(|o1, _| vec![Model::new("m").leg(o1, 0).set_leg("responses", "native")]).await;
     let body = json!({"model": "m", "input": "one"});

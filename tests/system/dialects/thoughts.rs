@@ -95,6 +95,96 @@ async fn who_does_not_want_to_see_thoughts_sees_none_and_loses_nothing_else() {
     }
 }
 
+/// A conversation whose model thought aloud before it spoke, and a proof of the thought in Anthropic's own form where
+/// there is one.
+fn thoughtful(surface: Surface, model: &str, proof: Option<&str>) -> Value {
+    let mut body = surface.ask(model);
+    let turns = match surface {
+        Surface::Messages => json!([
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": THOUGHT, "signature": proof.unwrap_or_default()},
+                {"type": "text", "text": "a"},
+            ]},
+            {"role": "user", "content": "n"},
+        ]),
+        Surface::Responses => json!([
+            {"role": "user", "content": "q"},
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": THOUGHT}]},
+            {"role": "assistant", "content": "a"},
+            {"role": "user", "content": "n"},
+        ]),
+        Surface::Chat | Surface::Completions => {
+            let mut said = json!({"role": "assistant", "content": "a", "reasoning_content": THOUGHT});
+            if let Some(proof) = proof {
+                let format = "anthropic-claude-v1";
+                said["reasoning_details"] = json!([{"type": "reasoning.text", "text": THOUGHT, "signature": proof, "format": format}]);
+            }
+            json!([{"role": "user", "content": "q"}, said, {"role": "user", "content": "n"}])
+        }
+    };
+    let place = if surface == Surface::Responses {
+        "input"
+    } else {
+        "messages"
+    };
+    body[place] = turns;
+    body
+}
+
+#[tokio::test]
+async fn what_a_translation_leaves_out_of_earlier_thoughts_is_told_in_its_callers_words() {
+    let (o1, o2) = (Upstream::start().strict(), Upstream::start().strict());
+    let models = [
+        Model::new("forgets").leg(&o1, 0),
+        Model::new("remembers").leg(&o1, 0).set_leg("profile", "vllm"),
+        Model::new("proves")
+            .leg(&o2, 0)
+            .set_leg("kind", "anthropic")
+            .set_leg("base_url", o2.root_url()),
+    ];
+    let scene = Scene::start_on(o1, o2, |node| node.models(&models)).await;
+    let [chat, messages, responses] = [
+        "messages.reasoning_content",
+        "messages.content.thinking",
+        "input.reasoning",
+    ];
+    let cases = [
+        (Surface::Messages, "forgets", Some("sig-x"), messages),
+        (Surface::Messages, "forgets", None, messages),
+        (Surface::Messages, "remembers", Some("sig-x"), ""),
+        (Surface::Responses, "forgets", None, responses),
+        (Surface::Responses, "remembers", None, ""),
+        (Surface::Responses, "proves", None, responses),
+        (Surface::Chat, "proves", None, chat),
+        (Surface::Chat, "proves", Some("sig-x"), ""),
+        // Its upstream does not accept the proof, so it is asked again without.
+        (Surface::Chat, "proves", Some("Foreign"), chat),
+    ];
+    for (surface, model, proof, told) in cases {
+        let case = format!("{surface:?} to {model}, proof: {proof:?}");
+        let upstream = if model == "proves" { &scene.o2 } else { &scene.o1 };
+        let mut body = thoughtful(surface, model, proof);
+
+        let whole = scene.client.post(surface, &body).await;
+        let first = upstream.calls() - 1;
+        body["stream"] = json!(true);
+        let streamed = scene.client.stream(surface, &body).await.collect().await;
+
+        let statuses = (whole.status, streamed.status);
+        assert_eq!(statuses, (200, 200), "{case}: {}", whole.text());
+        assert_eq!(whole.header("x-waybill-dropped"), told, "{case}");
+        let header = streamed.headers.get("x-waybill-dropped");
+        let header = header.map_or("", |value| value.to_str().expect("text"));
+        assert_eq!(header, told, "{case}");
+        for call in [first, upstream.calls() - 1] {
+            let sent = upstream.call(call).request.json().to_string();
+            assert_eq!(sent.contains(THOUGHT), told.is_empty(), "{case}: {sent}");
+        }
+    }
+    scene.finish().await;
+}
+
 /// A turn of Messages after an answer whose thought has this proof.
 fn after_thought(signature: &str) -> Value {
     json!({"model": "m", "max_tokens": 100, "messages": [

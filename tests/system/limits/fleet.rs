@@ -1,17 +1,22 @@
 //! Limits over two nodes: exact, whoever dies and whatever is away. These tests are clusters wherever they run.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use futures_util::stream;
-use harness::{Behaviour, CallState, Client, Plan, Scene, Upstream};
+use harness::{Behaviour, Client, Plan, Scene};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::under::{ANSWER_NANO_USD, ask, early_in_the_minute, limited};
+use super::under::{ANSWER_NANO_USD, ask, books_cost, busiest, early_in_the_minute, limited, minute};
 
 /// Calls under way at once.
 const AT_ONCE: usize = 100;
+/// Slots that a node holds when it dies.
+const HELD: usize = 50;
 /// A lease and a little more: what a dead node held is free after it.
 const LEASE_MAX: Duration = Duration::from_secs(20);
 
@@ -41,40 +46,6 @@ fn admitted(statuses: &[(u16, String)]) -> usize {
     statuses.iter().filter(|(status, _)| *status == 200).count()
 }
 
-/// How many calls an upstream answered at once, at most.
-fn busiest(upstream: &Upstream) -> usize {
-    let mut edges: Vec<(Instant, i64)> = Vec::new();
-    for call in upstream.recorded() {
-        assert_ne!(call.state, CallState::Running, "it is over");
-        let last = call.sent_at.last().copied().unwrap_or_default();
-        edges.extend([(call.at, 1), (call.at + last, -1)]);
-    }
-    edges.sort();
-    let mut now = 0_i64;
-    let busiest = edges.into_iter().map(|(_, step)| {
-        now += step;
-        now
-    });
-    usize::try_from(busiest.max().unwrap_or(0)).expect("no negative number of calls")
-}
-
-/// Waits until the books have rows that cost so much.
-async fn books_cost(scene: &Scene, nano_usd: i64) {
-    let begun = Instant::now();
-    loop {
-        let sums = scene.node.try_usage_api("").await.unwrap_or_default();
-        let cost: i64 = sums.iter().filter_map(|sum| sum["cost_nano_usd"].as_i64()).sum();
-        if cost == nano_usd {
-            return;
-        }
-        assert!(
-            cost < nano_usd && begun.elapsed() < LEASE_MAX,
-            "{cost} in the books, not {nano_usd}"
-        );
-        sleep(Duration::from_millis(200)).await;
-    }
-}
-
 #[tokio::test]
 async fn a_rate_is_exact_over_two_nodes() {
     let scene = scene(Plan::default(), json!({"rpm": 1000})).await;
@@ -95,6 +66,51 @@ async fn a_rate_is_exact_over_two_nodes() {
         refused.iter().find(|code| **code != "RPM_EXCEEDED")
     );
     assert_eq!(scene.o1.calls(), 1_000);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_rate_is_never_exceeded_though_the_bus_is_killed_within_its_minute() {
+    let mut scene = scene(Plan::default(), json!({"rpm": 1000})).await;
+    scene.wait_ready().await;
+    early_in_the_minute(50).await;
+    let minute_before = minute();
+    let client = scene.client.clone();
+    let mut before = JoinSet::new();
+    before.spawn(async move { offered(&client, 900).await });
+    scene.o1.wait_calls(100).await;
+
+    let server = &mut scene.cluster().services.nats.servers[0];
+    server.kill().await;
+    sleep(Duration::from_secs(1)).await;
+    server.restart().await;
+    let before = before.join_all().await.remove(0);
+    scene.wait_ready().await;
+    let mut statuses = offered(&scene.client, 1_500).await;
+    let minutes = usize::try_from(minute() - minute_before).expect("time goes on") + 1;
+
+    statuses.extend(before);
+    let admitted = admitted(&statuses);
+    let told: BTreeSet<&(u16, String)> = statuses.iter().collect();
+    eprintln!("{admitted} in {minutes} minutes: {told:?}");
+    // In a minute that follows the one of the kill each node may use its share before it knows of the others.
+    let most = if minutes == 1 {
+        1_000
+    } else {
+        1_000 + 2_000 * (minutes - 1)
+    };
+    assert!(
+        (100..=most).contains(&admitted),
+        "{admitted} in {minutes}: {told:?}"
+    );
+    assert_eq!(scene.o1.calls(), admitted);
+    let refused = statuses.iter().filter(|(status, _)| *status != 200);
+    for (_, code) in refused {
+        assert!(
+            ["RPM_EXCEEDED", "store_unavailable"].contains(&code.as_str()),
+            "{told:?}"
+        );
+    }
     scene.finish().await;
 }
 
@@ -130,26 +146,26 @@ async fn calls_at_once_are_never_more_than_the_limit_over_two_nodes_and_all_are_
 }
 
 #[tokio::test]
-async fn the_slots_of_a_killed_node_are_free_within_a_lease() {
-    let mut scene = scene(Plan::default(), json!({"concurrency": 4})).await;
+async fn fifty_slots_of_a_killed_node_are_free_within_a_lease_and_not_before() {
+    let mut scene = scene(Plan::default(), json!({ "concurrency": HELD })).await;
     scene.o1.on(|request| {
         if request.streaming() {
-            Behaviour::chat("").chunks(600, Duration::from_millis(100))
+            Behaviour::chat("").chunks(1_200, Duration::from_millis(100))
         } else {
-            Behaviour::chat("hello")
+            Behaviour::chat("hello").first_byte_delay(Duration::from_secs(2))
         }
     });
     let a = scene.client.at(scene.node.addr());
     let addr = scene.cluster().node("b").addr();
     let b = scene.client.at(addr);
-    let mut streams = Vec::new();
-    for _ in 0..4 {
-        let mut body = ask();
-        body["stream"] = true.into();
+    let mut body = ask();
+    body["stream"] = true.into();
+    let streams = (0..HELD).map(|_| async {
         let mut stream = b.stream_chat(&body).await;
         stream.read_content(1).await;
-        streams.push(stream);
-    }
+        stream
+    });
+    let streams = join_all(streams).await;
     let answer = a.post_chat(&ask()).await;
     assert_eq!(answer.error_code(), "CONCURRENCY_EXCEEDED");
 
@@ -168,6 +184,10 @@ async fn the_slots_of_a_killed_node_are_free_within_a_lease() {
         killed.elapsed() > Duration::from_secs(10),
         "before its lease ended"
     );
+    let all = offered(&a, HELD).await;
+    assert_eq!(admitted(&all), HELD, "{all:?}");
+    let one_more = offered(&a, HELD + 1).await;
+    assert_eq!(admitted(&one_more), HELD, "{one_more:?}");
 
     drop(streams);
     scene.cluster().node("b").restart().await;

@@ -1,9 +1,10 @@
 //! A budget and many streams at once: never a nano-dollar more than it, and what is left of it can be used.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use harness::{Answer, Behaviour, CALLER_KEY, Scene, chat_streamed_with_usage, in_cluster};
+use harness::{Answer, Behaviour, CALLER_KEY, Plan, Scene, chat_streamed_with_usage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -14,6 +15,8 @@ const TOKENS: u64 = 5_000;
 /// What each answer costs: 3 tokens of prompt at 2 dollars a million, the answer at 8.
 const COST_NANO_USD: i64 = 3 * 2_000 + 5_000 * 8_000;
 const DOLLAR: i64 = 1_000_000_000;
+/// How long a stream may take whose node has hundreds of others.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn whole(tokens: u64) -> Value {
     let mut body = ask();
@@ -27,7 +30,7 @@ async fn agrees(scene: &Scene, billed: i64) {
     let spent = json!(usd(billed).parse::<f64>().expect("a number"));
     let mut agreed = 0;
     // Asked in turn: both have to say so.
-    while in_cluster() && Instant::now() < deadline && agreed < 2 {
+    while scene.is_cluster() && Instant::now() < deadline && agreed < 2 {
         let told = balance(scene).await["spent_today_usd"] == spent;
         agreed = if told { agreed + 1 } else { 0 };
         sleep(Duration::from_millis(20)).await;
@@ -50,10 +53,26 @@ async fn admitted_soon(scene: &Scene, body: &Value) -> Answer {
         if answer.status == 200 {
             return answer;
         }
-        let waits = in_cluster() && Instant::now() < deadline;
+        let waits = scene.is_cluster() && Instant::now() < deadline;
         assert!(waits, "{}", answer.text());
         sleep(Duration::from_millis(200)).await;
     }
+}
+
+/// What is left of the dollar does for one more answer, and then for no other of that size.
+async fn what_is_left_can_be_used(scene: &Scene, billed: i64) {
+    let last = u64::try_from((DOLLAR - billed - 200_000) / 8_000).expect("positive");
+    scene.o1.default(Behaviour::chat("one two").usage(3, last));
+    let answer = admitted_soon(scene, &whole(last)).await;
+    let row = scene.row(answer.request_id()).await;
+    assert_eq!(row["absorbed_nano_usd"], 0);
+    let spent = billed + row["cost_nano_usd"].as_i64().expect("an amount");
+    assert!((DOLLAR - 300_000..=DOLLAR).contains(&spent), "{spent}");
+    agrees(scene, spent).await;
+    refused(
+        &scene.client.post_chat(&whole(last)).await,
+        "DAILY_SPEND_EXCEEDED",
+    );
 }
 
 #[tokio::test]
@@ -90,19 +109,61 @@ async fn fifty_streams_on_one_dollar_are_billed_no_more_than_that() {
     let billed = 24 * COST_NANO_USD;
     agrees(&scene, billed).await;
 
-    // What is left does for one more answer, and then for no other of that size.
-    let last = u64::try_from((DOLLAR - billed - 200_000) / 8_000).expect("positive");
-    scene.o1.default(Behaviour::chat("one two").usage(3, last));
-    let answer = admitted_soon(&scene, &whole(last)).await;
-    let row = scene.row(answer.request_id()).await;
-    assert_eq!(row["absorbed_nano_usd"], 0);
-    let spent = billed + row["cost_nano_usd"].as_i64().expect("an amount");
-    assert!((DOLLAR - 300_000..=DOLLAR).contains(&spent), "{spent}");
-    agrees(&scene, spent).await;
-    refused(
-        &scene.client.post_chat(&whole(last)).await,
-        "DAILY_SPEND_EXCEEDED",
-    );
+    what_is_left_can_be_used(&scene, billed).await;
+    scene.finish().await;
+}
+
+/// A stream on the dollar that may be so long; `None` when it was refused, else its request id.
+async fn stream_of(scene: &Scene, tokens: u64) -> Option<String> {
+    let mut body = chat_streamed_with_usage("m");
+    body["max_tokens"] = tokens.into();
+    let stream = scene.client.patience(PATIENCE).stream_chat(&body).await;
+    let (status, id) = (stream.status, stream.request_id().to_owned());
+    let retry_after = stream.header("retry-after").to_owned();
+    let transcript = stream.collect().await;
+    if status == 200 {
+        assert_eq!(transcript.text(), "one two three four");
+        return Some(id);
+    }
+    let code = transcript.error()["code"].clone();
+    assert_eq!((status, code), (429, json!("DAILY_SPEND_EXCEEDED")));
+    assert_ne!(retry_after, "");
+    None
+}
+
+#[tokio::test]
+async fn a_thousand_streams_over_two_nodes_on_one_dollar_are_billed_no_more_than_that() {
+    let limits = json!({"daily_usd": "1.00"});
+    let scene = Scene::start_cluster(Plan::default(), |node| limited(node, &limits)).await;
+    // It uses all that it is allowed, and is asked for eight dollars' worth.
+    scene.o1.on(|request| {
+        let tokens = request.json()["max_tokens"].as_u64().expect("a maximum");
+        let answer = Behaviour::chat("one two three four").usage(3, tokens);
+        answer.first_byte_delay(Duration::from_secs(3))
+    });
+    let lengths = [200, 400, 1_000, 2_400].into_iter().cycle().take(1_000);
+
+    let streams = lengths.map(|tokens| stream_of(&scene, tokens));
+    let admitted: BTreeSet<String> = join_all(streams).await.into_iter().flatten().collect();
+
+    scene.node.wait_rows("outcome=ok", admitted.len()).await;
+    let rows = scene.node.logs_api("outcome=ok").await;
+    let mut billed = 0;
+    for row in &rows {
+        assert!(
+            admitted.contains(row["request_id"].as_str().expect("an id")),
+            "{row}"
+        );
+        assert_eq!(row["absorbed_nano_usd"], 0, "{row}");
+        billed += row["cost_nano_usd"].as_i64().expect("an amount");
+    }
+    assert_eq!(rows.len(), admitted.len());
+    eprintln!("{} streams, {billed} nano-dollars", rows.len());
+    // What the shortest one reserves, and what the reservations of prompts leave.
+    assert!((DOLLAR * 9 / 10..=DOLLAR).contains(&billed), "{billed}");
+    assert_eq!(scene.o1.calls(), admitted.len());
+    agrees(&scene, billed).await;
+    what_is_left_can_be_used(&scene, billed).await;
     scene.finish().await;
 }
 

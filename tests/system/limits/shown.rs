@@ -3,15 +3,7 @@
 use harness::{Behaviour, OPERATOR_KEY, Scene};
 use serde_json::{Value, json};
 
-use super::under::{ANSWER_NANO_USD, ANSWER_TOKENS, ask, refused, usd};
-
-async fn mint(scene: &Scene, body: Value) -> Value {
-    let client = scene.client.with_key(OPERATOR_KEY);
-    let made = client.call("POST", "/api/v1/tenant/api-keys", body.to_string().into());
-    let made = made.await.expect("an answer");
-    assert_eq!(made.status, 201, "{}", made.text());
-    made.json()
-}
+use super::under::{ANSWER_NANO_USD, ANSWER_TOKENS, ask, mint, refused, usd};
 
 async fn listed(scene: &Scene, id: &Value) -> Value {
     let client = scene.client.with_key(OPERATOR_KEY);

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use harness::{Answer, Behaviour, CALLER_KEY, NodeBuilder, Scene, chat, settings};
+use harness::{
+    Answer, Behaviour, CALLER_KEY, CallState, NodeBuilder, OPERATOR_KEY, Plan, Scene, Upstream, chat,
+    settings,
+};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// What an answer of the upstream costs a caller: 3 tokens of prompt at 2 dollars a million, two of answer at 8.
 pub(super) const ANSWER_NANO_USD: i64 = 3 * 2_000 + 2 * 8_000;
@@ -13,6 +16,17 @@ pub(super) const ANSWER_NANO_USD: i64 = 3 * 2_000 + 2 * 8_000;
 pub(super) const ANSWER_TOKENS: u64 = 5;
 /// The most tokens of an answer that [`ask`] asks for.
 pub(super) const ANSWER_TOKENS_MAX: u64 = 40;
+
+/// How soon the books have what was answered, though its nodes or the bus just came back.
+const BOOKED_MAX: Duration = Duration::from_secs(30);
+
+/// A cluster whose bus can be taken away.
+pub(super) const PROXIED: Plan = Plan {
+    routers_apart: false,
+    proxied: true,
+    three_servers: false,
+    more_gateways: 0,
+};
 
 /// The keys of the harness, that of the caller with limits.
 pub(super) fn keys(limits: &Value) -> Value {
@@ -73,6 +87,11 @@ pub(super) fn now() -> DateTime<Utc> {
     Utc::now()
 }
 
+/// The running minute, since 1970.
+pub(super) fn minute() -> i64 {
+    now().timestamp().div_euclid(60)
+}
+
 /// Waits until so much of the running minute is left.
 pub(super) async fn early_in_the_minute(seconds_left: u64) {
     let into = u64::try_from(now().timestamp_millis() % 60_000).expect("after 1970");
@@ -119,4 +138,47 @@ pub(super) fn standing_of(error: &Value) -> Value {
         error["current"].clone(),
         error["remaining"].clone(),
     )
+}
+
+/// How many calls an upstream answered at once, at most.
+pub(super) fn busiest(upstream: &Upstream) -> usize {
+    let mut edges: Vec<(Instant, i64)> = Vec::new();
+    for call in upstream.recorded() {
+        assert_ne!(call.state, CallState::Running, "it is over");
+        let last = call.sent_at.last().copied().unwrap_or_default();
+        edges.extend([(call.at, 1), (call.at + last, -1)]);
+    }
+    edges.sort();
+    let mut now = 0_i64;
+    let busiest = edges.into_iter().map(|(_, step)| {
+        now += step;
+        now
+    });
+    usize::try_from(busiest.max().unwrap_or(0)).expect("no negative number of calls")
+}
+
+/// Mints a key as an operator does; gives what is told of it.
+pub(super) async fn mint(scene: &Scene, body: Value) -> Value {
+    let client = scene.client.with_key(OPERATOR_KEY);
+    let made = client.call("POST", "/api/v1/tenant/api-keys", body.to_string().into());
+    let made = made.await.expect("an answer");
+    assert_eq!(made.status, 201, "{}", made.text());
+    made.json()
+}
+
+/// Waits until the books have rows that cost so much.
+pub(super) async fn books_cost(scene: &Scene, nano_usd: i64) {
+    let begun = Instant::now();
+    loop {
+        let sums = scene.node.try_usage_api("").await.unwrap_or_default();
+        let cost: i64 = sums.iter().filter_map(|sum| sum["cost_nano_usd"].as_i64()).sum();
+        if cost == nano_usd {
+            return;
+        }
+        assert!(
+            cost < nano_usd && begun.elapsed() < BOOKED_MAX,
+            "{cost} in the books, not {nano_usd}"
+        );
+        sleep(Duration::from_millis(200)).await;
+    }
 }

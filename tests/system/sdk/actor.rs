@@ -6,77 +6,17 @@ use std::time::Duration;
 use harness::{Behaviour, Received, Speech, Then};
 use serde_json::{Value, json};
 
+use super::heard::Heard;
+
 /// What a caller is to be told when it is limited, in seconds; the scripts know the same.
 const RETRY_AFTER: &str = "7";
 /// The answer to a call for JSON.
 const DOCUMENT: &str = "{\"text\":\"hello\",\"count\":1}";
-/// Both calls for the weather.
+/// Both calls for the weather, which go to the tool that is offered.
 const CALLS: [(&str, &str, &str); 2] = [
     ("call_1", "weather", "{\"city\":\"Oslo\"}"),
     ("call_2", "weather", "{\"city\":\"Bergen\"}"),
 ];
-
-/// The last turn of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// Its text.
-    pub(super) prompt: String,
-    /// It holds results of calls.
-    pub(super) results: bool,
-    /// The request offers tools.
-    pub(super) tools: bool,
-    /// The tool that must be called, where there is one.
-    pub(super) forced: Option<String>,
-}
-
-impl Heard {
-    /// Reads a request of any dialect.
-    pub(super) fn of(request: &Received) -> Self {
-        let body = request.json();
-        let speech = Speech::of(request);
-        let turns = match speech {
-            Speech::Gemini => &body["contents"],
-            Speech::Responses => &body["input"],
-            _ => &body["messages"],
-        };
-        // Instructions may stand behind what they are about.
-        let instructs = |turn: &&Value| matches!(turn["role"].as_str(), Some("system" | "developer"));
-        let last = turns
-            .as_array()
-            .and_then(|turns| turns.iter().rev().find(|turn| !instructs(turn)))
-            .unwrap_or(turns);
-        let mut prompt = String::new();
-        texts(last, &mut prompt);
-        let whole = last.to_string();
-        let answered = [
-            "\"tool_result\"",
-            "\"functionResponse\"",
-            "\"function_call_output\"",
-        ];
-        let choice = &body["tool_choice"];
-        let allowed = &body["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"];
-        let forced = [&choice["name"], &choice["function"]["name"], &allowed[0]];
-        Self {
-            prompt,
-            results: last["role"] == "tool" || answered.iter().any(|word| whole.contains(word)),
-            tools: body["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
-            forced: forced.iter().find_map(|name| name.as_str().map(str::to_owned)),
-        }
-    }
-}
-
-/// Gathers what is said in a turn.
-fn texts(value: &Value, into: &mut String) {
-    match value {
-        Value::String(text) => into.push_str(text),
-        Value::Array(parts) => parts.iter().for_each(|part| texts(part, into)),
-        Value::Object(turn) => ["content", "parts", "text"]
-            .iter()
-            .filter_map(|member| turn.get(*member))
-            .for_each(|member| texts(member, into)),
-        _ => {}
-    }
-}
 
 /// The answer to a request.
 pub(super) fn answer(request: &Received) -> Behaviour {
@@ -84,14 +24,19 @@ pub(super) fn answer(request: &Received) -> Behaviour {
     let speech = Speech::of(request);
     let mut words = heard.prompt.split(' ');
     let behaviour = match (words.next(), words.next()) {
-        _ if heard.results => hello(),
+        _ if heard.answered => told(&heard),
         (Some("refuse"), Some(status)) => return refuse(status.parse().unwrap_or(500)),
         (Some("stumble"), None) => return Behaviour::error_in_200(error(speech, false)),
-        (Some(how @ ("cut" | "end" | "break")), Some(place)) => broken(speech, how, place),
+        (Some(how @ ("cut" | "reset" | "end" | "break")), Some(place)) => broken(speech, how, place),
         (Some("odd"), Some(writing)) => odd(writing),
         _ => spoken(&heard),
     };
     behaviour.usage_object(usage(speech))
+}
+
+/// What a model says that was given what its calls gave.
+fn told(heard: &Heard) -> Behaviour {
+    Behaviour::chat(&format!("hello, told {}", heard.results.join(" and ")))
 }
 
 /// What a model says.
@@ -99,19 +44,45 @@ fn spoken(heard: &Heard) -> Behaviour {
     if let Some(name) = &heard.forced {
         return Behaviour::chat("").tool_calls(&[("call_1", name, DOCUMENT)]);
     }
-    if heard.prompt.contains("weather") && heard.tools {
+    let prompt = heard.prompt.as_str();
+    if prompt.contains("weather") && heard.tools == ["weather"] {
         Behaviour::chat("").tool_calls(&CALLS)
-    } else if heard.prompt.contains("JSON") {
-        Behaviour::chat(DOCUMENT)
-    } else if heard.prompt.contains("think") {
+    } else if prompt.contains("JSON") {
+        Behaviour::chat(if greets(&heard.schema) {
+            DOCUMENT
+        } else {
+            "no schema came"
+        })
+    } else if prompt.contains("think") {
         hello().reasoning("First I think about it.")
+    } else if prompt.contains("this?") {
+        let seen = heard.images.iter().map(|(kind, data)| format!("{kind} {data}"));
+        Behaviour::chat(&format!("hello, seen {}", seen.collect::<Vec<_>>().join(" and ")))
+    } else if prompt.contains("instructions") {
+        let words = heard.instructions.split_whitespace().count();
+        Behaviour::chat(&format!("hello, instructed in {words} words"))
     } else {
         hello()
     }
 }
 
+/// Whether a schema is that of a greeting.
+fn greets(schema: &Value) -> bool {
+    let kind = |member: &str| {
+        schema["properties"][member]["type"]
+            .as_str()
+            .map(str::to_ascii_lowercase)
+    };
+    kind("text").as_deref() == Some("string") && kind("count").as_deref() == Some("integer")
+}
+
 fn hello() -> Behaviour {
     Behaviour::chat("hello from {call}")
+}
+
+/// A failure that passes.
+pub(super) fn fail(status: u16) -> Behaviour {
+    Behaviour::failure(status, "the scripted upstream fails once")
 }
 
 fn refuse(status: u16) -> Behaviour {
@@ -123,18 +94,20 @@ fn refuse(status: u16) -> Behaviour {
     }
 }
 
-/// An answer that ends before its end: `how` it ends, and at which `place`.
+/// An answer that is not whole: `how` it breaks, and at which `place`.
 fn broken(speech: Speech, how: &str, place: &str) -> Behaviour {
     let (whole, after) = match (place, speech) {
         // Inside of the first call; Gemini tells a call in one piece.
         ("call", Speech::Gemini) => (Behaviour::chat("").tool_calls(&CALLS), 1),
         ("call", _) => (Behaviour::chat("").tool_calls(&CALLS), 3),
+        ("thought", _) => (hello().reasoning("First I think about it."), 2),
         // All words have come, the end has not.
         ("late", _) => (hello(), 3),
         _ => (hello(), 1),
     };
     match how {
         "cut" => whole.stop_after(after, Then::Cut),
+        "reset" => whole.stop_after(after, Then::Reset),
         "end" => whole.cut_after_chunks(after),
         _ => whole.error_after(after, error(speech, place == "text")),
     }
@@ -171,6 +144,9 @@ fn odd(writing: &str) -> Behaviour {
         "gzip" => hello.gzip(),
         "counting" => hello.usage_every_chunk(),
         "endless" => hello.until_close(),
+        "unmarked" => hello.no_done(),
+        "garbled" => hello.broken_json_after(1),
+        "thoughtful" => hello.reasoning("First I think about it."),
         _ => hello.split_at(40),
     }
 }
@@ -194,11 +170,24 @@ fn usage(speech: Speech) -> Value {
     }
 }
 
-/// Whether the answer to a request comes to its end.
+/// The first word of a prompt, which says what becomes of its answer.
+fn verb(prompt: &str) -> &str {
+    prompt.split(' ').next().unwrap_or_default()
+}
+
+/// Whether the answer to a request comes to its end; that of one that fails once, from the second time on.
 pub(super) fn is_whole(request: &Received) -> bool {
     let heard = Heard::of(request);
-    let verb = heard.prompt.split(' ').next().unwrap_or_default();
     // A request without a turn is refused before it is read.
-    let asked = heard.results || !heard.prompt.is_empty();
-    asked && !matches!(verb, "refuse" | "stumble" | "cut" | "end" | "break")
+    let asked = heard.answered || !heard.prompt.is_empty();
+    let broken = ["refuse", "stumble", "cut", "reset", "end", "break"];
+    asked && !broken.contains(&verb(&heard.prompt))
+}
+
+/// Which requests fail the first time, and the status that they fail with: those whose prompt is `once STATUS`, and a word
+/// of its own.
+pub(super) fn fails_once(request: &Received) -> Option<(String, u16)> {
+    let prompt = Heard::of(request).prompt;
+    let status = prompt.strip_prefix("once ")?.split(' ').next()?.parse().ok()?;
+    Some((prompt, status))
 }

@@ -1,5 +1,7 @@
-//! What makes sessions stay on a backend, by the variables that operators of the field know and some of our own.
+//! What makes sessions stay on a backend: section `affinity` of the file, and the variables that operators of the field
+//! know, which win over it.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use router_worker::AffinitySettings;
@@ -8,34 +10,32 @@ use schemas::affinity::choice::Margins;
 use schemas::affinity::prefill::Terms;
 
 use super::{Error, Resolver};
-use crate::yaml::Problem;
 
-/// Whether callers of models from files stay where they were.
-const CALLERS: &str = "ROUTING_AFFINITY_ENABLED";
-/// Seconds that anything may stay at all; 0 for ever.
-const AGE: &str = "ROUTING_AFFINITY_MAX_AGE_SEC";
-/// Seconds that a session stays after its last call.
-const SESSION: &str = "ROUTING_AFFINITY_SESSION_TTL_SEC";
-/// Seconds that a caller stays after his last call.
-const CALLER: &str = "ROUTING_AFFINITY_CALLER_TTL_SEC";
-/// By how many calls the backend of a session exceeds the least before it is moved.
-const ABSOLUTE: &str = "ROUTING_AFFINITY_OVERLOAD_ABS";
-/// How many times the least its calls are.
-const RELATIVE: &str = "ROUTING_AFFINITY_OVERLOAD_REL";
-/// Milliseconds that a call waits to hear where its session is, and for others to hear it.
-const WAIT: &str = "ROUTING_AFFINITY_WAIT_MS";
-/// Whether prompts that are being read decide.
-const PREFILL: &str = "ROUTING_PREFILL_AWARE_ENABLED";
-/// Tokens that backends have to read before anything is done about it.
-const INTERVENE: &str = "ROUTING_PREFILL_INTERVENE_TOKENS";
-/// Tokens of an elephant.
-const ELEPHANT: &str = "ROUTING_PREFILL_ELEPHANT_TOKENS";
-/// Elephants that a backend reads at a time.
-const ELEPHANTS: &str = "ROUTING_PREFILL_ELEPHANT_LIMIT";
-/// Tokens that a backend has to read above which no session stays; 0 for never.
-const CEILING: &str = "ROUTING_PREFILL_AFFINITY_CEILING";
-/// Seconds that what a backend has read counts as cached.
-const HINT: &str = "ROUTING_PREFILL_HINT_TTL_SEC";
+/// Where a setting stands: its key, and its variable.
+type Place = (&'static str, &'static str);
+
+const CALLERS: Place = ("affinity.callers", "ROUTING_AFFINITY_ENABLED");
+const SESSION: Place = ("affinity.session_seconds", "ROUTING_AFFINITY_SESSION_TTL_SEC");
+const CALLER: Place = ("affinity.caller_seconds", "ROUTING_AFFINITY_CALLER_TTL_SEC");
+const AGE: Place = ("affinity.age_seconds_max", "ROUTING_AFFINITY_MAX_AGE_SEC");
+const ABSOLUTE: Place = ("affinity.overload_calls", "ROUTING_AFFINITY_OVERLOAD_ABS");
+const RELATIVE: Place = ("affinity.overload_factor", "ROUTING_AFFINITY_OVERLOAD_REL");
+const WAIT: Place = ("affinity.wait_ms", "ROUTING_AFFINITY_WAIT_MS");
+const PREFILL: Place = ("affinity.prefill.enabled", "ROUTING_PREFILL_AWARE_ENABLED");
+const INTERVENE: Place = (
+    "affinity.prefill.intervene_tokens",
+    "ROUTING_PREFILL_INTERVENE_TOKENS",
+);
+const ELEPHANT: Place = (
+    "affinity.prefill.elephant_tokens",
+    "ROUTING_PREFILL_ELEPHANT_TOKENS",
+);
+const ELEPHANTS: Place = ("affinity.prefill.elephants_max", "ROUTING_PREFILL_ELEPHANT_LIMIT");
+const CEILING: Place = (
+    "affinity.prefill.backlog_tokens_max",
+    "ROUTING_PREFILL_AFFINITY_CEILING",
+);
+const HINT: Place = ("affinity.prefill.memory_seconds", "ROUTING_PREFILL_HINT_TTL_SEC");
 
 /// Longest wait, in milliseconds.
 const WAIT_MS_MAX: u64 = 10_000;
@@ -45,71 +45,87 @@ const SESSION_SECONDS_MAX: u64 = bus::layout::SESSION_AGE_MAX.as_secs();
 impl Resolver<'_> {
     /// What makes sessions stay.
     pub(super) fn affinity(&self) -> Result<AffinitySettings, Error> {
-        let default = AffinitySettings::default();
+        let (default, file) = (AffinitySettings::default(), &self.settings.affinity);
+        let callers = self.switch(CALLERS.1)?.or(file.callers);
+        let wait_ms = self.told_number(WAIT, file.wait_ms)?;
+        if wait_ms.is_some_and(|wait_ms| wait_ms > WAIT_MS_MAX) {
+            return Err(self.misplaced(WAIT, "no call is to wait for so long", "write 10000 or less"));
+        }
         Ok(AffinitySettings {
-            callers: self.switch(CALLERS)?.unwrap_or(default.callers),
+            callers: callers.unwrap_or(default.callers),
             policy: self.policy(default.policy)?,
             margins: self.margins(default.margins)?,
             prefill: self.prefill()?,
-            wait: self
-                .number::<u64>(WAIT)?
-                .map_or(default.wait, |wait| Duration::from_millis(wait.min(WAIT_MS_MAX))),
+            wait: wait_ms.map_or(default.wait, Duration::from_millis),
             ..default
         })
     }
 
     fn policy(&self, default: Policy) -> Result<Policy, Error> {
-        let life = |variable, default_ms: u64| -> Result<u64, Error> {
-            match self.number::<u64>(variable)? {
-                Some(0) => Err(wrong(variable, "nothing stays for no time", "write 1 or more")),
+        let file = &self.settings.affinity;
+        let life = |place: Place, file, default_ms: u64| -> Result<u64, Error> {
+            match self.told_number(place, file)? {
+                Some(0) => Err(self.misplaced(place, "nothing stays for no time", "write 1 or more")),
                 Some(seconds @ ..=SESSION_SECONDS_MAX) => Ok(seconds * 1_000),
-                Some(_) => Err(wrong(
-                    variable,
+                Some(_) => Err(self.misplaced(
+                    place,
                     "nothing is remembered for longer than half an hour after its last call",
                     "write 1800 or less",
                 )),
                 None => Ok(default_ms),
             }
         };
+        let age = self.told_number(AGE, file.age_seconds_max)?;
         Ok(Policy {
-            session_ms: life(SESSION, default.session_ms)?,
-            caller_ms: life(CALLER, default.caller_ms)?,
-            age_ms_max: self
-                .number::<u64>(AGE)?
-                .map_or(default.age_ms_max, |seconds| seconds.saturating_mul(1_000)),
+            session_ms: life(SESSION, file.session_seconds, default.session_ms)?,
+            caller_ms: life(CALLER, file.caller_seconds, default.caller_ms)?,
+            age_ms_max: age.map_or(default.age_ms_max, |seconds| seconds.saturating_mul(1_000)),
             ..default
         })
     }
 
     fn margins(&self, default: Margins) -> Result<Margins, Error> {
-        let relative_permille = match self.number::<f64>(RELATIVE)? {
+        let file = &self.settings.affinity;
+        let relative_permille = match self.told_number(RELATIVE, file.overload_factor)? {
             None => default.relative_permille,
             Some(factor) => permille(factor).ok_or_else(|| {
-                wrong(
-                    RELATIVE,
-                    "it is no factor by which a load may exceed another",
-                    "write a number from 1 to 1000",
-                )
+                let message = "it is no factor by which a load may exceed another";
+                self.misplaced(RELATIVE, message, "write a number from 1 to 1000")
             })?,
         };
+        let absolute = self.told_number(ABSOLUTE, file.overload_calls)?;
+        let backlog = self.told_number(CEILING, file.prefill.backlog_tokens_max)?;
         Ok(Margins {
-            absolute: self.number(ABSOLUTE)?.unwrap_or(default.absolute),
+            absolute: absolute.unwrap_or(default.absolute),
             relative_permille,
-            backlog_tokens_max: self.number(CEILING)?.unwrap_or(default.backlog_tokens_max),
+            backlog_tokens_max: backlog.unwrap_or(default.backlog_tokens_max),
         })
     }
 
     fn prefill(&self) -> Result<Option<Terms>, Error> {
-        let default = Terms::default();
-        let terms = Terms {
-            intervene_tokens: self.number(INTERVENE)?.unwrap_or(default.intervene_tokens),
-            elephant_tokens: self.number(ELEPHANT)?.unwrap_or(default.elephant_tokens),
-            elephants_max: self.number(ELEPHANTS)?.unwrap_or(default.elephants_max),
-            memory_ms: self
-                .number::<u64>(HINT)?
-                .map_or(default.memory_ms, |seconds| seconds.saturating_mul(1_000)),
+        let (default, file) = (Terms::default(), &self.settings.affinity.prefill);
+        let told = |place, file: Option<u64>, default: u64| -> Result<u64, Error> {
+            Ok(self.told_number(place, file)?.unwrap_or(default))
         };
-        Ok(self.switch(PREFILL)?.unwrap_or(true).then_some(terms))
+        let memory = self.told_number(HINT, file.memory_seconds)?;
+        let terms = Terms {
+            intervene_tokens: told(INTERVENE, file.intervene_tokens, default.intervene_tokens)?,
+            elephant_tokens: told(ELEPHANT, file.elephant_tokens, default.elephant_tokens)?,
+            elephants_max: told(ELEPHANTS, file.elephants_max, default.elephants_max)?,
+            memory_ms: memory.map_or(default.memory_ms, |seconds: u64| seconds.saturating_mul(1_000)),
+        };
+        let enabled = self.switch(PREFILL.1)?.or(file.enabled);
+        Ok(enabled.unwrap_or(true).then_some(terms))
+    }
+
+    /// A number: that of the variable, else that of the file.
+    fn told_number<T: FromStr>(&self, (_, variable): Place, file: Option<T>) -> Result<Option<T>, Error> {
+        Ok(self.number(variable)?.or(file))
+    }
+
+    /// What is wrong with a setting, where it stands.
+    fn misplaced(&self, (path, variable): Place, message: &str, remedy: &str) -> Error {
+        self.given((path, None, variable), message.to_owned(), remedy)
     }
 }
 
@@ -124,32 +140,46 @@ fn permille(factor: f64) -> Option<u64> {
         .then(|| (factor * 1_000.0).round() as u64)
 }
 
-fn wrong(variable: &str, message: &str, remedy: &str) -> Error {
-    Error::Wrong(Problem {
-        file: "environment".into(),
-        line: 0,
-        path: variable.to_owned(),
-        message: message.to_owned(),
-        remedy: remedy.into(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::command_line::Flags;
     use crate::environment::Environment;
 
-    fn of(variables: &[(&str, &str)]) -> Result<AffinitySettings, Error> {
-        let environment = Environment::from_pairs(variables.iter().copied());
-        super::super::load(&Flags::default(), &environment).map(|config| config.affinity)
+    fn read(yaml: &str, variables: &[(Place, &str)]) -> Result<AffinitySettings, Error> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("waybill.yaml");
+        std::fs::write(&path, yaml).expect("a file");
+        let flags = Flags {
+            config: Some(path),
+            ..Flags::default()
+        };
+        let variables = variables.iter().map(|((_, variable), value)| (*variable, *value));
+        super::super::load(&flags, &Environment::from_pairs(variables)).map(|config| config.affinity)
+    }
+
+    /// The same settings in a file.
+    fn file(settings: &[(Place, &str)]) -> String {
+        let (of_prefill, own): (Vec<_>, Vec<_>) = settings
+            .iter()
+            .map(|((path, _), value)| (path.trim_start_matches("affinity."), value))
+            .partition(|(path, _)| path.starts_with("prefill."));
+        let mut text = "affinity:\n".to_owned();
+        for (path, value) in own {
+            text.push_str(&format!("  {path}: {value}\n"));
+        }
+        text.push_str("  prefill:\n    enabled: true\n");
+        for (path, value) in of_prefill {
+            text.push_str(&format!("    {}: {value}\n", path.trim_start_matches("prefill.")));
+        }
+        text
     }
 
     #[test]
     fn sessions_stay_as_operators_know_it_until_it_is_set() {
-        assert_eq!(of(&[]).ok(), Some(AffinitySettings::default()));
+        assert_eq!(read("", &[]).ok(), Some(AffinitySettings::default()));
         let set = [
-            (CALLERS, "0"),
+            (CALLERS, "false"),
             (AGE, "0"),
             (SESSION, "60"),
             (CALLER, "5"),
@@ -185,24 +215,36 @@ mod tests {
             wait: Duration::from_millis(75),
             ..AffinitySettings::default()
         };
-        assert_eq!(of(&set).ok(), Some(expected));
-        let off = of(&[(PREFILL, "false")]).ok();
+        assert_eq!(read("", &set).ok(), Some(expected.clone()));
+        assert_eq!(read(&file(&set), &[]).ok(), Some(expected));
+        let off = read(&file(&set), &[(PREFILL, "false")]).ok();
         assert_eq!(off.and_then(|settings| settings.prefill), None);
+        let both = read("affinity: { overload_calls: 9 }", &[(ABSOLUTE, "7")]).ok();
+        assert_eq!(both.map(|settings| settings.margins.absolute), Some(7));
     }
 
     #[test]
     fn what_keeps_nothing_or_for_longer_than_it_is_remembered_is_refused() {
-        for (variable, value) in [
+        for (place, value) in [
             (SESSION, "0"),
             (CALLER, "1801"),
             (RELATIVE, "0.5"),
             (RELATIVE, "NaN"),
             (ABSOLUTE, "-1"),
             (CALLERS, "perhaps"),
+            (WAIT, "10001"),
         ] {
-            let refused = of(&[(variable, value)]).expect_err("nothing that can be kept");
+            let refused = read("", &[(place, value)]).expect_err("nothing that can be kept");
+            assert!(refused.to_string().contains(place.1), "{refused}");
 
-            assert!(refused.to_string().contains(variable), "{refused}");
+            let refused = read(&file(&[(place, value)]), &[]).expect_err("nothing that can be kept");
+            let told = refused.to_string();
+            assert!(
+                told.contains(place.0) && told.contains("waybill.yaml:2"),
+                "{told}"
+            );
         }
+        let unknown = read("affinity: { margin: 4 }", &[]).expect_err("no such key");
+        assert!(unknown.to_string().contains("affinity.margin"), "{unknown}");
     }
 }

@@ -2,8 +2,10 @@
 //! the program asks one question of each. What cannot work as a node is named, with what would.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use schemas::id::PoolName;
 use schemas::node::NodeRole;
 use schemas::secret::Secret;
@@ -19,6 +21,8 @@ pub const SHARED_SECRET_BYTES_MIN: usize = 32;
 const REPLICAS_MAX: u64 = 5;
 /// Copies of each stream, once there are servers for them.
 const REPLICAS: usize = 3;
+/// Longest prefix of subjects for answers, in bytes.
+const INBOX_BYTES_MAX: usize = 128;
 /// The pool of whoever names none.
 const POOL: &str = "default";
 
@@ -97,6 +101,9 @@ pub struct Nats {
     pub log_bytes_max: u64,
     /// A file of credentials.
     pub creds: Option<PathBuf>,
+    /// Prefix of the subjects on which the node gets answers; `None` is `_INBOX.<user>` with a user in an address, else
+    /// `_INBOX`.
+    pub inbox_prefix: Option<String>,
     /// Files for TLS.
     pub tls: Tls,
 }
@@ -234,6 +241,7 @@ impl Resolver<'_> {
             replicas,
             log_bytes_max: settings.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
             creds: creds.map(PathBuf::from),
+            inbox_prefix: self.inbox_prefix(settings.inbox_prefix)?,
             tls: Tls {
                 ca: tls.ca.as_ref().map(path),
                 identity,
@@ -245,7 +253,33 @@ impl Resolver<'_> {
                 source,
             })?;
         }
+        if nats.tls.ca.as_deref().is_some_and(|path| !has_certificate(path)) {
+            let message = "the file has no certificate".to_owned();
+            return Err(self.wrong(
+                "bus.tls.ca",
+                message,
+                "name a PEM file of the authority's certificates",
+            ));
+        }
         Ok(nats)
+    }
+
+    /// A subject without wildcards.
+    fn inbox_prefix(&self, named: Option<String>) -> Result<Option<String>, Error> {
+        let is_word = |word: &str| {
+            !word.is_empty()
+                && word
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        };
+        match named {
+            Some(prefix) if prefix.len() > INBOX_BYTES_MAX || !prefix.split('.').all(is_word) => {
+                let message = format!("\"{}\" is no prefix of subjects", prefix.escape_debug());
+                let remedy = "write _INBOX.NAME, below which the node's user may subscribe";
+                Err(self.wrong("bus.inbox_prefix", message, remedy))
+            }
+            named => Ok(named),
+        }
     }
 
     fn store(&self) -> Result<Store, Error> {
@@ -408,6 +442,14 @@ fn is_server(url: &str) -> bool {
     ["nats", "tls", "ws", "wss"].contains(&scheme)
         && named
         && !host.contains(|letter: char| letter.is_whitespace() || letter == '/')
+}
+
+/// True when at least one certificate can be read from a PEM file, and nothing in it that is none.
+fn has_certificate(path: &Path) -> bool {
+    CertificateDer::pem_file_iter(path).is_ok_and(|read| {
+        let mut read = read.peekable();
+        read.peek().is_some() && read.all(|certificate| certificate.is_ok())
+    })
 }
 
 #[cfg(test)]

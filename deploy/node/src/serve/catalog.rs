@@ -2,7 +2,7 @@
 //!
 //! In a cluster gateways write it, for a router may stand where nobody may change what others serve; routers read the
 //! same models.yaml for the credentials in it. A node whose files say nothing about a kind of record leaves the others'
-//! records of that kind alone.
+//! records of that kind alone; an empty list of them says that there are none.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -44,13 +44,14 @@ fn writes(config: &Config) -> bool {
 /// Prefixes of which this node's files are the whole truth.
 fn complete(config: &Config) -> Vec<&'static str> {
     let alone = !config.bus.is_shared();
+    let has = |section| config.sections.contains(&section);
     let kinds = [
         (subject::catalog::MODEL, config.models_path.is_some()),
         (subject::catalog::ENDPOINT, config.models_path.is_some()),
-        (subject::catalog::KEY, !config.keys.is_empty()),
-        (subject::catalog::TENANT, !config.limits.tenants.is_empty()),
-        (subject::catalog::USER, !config.limits.users.is_empty()),
-        (subject::catalog::ROLE, !config.limits.roles.is_empty()),
+        (subject::catalog::KEY, has("keys")),
+        (subject::catalog::TENANT, has("tenants")),
+        (subject::catalog::USER, has("users")),
+        (subject::catalog::ROLE, has("role_limits")),
     ];
     let mine = kinds.iter().filter(|(_, says)| alone || *says);
     mine.map(|(prefix, _)| *prefix).collect()
@@ -306,6 +307,8 @@ mod tests {
         assert_eq!(complete(&both), ["model.", "endpoint.", "key."]);
         let limited = "users: [{ id: a }]\nrole_limits: { free: { rpm: 1 } }\n";
         assert_eq!(complete(&config(limited, &[nats])), ["user.", "role."]);
+        let none = "users: []\nrole_limits: {}\n";
+        assert_eq!(complete(&config(none, &[nats])), ["user.", "role."]);
         let bare = config("roles: [gateway, router]\n", &[nats]);
         assert!(writes(&bare) && complete(&bare).is_empty());
         for apart in ["router", "ledger", "health"] {

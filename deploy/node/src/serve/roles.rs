@@ -279,6 +279,7 @@ impl<'a> Running<'a> {
         settings.cluster.clone_from(&config.cluster);
         env!("CARGO_PKG_VERSION").clone_into(&mut settings.version);
         settings.keepalive_seconds = config.keepalive_seconds;
+        settings.body_seconds_max = config.body_seconds_max;
         settings.client_stall_seconds = config.client_stall_seconds;
         settings.drain_seconds = config.drain_seconds;
         settings.attempts_max = config.attempts_max;

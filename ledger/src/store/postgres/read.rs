@@ -10,7 +10,6 @@ use schemas::event::request::RequestAccepted;
 use schemas::outcome::Outcome;
 use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, Row, UsageQuery, UsageRow};
 use schemas::subject;
-use schemas::time::Timestamp;
 use serde_json::value::RawValue;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, Encode, Postgres, Row as _, Type};
@@ -21,11 +20,11 @@ use super::session::sort;
 use super::text;
 use super::write::{STREAM, capped_sum};
 use crate::coverage::Coverage;
-use crate::fold::bucket;
 use crate::record::{self, Record};
-use crate::store::row::{self, COLUMNS, FIGURES, Fields as _, capped, unreadable};
+use crate::store::row::{self, COLUMNS, FIGURES, capped, unreadable};
+use crate::store::sums::Summed;
 use crate::store::{Cursor, StoreError};
-use crate::usage::Tally;
+use crate::usage::{Span, Tally};
 
 /// How far a request's admission may be from the moment inside its id, in microseconds. Only narrows a scan.
 const MINTED_APART_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
@@ -268,52 +267,52 @@ pub(super) async fn usage(
     query: &UsageQuery,
 ) -> Result<Vec<UsageRow>, StoreError> {
     let mut tally = Tally::new(query)?;
-    let mut clause = Clause::default();
     let filter = &query.filter;
-    if let Some(from) = filter.from {
-        clause.add("bucket >=", value::time(bucket(from)));
-    }
-    if let Some(to) = filter.to {
-        clause.add("bucket <", value::time(to));
-    }
-    clause.parties(filter);
-    clause.add_text(
-        "endpoint_id =",
-        filter.endpoint.as_ref().map(|endpoint| &*endpoint.0),
-    );
-    let mut group: Vec<&str> = tally.group_by().iter().map(|by| row::dimension(*by)).collect();
-    if query.interval.is_some() {
-        group.push("bucket");
-    }
-    let mut statement = String::from("SELECT ");
-    for figure in FIGURES {
-        let _ = write!(
-            statement,
-            "{} AS {figure}, ",
-            capped_sum(&format!("sum({figure})"))
-        );
-    }
-    let _ = write!(statement, "count(*) AS groups");
-    for name in &group {
-        let _ = write!(statement, ", {name}");
-    }
-    let _ = write!(statement, " FROM usage_rollup{}", clause.text);
-    if group.is_empty() {
-        statement.push_str(" HAVING count(*) > 0");
-    } else {
-        let _ = write!(statement, " GROUP BY {}", group.join(", "));
-    }
-    let mut found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?).fetch(connection);
-    while let Some(found) = found.try_next().await.map_err(sort)? {
-        let at = if query.interval.is_some() {
-            found.time("bucket")?
-        } else {
-            Timestamp::default()
+    let parts = Span::of(filter).parts();
+    if let Some(whole) = parts.whole {
+        let mut clause = Clause::default();
+        if let Some(from) = whole.from {
+            clause.add("bucket >=", value::time(from));
+        }
+        if let Some(to) = whole.to {
+            clause.add("bucket <", value::time(to));
+        }
+        clause.parties(filter);
+        clause.endpoint(filter);
+        let summed = Summed::Buckets {
+            apart: query.interval.is_some(),
         };
-        let names = row::names(&found, tally.group_by())?;
-        tally.add(at, names, row::sums(&found)?)?;
+        add_sums(connection, (summed, clause), &mut tally).await?;
+    }
+    for edge in parts.edges {
+        let mut clause = Clause::default();
+        clause.filter(&edge.of_filter(filter));
+        let (least, beyond) = edge.ids();
+        if let Some(least) = least {
+            clause.add("request_id >=", least);
+        }
+        if let Some(beyond) = beyond {
+            clause.add("request_id <", beyond);
+        }
+        add_sums(connection, (Summed::Rows(edge), clause), &mut tally).await?;
     }
     Ok(tally.finish())
+}
+
+/// Adds the sums of what a clause selects.
+async fn add_sums(
+    connection: &mut PgConnection,
+    (summed, clause): (Summed, Clause),
+    tally: &mut Tally,
+) -> Result<(), StoreError> {
+    let figure = |figure: &str| format!("{} AS {figure}", capped_sum(&summed.figure(figure)));
+    let statement = summed.statement(&FIGURES.map(figure), &clause.text, tally.group_by());
+    let mut found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?).fetch(connection);
+    while let Some(found) = found.try_next().await.map_err(sort)? {
+        let names = row::names(&found, tally.group_by())?;
+        tally.add(summed.start(&found)?, names, row::sums(&found)?)?;
+    }
+    Ok(())
 }
 
 /// A WHERE clause in the making: fixed fragments, and the values for their places.
@@ -357,12 +356,16 @@ impl Clause {
         self.add_text("model =", filter.model.as_ref().map(|model| &*model.0));
     }
 
-    fn filter(&mut self, filter: &LogFilter) {
-        self.parties(filter);
+    fn endpoint(&mut self, filter: &LogFilter) {
         self.add_text(
             "endpoint_id =",
             filter.endpoint.as_ref().map(|endpoint| &*endpoint.0),
         );
+    }
+
+    fn filter(&mut self, filter: &LogFilter) {
+        self.parties(filter);
+        self.endpoint(filter);
         if let Some(status) = filter.status {
             self.add("status =", i64::from(status));
         }

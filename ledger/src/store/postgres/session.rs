@@ -49,7 +49,7 @@ const BY_KEYS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SE
 
 /// The server behind `url`.
 pub(super) fn server(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options: PgConnectOptions = url.parse().map_err(StoreError::Refused)?;
+    let options: PgConnectOptions = url.parse().map_err(StoreError::Address)?;
     let options = match options.get_application_name() {
         Some(_) => options,
         None => options.application_name("waybill-ledger"),
@@ -112,6 +112,8 @@ const RETRYABLE_CODES: [&str; 9] = [
     "57P03",
     "57P05",
 ];
+/// States of an address that has to be corrected: invalid authorization (a class), invalid catalog name.
+const ADDRESS_STATES: [&str; 2] = ["28", "3D000"];
 /// A lock was not free in time.
 pub(super) const LOCK_NOT_AVAILABLE: &str = "55P03";
 
@@ -129,8 +131,20 @@ pub(super) fn sort(error: sqlx::Error) -> StoreError {
     };
     if retryable {
         StoreError::Unavailable(error)
+    } else if is_of_address(&error) {
+        StoreError::Address(error)
     } else {
         StoreError::Refused(error)
+    }
+}
+
+fn is_of_address(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Configuration(_) => true,
+        sqlx::Error::Database(_) => {
+            code(error).is_some_and(|code| ADDRESS_STATES.iter().any(|state| code.starts_with(state)))
+        }
+        _ => false,
     }
 }
 
@@ -166,6 +180,6 @@ mod tests {
         assert!(sort(sqlx::Error::Io(lost)).retryable());
         assert!(sort(sqlx::Error::PoolTimedOut).retryable());
         assert!(!sort(sqlx::Error::RowNotFound).retryable());
-        assert!(matches!(server("mysql//"), Err(StoreError::Refused(_))));
+        assert!(matches!(server("mysql//"), Err(StoreError::Address(_))));
     }
 }

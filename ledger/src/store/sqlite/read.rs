@@ -1,7 +1,6 @@
 //! Reads: pages of the request log, one request, sums, and what a writer has to know before it writes.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,21 +10,20 @@ use schemas::id::RequestId;
 use schemas::outcome::Outcome;
 use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, UsageQuery, UsageRow};
 use schemas::subject;
-use schemas::time::Timestamp;
 use serde_json::value::RawValue;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
-use uuid::Uuid;
 
 use super::statement::Values;
 use super::write::STREAM;
 use super::{Schema, sort};
 use crate::coverage::Coverage;
-use crate::fold::{Standing, bucket};
+use crate::fold::Standing;
 use crate::record::{self, Record};
-use crate::store::row::{self, Fields as _, STANDING_COLUMNS};
+use crate::store::row::{self, FIGURES, STANDING_COLUMNS};
+use crate::store::sums::{Summed, least_id};
 use crate::store::{Cursor, StoreError};
-use crate::usage::Tally;
+use crate::usage::{Span, Tally};
 
 /// Requests asked about in one statement.
 const EXISTING_IDS: usize = 64;
@@ -248,51 +246,45 @@ pub(super) async fn usage(
     query: &UsageQuery,
 ) -> Result<Vec<UsageRow>, StoreError> {
     let mut tally = Tally::new(query)?;
-    let mut clause = Clause::default();
     let filter = &query.filter;
-    clause.add_if("bucket >= ?", filter.from.map(|from| bucket(from).to_string()));
-    clause.add_if("bucket < ?", filter.to.map(|to| to.to_string()));
-    clause.parties(filter);
-    clause.add_if(
-        "endpoint_id = ?",
-        filter.endpoint.as_ref().map(|endpoint| endpoint.0.clone()),
-    );
-    let columns: Vec<&str> = tally
-        .group_by()
-        .iter()
-        .map(|group| row::dimension(*group))
-        .collect();
-    let mut group = columns.clone();
-    if query.interval.is_some() {
-        group.push("bucket");
+    let parts = Span::of(filter).parts();
+    if let Some(whole) = parts.whole {
+        let mut clause = Clause::default();
+        clause.add_if("bucket >= ?", whole.from.map(|from| from.to_string()));
+        clause.add_if("bucket < ?", whole.to.map(|to| to.to_string()));
+        clause.parties(filter);
+        clause.endpoint(filter);
+        let summed = Summed::Buckets {
+            apart: query.interval.is_some(),
+        };
+        add_sums(connection, (summed, clause), &mut tally).await?;
     }
-    let mut text = String::from(
-        "SELECT sum(requests) AS requests, sum(ok) AS ok, sum(errors) AS errors, \
-         sum(input_tokens) AS input_tokens, sum(cached_tokens) AS cached_tokens, \
-         sum(cache_write_tokens) AS cache_write_tokens, sum(output_tokens) AS output_tokens, \
-         sum(cost_nano_usd) AS cost_nano_usd",
-    );
-    for name in &group {
-        let _ = write!(text, ", {name}");
+    for edge in parts.edges {
+        let mut clause = Clause::default();
+        clause.filter(&edge.of_filter(filter));
+        let (least, beyond) = edge.ids();
+        clause.add_if("request_id >= ?", least.map(|id| id.to_string()));
+        clause.add_if("request_id < ?", beyond.map(|id| id.to_string()));
+        add_sums(connection, (Summed::Rows(edge), clause), &mut tally).await?;
     }
-    let _ = write!(text, " FROM usage_rollup{}", clause.text);
-    if group.is_empty() {
-        text.push_str(" HAVING count(*) > 0");
-    } else {
-        let _ = write!(text, " GROUP BY {}", group.join(", "));
-    }
+    Ok(tally.finish())
+}
+
+/// Adds the sums of what a clause selects.
+async fn add_sums(
+    connection: &mut SqliteConnection,
+    (summed, clause): (Summed, Clause),
+    tally: &mut Tally,
+) -> Result<(), StoreError> {
+    let figures = FIGURES.map(|figure| format!("{} AS {figure}", summed.figure(figure)));
+    let text = summed.statement(&figures, &clause.text, tally.group_by());
     let values = clause.values.finish().map_err(sort)?;
     let mut found = sqlx::query_with(AssertSqlSafe(text), values).fetch(connection);
     while let Some(row) = found.try_next().await.map_err(sort)? {
-        let at = if query.interval.is_some() {
-            row.time("bucket")?
-        } else {
-            Timestamp::default()
-        };
         let names = row::names(&row, tally.group_by())?;
-        tally.add(at, names, row::sums(&row)?)?;
+        tally.add(summed.start(&row)?, names, row::sums(&row)?)?;
     }
-    Ok(tally.finish())
+    Ok(())
 }
 
 /// A WHERE clause in the making: fixed fragments, and the values for their places.
@@ -338,12 +330,16 @@ impl Clause {
         self.add_if("model = ?", filter.model.as_ref().map(|model| model.0.clone()));
     }
 
-    fn filter(&mut self, filter: &LogFilter) {
-        self.parties(filter);
+    fn endpoint(&mut self, filter: &LogFilter) {
         self.add_if(
             "endpoint_id = ?",
             filter.endpoint.as_ref().map(|endpoint| endpoint.0.clone()),
         );
+    }
+
+    fn filter(&mut self, filter: &LogFilter) {
+        self.parties(filter);
+        self.endpoint(filter);
         self.add_if("status = ?", filter.status.map(i64::from));
         self.add_if("request_id = ?", filter.request_id.map(|id| id.to_string()));
         if let Some(outcome) = filter.outcome {
@@ -353,12 +349,15 @@ impl Clause {
             self.add("started_at >= ?", from.to_string());
             self.add(
                 "request_id >= ?",
-                least_id(from.plus_micros(-MINTED_APART_MICROS)),
+                least_id(from.plus_micros(-MINTED_APART_MICROS)).to_string(),
             );
         }
         if let Some(to) = filter.to {
             self.add("started_at < ?", to.to_string());
-            self.add("request_id < ?", least_id(to.plus_micros(MINTED_APART_MICROS)));
+            self.add(
+                "request_id < ?",
+                least_id(to.plus_micros(MINTED_APART_MICROS)).to_string(),
+            );
         }
     }
 
@@ -370,13 +369,4 @@ impl Clause {
             self.fragment("outcome <> 'ok'");
         }
     }
-}
-
-/// The least request id that can be minted at `time`.
-fn least_id(time: Timestamp) -> String {
-    const MILLIS_MAX: u64 = (1 << 48) - 1;
-    let millis = u64::try_from(time.millis()).unwrap_or(0).min(MILLIS_MAX);
-    Uuid::from_u128(u128::from(millis) << 80)
-        .as_hyphenated()
-        .to_string()
 }

@@ -303,7 +303,8 @@ async fn a_plainer_name_is_read_although_a_vaguer_one_is_known() {
             &scene.router.shared.catalog.peek(),
             &model(vec![route("e", 0)]),
             &dispatch.offer,
-        ),
+        )
+        .expect("sessions are kept"),
         &dispatch.offer,
         &Facts::default(),
     );

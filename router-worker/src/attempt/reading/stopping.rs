@@ -1,6 +1,7 @@
 //! The end of a stream that generates more than its request holds of its limits.
 
 use dialects::chat::usage::UsageFacts;
+use dialects::chat::usage::shares::Shares;
 use dialects::estimate;
 use dialects::passage::request::choices_asked;
 use dialects::passage::stop::Stop;
@@ -30,7 +31,8 @@ impl Reading<'_> {
     pub(super) fn stop(&mut self) -> bool {
         let held = self.manner.output_tokens_held.unwrap_or(u64::MAX);
         let said = estimate::bytes_tokens(self.generated_bytes).min(held);
-        let told = self.usage.unwrap_or_default();
+        let before = self.usage();
+        let told = before.unwrap_or_default();
         let usage = UsageFacts {
             prompt_tokens: told.prompt_tokens.or(Some(self.manner.prompt_tokens)),
             completion_tokens: Some(told.completion_tokens.unwrap_or(0).max(said).min(held)),
@@ -69,7 +71,9 @@ impl Reading<'_> {
             }
         }
         // Of an upstream that told nothing all is estimated where the waybill is written.
-        self.usage = self.usage.map(|_| usage);
+        if before.is_some() {
+            self.told = Shares::of(usage);
+        }
         self.over = Over::Stopped;
         true
     }

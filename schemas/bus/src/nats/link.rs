@@ -106,6 +106,8 @@ impl Touched<'_> {
 pub(super) struct Link {
     pub(super) client: Client,
     signals: Arc<Signals>,
+    /// Prefix of the subjects on which answers come.
+    pub(super) inbox: Arc<str>,
 }
 
 impl Link {
@@ -123,12 +125,19 @@ impl Link {
             attempt += 1;
             let mut tried = connect_options(options, purpose, &signals).await?;
             let user = super::setup::user(&addresses);
-            tried = tried.custom_inbox_prefix(inbox_prefix(options, user.as_ref()));
+            let inbox: Arc<str> = inbox_prefix(options, user.as_ref()).into();
+            tried = tried.custom_inbox_prefix(inbox.as_ref());
             if let Some((user, password)) = user {
                 tried = tried.user_and_password(user, password);
             }
             match tried.connect(addresses.as_slice()).await {
-                Ok(client) => return Ok(Self { client, signals }),
+                Ok(client) => {
+                    return Ok(Self {
+                        client,
+                        signals,
+                        inbox,
+                    });
+                }
                 Err(problem) => {
                     let problem = SetupError::from_connect(options, problem);
                     let pause = reconnect_delay(attempt);
@@ -178,7 +187,7 @@ impl Link {
     }
 
     /// Runs a call: [`BusError::Unavailable`] at once when the connection is down, [`BusError::Refused`] when the
-    /// server forbids what it touches, [`BusError::Timeout`] after `wait` or when the connection is lost meanwhile.
+    /// server forbids what it touches or to listen for answers, [`BusError::Timeout`] after `wait` or when the connection is lost meanwhile.
     pub(super) async fn call<T>(
         &self,
         touched: Touched<'_>,
@@ -191,7 +200,7 @@ impl Link {
         tokio::select! {
             biased;
             done = timeout(wait, call) => done.unwrap_or(Err(BusError::Timeout)),
-            reason = refusal(&mut refusals, touched) => Err(BusError::Refused { reason }),
+            reason = refusal(&mut refusals, touched, &self.inbox) => Err(BusError::Refused { reason }),
             _ = losses.changed() => Err(BusError::Timeout),
         }
     }
@@ -215,11 +224,16 @@ impl Link {
     }
 }
 
-/// The next refusal of what is touched.
-async fn refusal(refusals: &mut broadcast::Receiver<Arc<str>>, touched: Touched<'_>) -> String {
+/// True when the server does not let this user listen for answers.
+pub(super) fn is_deaf(said: &str, inbox: &str) -> bool {
+    said.contains(&format!("Subscription to \"{inbox}."))
+}
+
+/// The next refusal of what is touched, or of the place where answers come.
+async fn refusal(refusals: &mut broadcast::Receiver<Arc<str>>, touched: Touched<'_>, inbox: &str) -> String {
     loop {
         match refusals.recv().await {
-            Ok(said) if touched.is_in(&said) => {
+            Ok(said) if touched.is_in(&said) || is_deaf(&said, inbox) => {
                 return format!("{said}; give this node's user that permission");
             }
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
@@ -317,5 +331,8 @@ mod tests {
         assert!(Touched::Subject("wb.run.b").is_in(said));
         assert!(!Touched::Subject("wb.run").is_in(said));
         assert!(Touched::Prefix("wb.run.").is_in(said));
+        let deaf = r#"Permissions Violation for Subscription to "_INBOX.a.Gi7nKj39LkOE3TwKRTDv1C.*""#;
+        assert!(is_deaf(deaf, "_INBOX.a") && is_deaf(deaf, "_INBOX") && !is_deaf(deaf, "_INBOX.ab"));
+        assert!(!is_deaf(said, "_INBOX"));
     }
 }

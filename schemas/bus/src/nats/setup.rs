@@ -1,6 +1,7 @@
 //! Before anything is used: is the server new enough, does it keep streams, and is everything there that a cluster
 //! keeps, as it should be? What is missing is made; what differs is named with both values and refused.
 
+use std::error::Error as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tracing::{info, warn};
 use super::Options;
 use super::api::Api;
 use super::failure;
-use super::link::Link;
+use super::link::{self, Link};
 use crate::BusError;
 use crate::layout::{Difference, Discard, Storage, Stream, bucket_stream};
 
@@ -116,6 +117,17 @@ pub enum SetupError {
         /// What the server said.
         source: BusError,
     },
+    /// This node's user may not listen for answers.
+    #[error(
+        "this node may not listen for answers below {prefix}; allow its user to subscribe to {prefix}.>, or write another \
+         bus.inbox_prefix"
+    )]
+    MayNotListen {
+        /// Where answers would come.
+        prefix: String,
+        /// What the server said.
+        source: BusError,
+    },
     /// The server does not make a stream.
     #[error("the NATS server does not create stream {stream}: {said}")]
     NotCreated {
@@ -143,6 +155,7 @@ impl SetupError {
                 Self::Unauthorized { urls, source }
             }
             ConnectErrorKind::Tls => Self::Tls { urls, source },
+            _ if is_handshake(&source) => Self::Tls { urls, source },
             _ => Self::Unreachable { urls, source },
         }
     }
@@ -154,6 +167,15 @@ impl SetupError {
             Self::Unreachable { .. } | Self::Away { .. } | Self::MayNotCreate { .. }
         )
     }
+}
+
+/// True when both sides were there and did not agree on a secure connection. What is read is not what it should be then;
+/// a connection that only breaks is another kind of failure.
+fn is_handshake(source: &ConnectError) -> bool {
+    let cause = source
+        .source()
+        .and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::InvalidData)
 }
 
 fn told(differences: &[Difference]) -> String {
@@ -341,6 +363,12 @@ async fn find(api: &Api, name: &str) -> Result<Option<Config>, SetupError> {
             }),
         },
         Err(BusError::NoResponder { .. }) => Err(SetupError::NoJetStream),
+        Err(BusError::Refused { reason }) if link::is_deaf(&reason, &api.link.inbox) => {
+            Err(SetupError::MayNotListen {
+                prefix: api.link.inbox.to_string(),
+                source: BusError::Refused { reason },
+            })
+        }
         Err(source @ BusError::Refused { .. }) => Err(SetupError::MayNotRead { stream, source }),
         Err(source) => Err(SetupError::Away { stream, source }),
     }

@@ -110,3 +110,23 @@ async fn nodes_see_each_other_and_one_that_ends_in_order_is_gone_at_once() {
     let (one, other, ()) = timeout(Duration::from_secs(10), all).await.expect("in time");
     one.and(other).expect("ended in order");
 }
+
+#[test]
+fn a_node_of_the_same_name_is_another_one_by_its_spool_and_while_it_is_there() {
+    let mut roster = Roster::default();
+    roster.apply(&entry("a", 1), 1_000);
+    let own = record("a", &[NodeRole::Gateway]);
+    assert!(roster.namesake(&own, 2_000).is_none(), "itself");
+
+    let later_boot = NodeRecord {
+        boot: "b".into(),
+        ..own.clone()
+    };
+    assert!(roster.namesake(&later_boot, 2_000).is_none(), "its own last run");
+    let another = NodeRecord {
+        spool: SpoolId::from("spool-b"),
+        ..own
+    };
+    assert!(roster.namesake(&another, 2_000).is_some());
+    assert!(roster.namesake(&another, 11_001).is_none(), "it has gone");
+}

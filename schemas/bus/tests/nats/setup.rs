@@ -237,3 +237,37 @@ async fn a_user_who_may_not_create_waits_for_one_who_may() {
         "{told}"
     );
 }
+
+#[tokio::test]
+async fn a_server_without_tls_is_told_from_one_that_is_away() {
+    let server = Server::start();
+    let mut options = server.options();
+    options.urls = vec![server.url.replace("nats://", "tls://")];
+    options.connect_wait = Duration::from_mins(5);
+    let refused = refusal(options).await;
+    assert!(matches!(refused, SetupError::Tls { .. }), "{refused}");
+    assert!(!refused.may_pass());
+}
+
+/// A user that may do everything, and hear its answers below `_INBOX.mine` alone.
+const OWN_PLACE: &str =
+    "jetstream { store_dir: \"$DIR/store\", max_memory_store: 512MB, max_file_store: 8GB }
+    authorization { users: [
+      { user: node, password: secret, permissions: { publish: \">\", subscribe: [\"_INBOX.mine.>\"] } }
+    ] }";
+
+#[tokio::test]
+async fn a_user_that_may_not_hear_its_answers_is_told_at_once_where_it_listens() {
+    let server = Server::with(OWN_PLACE);
+    let mut options = server.options();
+    options.urls = vec![server.url.replace("nats://", "nats://node:secret@")];
+    options.connect_wait = Duration::from_mins(5);
+
+    let refused = refusal(options.clone()).await;
+    options.inbox_prefix = Some("_INBOX.mine".to_owned());
+    let heard = Nats::connect(options).await;
+
+    assert!(matches!(refused, SetupError::MayNotListen { .. }), "{refused}");
+    assert!(refused.to_string().contains("_INBOX.node.>"), "{refused}");
+    assert!(heard.is_ok(), "{:?}", heard.err());
+}

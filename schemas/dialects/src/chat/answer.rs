@@ -31,10 +31,14 @@ pub struct Answer {
     pub content: bool,
     /// Bytes of generated text as UTF-8, reasoning and arguments of tools included: for estimates.
     pub output_bytes: usize,
+    /// Those of its first choice.
+    pub first_output_bytes: usize,
     /// How its choices ended; a failure outweighs the others.
     pub finish: Option<Finish>,
     /// Usage, wherever it was told: `usage`, `x_groq.usage`, or `timings`.
     pub usage: Option<UsageFacts>,
+    /// Beside the usage stands what llama.cpp tells of one choice: it is of the first one alone.
+    pub usage_of_one: bool,
     /// An error, which a status of 200 may carry.
     pub error: Option<UpstreamError>,
     /// The ends of its choices.
@@ -50,8 +54,10 @@ pub fn skim(body: &[u8]) -> Result<Answer, Error> {
         choices: frame.found.choices,
         content: frame.found.content,
         output_bytes: frame.found.output_bytes,
+        first_output_bytes: frame.found.first.map_or(0, |(_, bytes)| bytes),
         finish: frame.found.finish,
         usage: frame.usage,
+        usage_of_one: frame.usage_of_one,
         error: frame.error,
         ends: frame.ends,
     })

@@ -23,6 +23,8 @@ pub(super) struct Found {
     /// There is a list, perhaps an empty one.
     pub(super) listed: bool,
     pub(super) choices: usize,
+    /// Index of the first one, and bytes of generated text in it.
+    pub(super) first: Option<(u64, usize)>,
     pub(super) content: bool,
     pub(super) output_bytes: usize,
     pub(super) finish: Option<Finish>,
@@ -142,6 +144,8 @@ impl<'de> Visitor<'de> for Choice<'_> {
         if !indexed {
             found.fault = found.fault.or(Some(Fault::ChoiceWithoutIndex));
         }
+        // All that was found so far is of this one, if there was none before.
+        found.first = found.first.or(Some((index, found.output_bytes)));
         if found.calls {
             found.called.add(index);
         }

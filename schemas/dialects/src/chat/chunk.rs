@@ -81,6 +81,8 @@ pub struct Chunk {
     pub listed: bool,
     /// Choices in it; 0 also when the member is missing.
     pub choices: usize,
+    /// The index of its choice, where there is one and no more.
+    pub choice: Option<u64>,
     /// Something generated is in it: text, reasoning, a tool call, audio, or their log probabilities.
     pub content: bool,
     /// Bytes of generated text as UTF-8, reasoning and arguments of tools included: for estimates.
@@ -89,6 +91,8 @@ pub struct Chunk {
     pub finish: Option<Finish>,
     /// Usage, wherever it was told. It replaces what an earlier chunk told.
     pub usage: Option<UsageFacts>,
+    /// Beside the usage stands what llama.cpp tells of one choice: it is of one, too.
+    pub usage_of_one: bool,
     /// The answer failed.
     pub error: Option<UpstreamError>,
     /// The first breach of the dialect, if any.
@@ -110,10 +114,12 @@ fn read(data: &[u8]) -> Result<(Chunk, Option<Range<usize>>), Error> {
         model_span: frame.model_span,
         listed: frame.found.listed,
         choices: frame.found.choices,
+        choice: (frame.found.first.filter(|_| frame.found.choices == 1)).map(|(index, _)| index),
         content: frame.found.content,
         output_bytes: frame.found.output_bytes,
         finish: frame.found.finish,
         usage: frame.usage,
+        usage_of_one: frame.usage_of_one,
         error: frame.error,
         grammar: frame.found.fault,
         ends: frame.ends,

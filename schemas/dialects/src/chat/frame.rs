@@ -22,6 +22,8 @@ pub(super) struct Frame {
     /// The last content, where it is a string without escapes.
     pub(super) content_span: Option<Range<usize>>,
     pub(super) usage: Option<UsageFacts>,
+    /// The usage is of one choice, whatever others there are.
+    pub(super) usage_of_one: bool,
     pub(super) error: Option<UpstreamError>,
     pub(super) ends: Ends,
 }
@@ -78,6 +80,7 @@ fn read_whole(text: &str) -> Result<Frame, serde_json::Error> {
         model_span: model.map(span),
         content_span: draft.found.text_at.map(span),
         found: draft.found,
+        usage_of_one: draft.timings.is_some(),
         usage: draft.usage.or(draft.groq_usage).or(draft.timings),
         error,
     })

@@ -10,7 +10,6 @@ use super::frame::{Block, Delta, Frame, Message, Told, text, word};
 use super::usage::Tally;
 use crate::chat::answer::{Answer, Error};
 use crate::chat::chunk::Finish;
-use crate::chat::ends::Ends;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
 use crate::passage::hidden::{Hidden, list_edit, number_edit};
 use crate::passage::{Foreign, Seen};
@@ -228,7 +227,7 @@ pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
         finish,
         usage: Tally::default().read(message.usage),
         error,
-        ends: Ends::default(),
+        ..Answer::default()
     })
 }
 

@@ -8,7 +8,7 @@ use schemas::parameter::Parameters;
 use serde_json::value::RawValue;
 
 use crate::object::{Object, Path, shown};
-use crate::superset::request::Unmappable;
+use crate::superset::request::{THOUGHTS, Unmappable};
 
 /// The same refusal to a caller on `surface` who sent `body`.
 pub fn told(surface: Surface, body: &[u8], refused: Unmappable) -> Unmappable {
@@ -22,6 +22,19 @@ pub fn told(surface: Surface, body: &[u8], refused: Unmappable) -> Unmappable {
         None => renamed(surface, &request, refused.param),
     };
     Unmappable { param, ..refused }
+}
+
+/// Parameters that were dropped, as a caller on `surface` who sent `body` calls them.
+pub fn dropped(surface: Surface, body: &[u8], params: Vec<Cow<'static, str>>) -> Vec<Cow<'static, str>> {
+    if params.iter().all(|param| names(surface, param).is_empty()) {
+        return params;
+    }
+    let request = std::str::from_utf8(body).ok().and_then(Object::read);
+    let Some(request) = request else {
+        return params;
+    };
+    let called = |param| renamed(surface, &request, param);
+    params.into_iter().map(called).collect()
 }
 
 /// What a caller on `surface` who sent `body` calls one parameter: the first of its names that he wrote.
@@ -53,6 +66,8 @@ fn names(surface: Surface, param: &str) -> &'static [&'static str] {
         ],
         (Surface::Messages, "parallel_tool_calls") => &["tool_choice.disable_parallel_tool_use"],
         (Surface::Messages, "user") => &["metadata.user_id"],
+        (Surface::Messages, THOUGHTS) => &["messages.content.thinking"],
+        (Surface::Responses, THOUGHTS) => &["input.reasoning"],
         (Surface::Chat, "tool_choice") => &["tool_choice", "function_call"],
         (Surface::Responses, "verbosity") => &["text.verbosity"],
         _ => &[],

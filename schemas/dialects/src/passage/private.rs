@@ -2,24 +2,26 @@
 
 use std::ops::Range;
 
-use memchr::memmem;
-
 use crate::member::{Member, members, removals};
+use crate::scan::Word;
 use crate::splice::Edit;
 
 /// Members of a usage that tell what we pay.
 const COSTS: [&str; 4] = ["cost", "cost_details", "estimated_cost", "is_byok"];
 /// The member by which a provider of providers tells who served.
 const PROVIDER: &str = "provider";
+/// What is in whatever has one of these members.
+static COST: Word = Word::new("cost");
+static IS_BYOK: Word = Word::new("is_byok");
+static PROVIDER_NAMED: Word = Word::new("\"provider\"");
 /// Members that hold an answer inside an event.
 const ANSWERS: [&str; 2] = ["response", "message"];
 
 /// The edits that take it out of an event or an answer, in rising order. `names_providers`: the upstream tells who
 /// served behind it.
 pub fn edits(data: &[u8], names_providers: bool) -> Vec<Edit> {
-    let has = |text: &[u8]| memmem::find(data, text).is_some();
-    let tells_cost = has(b"cost") || has(b"is_byok");
-    let tells_provider = names_providers && has(b"\"provider\"");
+    let tells_cost = COST.is_in(data) || IS_BYOK.is_in(data);
+    let tells_provider = names_providers && PROVIDER_NAMED.is_in(data);
     if !tells_cost && !tells_provider {
         return Vec::new();
     }

@@ -1,5 +1,7 @@
 //! Questions about a passing request that are asked before anything is parsed, or only when something went wrong.
 
+use std::borrow::Cow;
+
 use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -7,12 +9,19 @@ use serde_json::value::RawValue;
 
 use crate::chat::signed::MARK;
 use crate::dialect::Dialect;
+use crate::estimate::text_tokens;
+use crate::scan::Word;
 use crate::skim::{Limits, skim_chat};
 
 /// The name of the member that says who speaks.
-const ROLE: &[u8] = b"\"role\"";
+static ROLE: Word = Word::new("\"role\"");
+/// What stands in ids that carry signatures.
+static SIGNATURE: Word = Word::new(MARK);
 /// The name of the member with what a tool was called with.
 const ARGUMENTS: &[u8] = b"\"arguments\"";
+
+/// What names of members about tools have in them.
+const TOOLS: [&[u8]; 2] = [b"tool", b"function"];
 
 /// What of a chat request may need mending: a guess that costs one search through the body and is never too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,8 +36,9 @@ pub struct Suspicion {
 pub fn suspicion(body: &[u8]) -> Suspicion {
     let mut suspicion = Suspicion::default();
     let mut answered = false;
-    for (place, at) in memmem::find_iter(body, ROLE).enumerate() {
-        match role(body.get(at + ROLE.len()..).unwrap_or_default()) {
+    let roles = ROLE.finder();
+    for (place, at) in roles.find_iter(body).enumerate() {
+        match role(body.get(at + roles.needle().len()..).unwrap_or_default()) {
             Some(b"developer") => suspicion.systems = true,
             Some(b"system") => suspicion.systems |= place > 0,
             Some(b"assistant") => answered = true,
@@ -41,7 +51,12 @@ pub fn suspicion(body: &[u8]) -> Suspicion {
 
 /// True when ids of calls may carry signatures of Gemini's: for another server they are longer than ids are.
 pub fn may_carry_signatures(body: &[u8]) -> bool {
-    memmem::find(body, MARK.as_bytes()).is_some()
+    SIGNATURE.is_in(body)
+}
+
+/// True when a request may say something of tools or functions. Names that are written with escapes are not found.
+pub fn may_tell_of_tools(body: &[u8]) -> bool {
+    TOOLS.iter().any(|name| memmem::find(body, name).is_some())
 }
 
 /// The text of the string that follows a colon.
@@ -60,31 +75,81 @@ struct Completions<'a> {
     n: Option<u64>,
 }
 
+/// The prompts of a request and the answers that it asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Tokens of each prompt, estimated where they are not told.
+    pub prompt_tokens: Vec<u64>,
+    /// Choices that are asked for of each prompt, at least 1. Those of a prompt stand together.
+    pub choices_each: usize,
+}
+
+impl Asked {
+    /// What a request asks for. Read anew, because it is rarely needed. `prompt_tokens` are those of its whole prompt.
+    pub fn read(dialect: Dialect, body: &[u8], prompt_tokens: u64) -> Self {
+        let of_one = |choices_each| Self {
+            prompt_tokens: vec![prompt_tokens],
+            choices_each,
+        };
+        if dialect != Dialect::Completions {
+            return of_one(choices_asked(dialect, body));
+        }
+        let Ok(request) = serde_json::from_slice::<Completions<'_>>(body) else {
+            return of_one(1);
+        };
+        let prompts = request.prompts();
+        let choices_each = request.choices_each();
+        if prompts.is_empty() {
+            return of_one(choices_each);
+        }
+        Self {
+            prompt_tokens: prompts.into_iter().map(tokens).collect(),
+            choices_each,
+        }
+    }
+}
+
+impl<'a> Completions<'a> {
+    fn choices_each(&self) -> usize {
+        usize::try_from(self.n.unwrap_or(1)).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// The prompts where they stand in a list, else none. A list of numbers is one prompt.
+    fn prompts(&self) -> Vec<&'a RawValue> {
+        let list = self.prompt.map_or("", RawValue::get);
+        let first = list.strip_prefix('[').map(str::trim_ascii_start);
+        if !first.is_some_and(|first| first.starts_with(['"', '['])) {
+            return Vec::new();
+        }
+        serde_json::from_str(list).unwrap_or_default()
+    }
+}
+
+/// Tokens of a prompt: its length where it is a list of them, else an estimate.
+fn tokens(prompt: &RawValue) -> u64 {
+    let text = prompt.get();
+    if let Ok(list) = serde_json::from_str::<Vec<IgnoredAny>>(text) {
+        return u64::try_from(list.len()).unwrap_or(u64::MAX);
+    }
+    serde_json::from_str::<Cow<'_, str>>(text).map_or(0, |text| text_tokens(&text))
+}
+
 /// Choices that a request asks for, at least 1. Read anew, because it is rarely needed.
 pub fn choices_asked(dialect: Dialect, body: &[u8]) -> usize {
     let asked = match dialect {
         Dialect::Chat => skim_chat(body, &Limits::default()).map_or(1, |skim| skim.n),
         Dialect::Completions => {
-            serde_json::from_slice::<Completions<'_>>(body).map_or(1, |request| choices(&request))
+            return serde_json::from_slice::<Completions<'_>>(body).map_or(1, |request| {
+                request
+                    .prompts()
+                    .len()
+                    .max(1)
+                    .saturating_mul(request.choices_each())
+            });
         }
         _ => 1,
     };
     usize::try_from(asked).unwrap_or(usize::MAX).max(1)
-}
-
-/// One answer per prompt and choice. A list of numbers is one prompt.
-fn choices(request: &Completions<'_>) -> u64 {
-    let prompts = request.prompt.map_or(1, |prompt| {
-        let list = prompt.get();
-        let first = list.strip_prefix('[').map(str::trim_ascii_start);
-        if !first.is_some_and(|first| first.starts_with(['"', '['])) {
-            return 1;
-        }
-        serde_json::from_str::<Vec<IgnoredAny>>(list).map_or(1, |prompts| prompts.len())
-    });
-    u64::try_from(prompts)
-        .unwrap_or(1)
-        .saturating_mul(request.n.unwrap_or(1))
 }
 
 #[cfg(test)]
@@ -146,5 +211,22 @@ mod tests {
             ),
             3
         );
+    }
+
+    #[test]
+    fn each_prompt_is_weighed_and_a_list_of_numbers_is_as_long_as_it_is() {
+        let asked = |body: &str| {
+            let asked = Asked::read(Dialect::Completions, body.as_bytes(), 42);
+            (asked.prompt_tokens, asked.choices_each)
+        };
+
+        assert_eq!(asked(r#"{"prompt":"a"}"#), (vec![42], 1));
+        assert_eq!(asked(r#"{"prompt":[7,8,9],"n":2}"#), (vec![42], 2));
+        assert_eq!(
+            asked(r#"{"prompt":["One two three","Hi"],"n":2}"#),
+            (vec![4, 1], 2)
+        );
+        assert_eq!(asked(r#"{"prompt":[[7,8,9],"\u0048i"]}"#), (vec![3, 1], 1));
+        assert_eq!(asked("{"), (vec![42], 1));
     }
 }

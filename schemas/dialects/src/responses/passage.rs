@@ -10,7 +10,6 @@ use super::told::{Details, Item, Kind, Told, text, words};
 use super::usage;
 use crate::chat::answer::{Answer, Error};
 use crate::chat::chunk::Finish;
-use crate::chat::ends::Ends;
 use crate::chat::error::{UpstreamError, parse_upstream_error};
 use crate::passage::hidden::{Hidden, list_edit, number_edit};
 use crate::passage::{Foreign, Seen};
@@ -277,7 +276,7 @@ pub fn skim_answer(body: &[u8]) -> Result<Answer, Error> {
         finish,
         usage: response.usage.and_then(|usage| usage::read(usage.get())),
         error: (failed || response.error.is_some()).then(|| error(&response, body)),
-        ends: Ends::default(),
+        ..Answer::default()
     })
 }
 

@@ -63,7 +63,7 @@ impl<'a> Members<'a> for Field {
             Self::Tools | Self::Functions => draft.read_tools(map)?,
             Self::ToolChoice | Self::FunctionCall => {
                 let choice: &RawValue = map.next_value()?;
-                draft.tools |= !matches!(choice.get(), "null" | "\"none\"");
+                draft.tools |= !matches!(choice.get(), "null" | "\"none\"" | "\"auto\"");
             }
             Self::ResponseFormat => {
                 let format: Option<Format<'_>> = map.next_value()?;

@@ -315,7 +315,7 @@ fn tools_are_there_when_something_can_be_called() {
         format!(r#","tools":[{tool}]"#),
         format!(r#","tools":[{tool}],"tool_choice":"none""#),
         r#","functions":[{"name":"f"}]"#.to_owned(),
-        r#","tool_choice":"auto""#.to_owned(),
+        r#","tool_choice":"required""#.to_owned(),
         r#","tool_choice":{"type":"function"}"#.to_owned(),
     ] {
         assert!(with(&members).expect("valid").tools, "{members}");
@@ -324,6 +324,7 @@ fn tools_are_there_when_something_can_be_called() {
         r#","tools":[]"#,
         r#","tools":null"#,
         r#","tool_choice":"none""#,
+        r#","tool_choice":"auto""#,
         r#","tool_choice":null"#,
     ] {
         assert!(!with(members).expect("valid").tools, "{members}");

@@ -338,6 +338,9 @@ impl Target<'_> {
     }
 }
 
+/// The name by which encoders report thoughts of earlier answers that an upstream is not sent: chat's own.
+pub const THOUGHTS: &str = "messages.reasoning_content";
+
 /// A request as an upstream reads it.
 #[derive(Debug, Clone, Default)]
 pub struct Encoded {

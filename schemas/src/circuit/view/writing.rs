@@ -3,6 +3,7 @@
 
 use super::{Circuit, Gate, Held, Slot};
 use crate::circuit::CircuitState;
+use crate::circuit::planted::Planted;
 use crate::circuit::record::{Finding, Record};
 
 /// Writes in doubt that are remembered: each is a try at the same revision.
@@ -102,6 +103,10 @@ impl Circuit {
                     self.revision = Some(revision);
                     self.successes = 0;
                 }
+                self.applied(&flight, now_ms);
+            }
+            Outcome::Lost if self.makes(Planted::LostIsWon) => {
+                self.record = flight.record.clone();
                 self.applied(&flight, now_ms);
             }
             Outcome::Lost => self.tidy(now_ms),

@@ -1,9 +1,9 @@
 //! How a request ends: what it held is given back or charged, exactly once.
 
 use super::demand::{Charge, Exit, Used};
-use super::{Grant, Held, Holdings, SETTLED_MAX, Settled, counted};
+use super::{Grant, Held, Holdings, SETTLED_MAX, Settled, counted, note};
 use crate::limit::Now;
-use crate::limit::layers::{Bound, Name};
+use crate::limit::layers::Name;
 use crate::limit::limits::Unit;
 use crate::limit::planted::Bug;
 use crate::limit::rate::Permit;
@@ -17,30 +17,30 @@ impl Holdings {
         let Some(ended) = self.end(grant) else {
             return;
         };
-        for held in &ended.held {
-            if let Held::Quota(name, ..) = held
+        for (name, held) in ended.names.iter().zip(&ended.held) {
+            if let Held::Quota(..) = held
                 && let Some(quota) = self.quotas.get_mut(name)
             {
                 // It may have wished for more than it reserved.
                 quota.cancel(grant);
             }
         }
-        self.return_all(ended.held, now);
+        self.return_all((&ended.names, &ended.held), now);
     }
 
-    pub(super) fn return_all(&mut self, held: Vec<Held>, now: Now) {
-        for held in held.into_iter().rev() {
+    pub(super) fn return_all(&mut self, (names, held): (&[Name], &[Held]), now: Now) {
+        for (name, held) in names.iter().zip(held).rev() {
             match held {
-                Held::Rate(name, _, permit) => {
-                    if let Some(rate) = self.rates.get_mut(&name) {
-                        rate.give_back(permit, now);
+                Held::Rate(_, permit) => {
+                    if let Some(rate) = self.rates.get_mut(name) {
+                        rate.give_back(*permit, now);
                     }
                     self.stir(name);
                 }
-                Held::Slot(name) => self.free(name, now),
-                Held::Quota(name, _, amount) => {
-                    if let Some(quota) = self.quotas.get_mut(&name) {
-                        quota.give_back(amount);
+                Held::Slot => self.free(name, now),
+                Held::Quota(_, amount) => {
+                    if let Some(quota) = self.quotas.get_mut(name) {
+                        quota.give_back(*amount);
                     }
                     self.stir(name);
                 }
@@ -48,8 +48,8 @@ impl Holdings {
         }
     }
 
-    fn free(&mut self, name: Name, now: Now) {
-        if let Some(slots) = self.slots.get_mut(&name) {
+    fn free(&mut self, name: &Name, now: Now) {
+        if let Some(slots) = self.slots.get_mut(name) {
             slots.give_back(now);
         }
         self.stir(name);
@@ -58,16 +58,17 @@ impl Holdings {
     /// Whether a request used more than it reserved and the fleet may still have it: [`Self::charge`] it once
     /// something was answered, or after a while all the same.
     pub fn lacks(&mut self, grant: u64, used: Used, now: Now) -> bool {
-        let Some(held) = self.grants.get(&grant).map(|grant| grant.held.clone()) else {
+        let Some(open) = self.grants.get(&grant) else {
             return false;
         };
         let mut lacks = false;
-        for held in held {
-            if let Held::Quota(name, unit, reserved) = held
-                && let Some(quota) = self.quotas.get_mut(&name)
+        for (name, held) in open.names.iter().zip(&open.held) {
+            if let Held::Quota(unit, reserved) = *held
+                && used.amount(unit) > reserved
+                && let Some(quota) = self.quotas.get_mut(name)
             {
                 lacks |= quota.wish(grant, reserved, used.amount(unit), now);
-                self.touched.insert(name);
+                note(&mut self.touched, name);
             }
         }
         lacks
@@ -77,18 +78,26 @@ impl Holdings {
     /// here allow it; of each unit the least that any layer allows, so that all count the same. `None` for a request
     /// that has ended or was charged already.
     pub fn charge(&mut self, grant: u64, used: Used) -> Option<Charge> {
-        let open = self.grants.get(&grant).filter(|open| open.charges.is_none())?;
-        let held = open.held.clone();
+        let open = self
+            .grants
+            .get_mut(&grant)
+            .filter(|open| open.charges.is_none())?;
         let least = |unit: Unit| {
-            let payable = held.iter().filter_map(|held| match held {
-                Held::Quota(name, of, reserved) if *of == unit => Some(
-                    self.quotas
-                        .get(name)
-                        .map_or(*reserved, |quota| quota.payable(*reserved)),
-                ),
-                _ => None,
-            });
-            payable.fold(used.amount(unit), u64::min)
+            let wanted = used.amount(unit);
+            let payable = open
+                .names
+                .iter()
+                .zip(&open.held)
+                .filter_map(|(name, held)| match held {
+                    // What is reserved can be had.
+                    Held::Quota(of, reserved) if *of == unit && wanted > *reserved => Some(
+                        self.quotas
+                            .get(name)
+                            .map_or(*reserved, |quota| quota.payable(*reserved)),
+                    ),
+                    _ => None,
+                });
+            payable.fold(wanted, u64::min)
         };
         let (calls, tokens, nano_usd) = (least(Unit::Calls), least(Unit::Tokens), least(Unit::NanoUsd));
         let amounts = Used {
@@ -101,26 +110,24 @@ impl Holdings {
             absorbed_nano_usd: used.nano_usd - nano_usd,
             quotas: Vec::new(),
         };
-        let mut charges = Vec::with_capacity(held.len());
-        for held in held {
-            let amount = match held {
-                Held::Slot(_) => 0,
-                Held::Rate(_, unit, permit) => used.amount(unit).min(permit.amount),
-                Held::Quota(name, unit, reserved) => {
+        let mut charges = Vec::with_capacity(open.held.len());
+        for (name, held) in open.names.iter().zip(&open.held) {
+            let amount = match *held {
+                Held::Slot => 0,
+                Held::Rate(unit, permit) => used.amount(unit).min(permit.amount),
+                Held::Quota(unit, reserved) => {
                     let amount = amounts.amount(unit);
-                    if let Some(quota) = self.quotas.get_mut(&name) {
+                    if let Some(quota) = self.quotas.get_mut(name) {
                         quota.cancel(grant);
                         quota.fix(reserved, amount);
                     }
-                    charge.quotas.push((name, amount));
+                    charge.quotas.push((name.clone(), amount));
                     amount
                 }
             };
             charges.push(amount);
         }
-        if let Some(open) = self.grants.get_mut(&grant) {
-            open.charges = Some(charges);
-        }
+        open.charges = Some(charges);
         Some(charge)
     }
 
@@ -130,8 +137,8 @@ impl Holdings {
             return;
         };
         let charges = open.charges.take().into_iter().flatten();
-        for (held, charge) in open.held.iter_mut().zip(charges) {
-            if let Held::Quota(name, _, reserved) = held {
+        for ((name, held), charge) in open.names.iter().zip(&mut open.held).zip(charges) {
+            if let Held::Quota(_, reserved) = held {
                 *reserved = charge;
                 if let Some(quota) = self.quotas.get_mut(name) {
                     quota.unfix();
@@ -147,34 +154,36 @@ impl Holdings {
             return;
         }
         let Some(Grant {
-            mut held,
+            held,
             bounds,
+            mut names,
             charges: Some(charges),
         }) = self.end(grant)
         else {
             return;
         };
         if self.planted.has(Bug::WindowFixedAtSettle) {
-            move_to(&bounds, &mut held, now);
+            let calendar = Calendar::at(&chrono::Utc, now.wall);
+            names = bounds.iter().map(|bound| counted(bound, &calendar)).collect();
         }
-        for (held, charge) in held.into_iter().zip(charges) {
+        for ((name, held), charge) in names.iter().zip(held).zip(charges) {
             match held {
                 // The call was made; of its tokens others may use what it did not.
-                Held::Rate(name, Unit::Tokens, permit) => {
+                Held::Rate(Unit::Tokens, permit) => {
                     let amount = permit.amount - charge.min(permit.amount);
-                    if let Some(rate) = self.rates.get_mut(&name) {
+                    if let Some(rate) = self.rates.get_mut(name) {
                         rate.give_back(Permit { amount, ..permit }, now);
                     }
                     self.stir(name);
                 }
                 Held::Rate(..) => {}
-                Held::Slot(_) if exit == Exit::Panicked && self.planted.has(Bug::SlotLeakedOnPanic) => {}
-                Held::Slot(name) => self.free(name, now),
-                Held::Quota(name, ..) => {
-                    if let Some(quota) = self.quotas.get_mut(&name) {
+                Held::Slot if exit == Exit::Panicked && self.planted.has(Bug::SlotLeakedOnPanic) => {}
+                Held::Slot => self.free(name, now),
+                Held::Quota(..) => {
+                    if let Some(quota) = self.quotas.get_mut(name) {
                         quota.settle(charge, sequence);
                     }
-                    self.note_settled(&name, sequence, charge);
+                    self.note_settled(name, sequence, charge);
                     self.stir(name);
                 }
             }
@@ -200,15 +209,5 @@ impl Holdings {
             return self.grants.get(&grant).cloned();
         }
         self.grants.remove(&grant)
-    }
-}
-
-/// Moves what a request holds of quotas into the periods of now.
-fn move_to(bounds: &[Bound], held: &mut [Held], now: Now) {
-    let calendar = Calendar::at(&chrono::Utc, now.wall);
-    for (bound, held) in bounds.iter().zip(held) {
-        if let Held::Quota(name, ..) = held {
-            *name = counted(bound, &calendar);
-        }
     }
 }

@@ -127,7 +127,7 @@ impl Holdings {
                 }
             }
         }
-        self.stir(name);
+        self.stir(&name);
     }
 
     /// True for what this source holds by a record, be it left by an earlier process: nobody else may give it back, so
@@ -178,7 +178,7 @@ impl Holdings {
             }
             other => return self.answer(other, now),
         }
-        self.stir(name);
+        self.stir(&name);
     }
 
     /// The process ends: nothing is held any more that is not in use, and what is spent is told at once.

@@ -529,10 +529,9 @@ fn standings_of_a_granted_request_are_those_of_its_layers() {
     let standings = node.standings(grant, at(0));
 
     let left: Vec<(LimitKey, u64)> = standings
-        .iter()
         .map(|(bound, standing)| (bound.key, standing.remaining))
         .collect();
     assert_eq!(left, [(LimitKey::Rpm, 99), (LimitKey::DailyUsd, 960)]);
     assert_eq!(node.permits(grant).len(), 1);
-    assert_eq!(node.standings(99, at(0)), []);
+    assert_eq!(node.standings(99, at(0)).count(), 0);
 }

@@ -63,6 +63,7 @@ async fn the_models_of_anthropic_and_gemini_are_served_when_their_keys_are_set()
         }
     }
     assert!(!node.logs().join("\n").contains(PROVIDER_KEY));
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
 
@@ -93,6 +94,7 @@ async fn a_listed_embedder_is_asked_for_embeddings_and_a_listed_model_for_answer
     assert_eq!(post("/v1/embeddings", embed("gpt-x")).await.status, 404);
     assert_eq!(client.post_chat(&chat("text-embedding-x")).await.status, 404);
     assert_eq!(openai.calls(), 2);
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
 
@@ -112,5 +114,6 @@ async fn a_provider_that_does_not_tell_its_models_is_named_and_the_rest_is_serve
     assert!(!log.contains(PROVIDER_KEY), "{log}");
     let answer = node.client(&node.minted_key()).post_chat(&chat("echo")).await;
     assert_eq!(answer.status, 200);
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }

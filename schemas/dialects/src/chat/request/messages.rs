@@ -10,7 +10,7 @@ use super::renamed::Renamed;
 use super::said::{Block, Content, blocks, flat, texts};
 use crate::chat::mint;
 use crate::chat::response::details::{self, Detail};
-use crate::superset::request::{Call, Part, Role, Turn, Unmappable};
+use crate::superset::request::{Call, Part, Role, THOUGHTS, Turn, Unmappable};
 
 /// Longest id of a call.
 const CALL_ID_BYTES_MAX: usize = 40;
@@ -143,9 +143,14 @@ fn assistant<'a>(
     for part in &turn.parts {
         match part {
             Part::Thinking { text, proof } => {
+                let before = message.reasoning_details.len();
                 thoughts.push_str(text);
                 if profile.proofs_back {
                     details::push(&mut message.reasoning_details, text, proof.as_ref());
+                }
+                let in_words = profile.thoughts_back && !text.is_empty();
+                if !in_words && message.reasoning_details.len() == before {
+                    draft.drop(THOUGHTS);
                 }
             }
             Part::ToolCall(call) => message.tool_calls.push(call_of(call, renamed, draft)),

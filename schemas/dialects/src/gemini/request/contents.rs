@@ -10,7 +10,9 @@ use serde_json::value::RawValue;
 use super::draft::{Draft, unmappable};
 use crate::chat::request::renamed::Renamed;
 use crate::gemini::wire::generation;
-use crate::superset::request::{Call, Conversation, Media, Part, Proof, ProofMaker, Role, Turn, Unmappable};
+use crate::superset::request::{
+    Call, Conversation, Media, Part, Proof, ProofMaker, Role, THOUGHTS, Turn, Unmappable,
+};
 
 /// What stands for the signature of a call that another model made, where one is demanded.
 const UNSIGNED: &str = "skip_thought_signature_validator";
@@ -185,7 +187,10 @@ impl<'a> Writing<'a, '_> {
         for part in &turn.parts {
             match part {
                 // Thoughts in words are not read again, but by what proves them.
-                Part::Thinking { proof, .. } => signature = proof.as_ref().and_then(of_gemini).or(signature),
+                Part::Thinking { proof, .. } => match proof.as_ref().and_then(of_gemini) {
+                    Some(own) => signature = Some(own),
+                    None => draft.drop(THOUGHTS),
+                },
                 Part::ToolCall(call) => {
                     let first = calls == 0;
                     calls += 1;

@@ -12,7 +12,9 @@ use super::material::{self, Source};
 use crate::chat::request::renamed::Renamed;
 use crate::messages::id;
 use crate::messages::wrapped::free_text;
-use crate::superset::request::{Call, Conversation, Part, Proof, ProofMaker, Role, Turn, Unmappable};
+use crate::superset::request::{
+    Call, Conversation, Part, Proof, ProofMaker, Role, THOUGHTS, Turn, Unmappable,
+};
 
 /// A block of content as it is written.
 #[derive(Serialize)]
@@ -249,7 +251,10 @@ fn answer<'a>(parts: &'a [Part], renamed: &Renamed<'a>, draft: &mut Draft<'_>) -
         match part {
             Part::Text { text: said, cache } => blocks.extend(text(said, cache.as_deref(), draft)),
             Part::Refusal(said) => blocks.extend(text(said, None, draft)),
-            Part::Thinking { text, proof } => blocks.extend(thought(text, proof.as_ref())),
+            Part::Thinking { text, proof } => match thought(text, proof.as_ref()) {
+                Some(block) => blocks.push(block),
+                None => draft.drop(THOUGHTS),
+            },
             Part::ToolCall(call) => blocks.push(Block::ToolUse {
                 id: id::of_call(&call.id),
                 name: renamed.sent(call.namespace.as_deref(), &call.name),

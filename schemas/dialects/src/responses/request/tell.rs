@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::output::Notes;
 use crate::profile::Profile;
 use crate::responses::item::{Item, Output, Piece};
-use crate::superset::request::{Call, Media, Part, Proof, ProofMaker, Role, Turn, Unmappable};
+use crate::superset::request::{Call, Media, Part, Proof, ProofMaker, Role, THOUGHTS, Turn, Unmappable};
 
 /// Longest name of a tool.
 const NAME_BYTES_MAX: usize = 64;
@@ -131,7 +131,10 @@ impl<'n> Telling<'n> {
             }
             Part::Refusal(text) => Piece::refusal(text),
             Part::Thinking { text, proof } => {
-                items.extend(self.thought(text, proof.as_ref()));
+                match self.thought(text, proof.as_ref()) {
+                    Some(item) => items.push(item),
+                    None => self.notes.drop(THOUGHTS),
+                }
                 return Ok(());
             }
             Part::ToolCall(call) => {
