@@ -78,7 +78,11 @@ async fn a_response_of_a_server_that_numbers_nothing_begins_once_and_fails_under
         assert_eq!(failed["type"], "response.failed");
         let own = failed["response"]["id"].as_str().expect("an id");
         assert_ne!(own, id, "{told}");
-        assert_eq!(told.matches(own).count(), 2, "the one that it began under: {told}");
+        assert_eq!(
+            told.matches(own).count(),
+            2,
+            "the one that it began under: {told}"
+        );
     }
     scene.finish().await;
 }
