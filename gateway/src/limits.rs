@@ -43,7 +43,6 @@ use schemas::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-pub use driver::tell;
 pub(crate) use driver::run;
 pub(crate) use held::Held;
 pub(crate) use standing::{Told, Usage};
