@@ -100,7 +100,7 @@ impl Config {
             billing_tz: Tz::UTC,
             database_configured: true,
             small_calls: None,
-            admit_wait_seconds: 8,
+            admit_wait_seconds: 12,
             idempotency: schemas::idempotency::Terms::default(),
             auth_failures_max: None,
         }

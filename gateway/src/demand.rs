@@ -45,7 +45,8 @@ pub(crate) fn most(model: &Model, surface: Surface, skim: &Skim, body: &[u8]) ->
         Surface::Completions => u64::try_from(choices_asked(Dialect::Completions, body)).unwrap_or(u64::MAX),
         _ => skim.n,
     };
-    let output_tokens = each.saturating_mul(choices.max(1));
+    let made = choices.saturating_mul(skim.choices_most).div_ceil(skim.n.max(1));
+    let output_tokens = each.saturating_mul(made.max(1));
     let prompt_tokens = skim.prompt_tokens_estimate;
     let prices = model.routes.iter().filter_map(|route| route.price);
     let costs = prices.map(|price| money::cost_most(&price, (prompt_tokens, output_tokens), skim.images));
@@ -68,7 +69,8 @@ fn answer_tokens(model: &Model, skim: &Skim) -> u64 {
     } else {
         model.max_output_length
     };
-    skim.max_tokens.unwrap_or(of_model).min(room)
+    let told = skim.max_tokens.unwrap_or(of_model);
+    told.max(skim.max_tokens_otherwise).min(room)
 }
 
 /// The most tokens of its answers, after which a call is ended; `None` where no bound counts what is answered, and for

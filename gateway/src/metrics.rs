@@ -161,18 +161,23 @@ impl Metrics {
             unpriced,
         );
         registry.register("waybill_limit_rejections", "Refused requests", rejections);
+        metrics.register_kept(registry);
+        metrics.gauges.register(registry);
+        metrics
+    }
+
+    /// What is kept for callers, and given again.
+    fn register_kept(&self, registry: &mut Registry) {
         registry.register(
             "waybill_responses_unkept",
             "Responses that were to be kept and could not be",
-            metrics.unkept.clone(),
+            self.unkept.clone(),
         );
         registry.register(
             "waybill_idempotency",
             "Calls with an idempotency key, by what the key led to",
-            metrics.claims.clone(),
+            self.claims.clone(),
         );
-        metrics.gauges.register(registry);
-        metrics
     }
 
     /// Counts a settled request.

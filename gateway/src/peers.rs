@@ -5,7 +5,7 @@
 //! A node that does not answer in time, and one whose last words nobody has heard, make the answer partial, and it says
 //! so.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use schemas::id::SpoolId;
 use schemas::limit::layers::{Bound, Name};
 use schemas::limit::quota::Spent;
-use schemas::node::NodeRole;
+use schemas::node::{NodeRecord, NodeRole};
 use schemas::query::{PEER_QUOTAS_MAX, PeerAnswer, PeerQuery};
 use schemas::subject;
 use tokio::time::{sleep, timeout};
@@ -183,22 +183,20 @@ async fn ask(state: &Shared, boot: &str, question: &PeerQuery) -> Option<PeerAns
 /// are back or declared gone.
 fn peers(state: &Shared) -> Peers {
     let nodes = &state.ports.nodes;
-    let others = |live: bool| {
-        let nodes = if live {
-            nodes.live()
-        } else {
-            nodes.all().into_iter().map(|(node, _)| node).collect()
-        };
-        nodes
-            .into_iter()
-            .filter(|node| node.roles.contains(&NodeRole::Gateway) && node.boot != state.config.boot)
-    };
-    let live: Vec<_> = others(true).collect();
     let own = state.ports.spool.id();
-    let heard: HashSet<_> = live.iter().map(|node| &node.spool).chain([own]).collect();
-    let mut silent = others(false).filter(|node| !heard.contains(&node.spool));
+    let is_other = |node: &NodeRecord| node.roles.contains(&NodeRole::Gateway) && node.spool != *own;
+    // Of several runs on one spool the last one is there; the others only have not been silent for long.
+    let mut last: BTreeMap<SpoolId, NodeRecord> = BTreeMap::new();
+    for node in nodes.live().into_iter().filter(is_other) {
+        let known = last.get(&node.spool);
+        if known.is_none_or(|known| known.started_at < node.started_at) {
+            last.insert(node.spool.clone(), node);
+        }
+    }
+    let all = nodes.all();
+    let mut others = all.iter().map(|(node, _)| node).filter(|node| is_other(node));
     Peers {
-        is_partial: silent.any(|node| !nodes.forgotten(&node.spool)),
-        boots: live.iter().map(|node| node.boot.clone()).collect(),
+        is_partial: others.any(|node| !last.contains_key(&node.spool) && !nodes.forgotten(&node.spool)),
+        boots: last.into_values().map(|node| node.boot).collect(),
     }
 }

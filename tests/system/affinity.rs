@@ -1,6 +1,7 @@
 //! Sessions that stay on one backend: turn by turn, under load, when their backend fails, and when they end. Calls go to
 //! the gateways of a cluster in turn.
 
+mod fleet;
 mod moves;
 mod stays;
 

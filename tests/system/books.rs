@@ -328,3 +328,27 @@ async fn a_rebuild_over_the_api_is_for_operators() {
     );
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn usage_is_of_exactly_the_time_that_is_asked_for() {
+    let scene = Scene::start().await;
+    let mut began = Vec::new();
+    for _ in 0..3 {
+        let answer = scene.client.post_chat(&chat("m")).await;
+        let row = scene.row(answer.request_id()).await;
+        began.push(row["started_at"].as_str().expect("a time").to_owned());
+    }
+    let requests = async |from: &str, to: &str| {
+        let sums = scene.node.usage_api(&format!("from={from}&to={to}")).await;
+        sums.iter()
+            .filter_map(|sum| sum["requests"].as_u64())
+            .sum::<u64>()
+    };
+
+    assert_eq!(requests(&began[0], &began[2]).await, 2);
+    assert_eq!(requests(&began[1], &began[2]).await, 1);
+    assert_eq!(requests(&began[1], "2100-01-01T00:00:00Z").await, 2);
+    assert_eq!(requests("2020-01-01T00:00:00Z", &began[1]).await, 1);
+    assert_eq!(requests(&began[1], &began[1]).await, 0);
+    scene.finish().await;
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use harness::{
     Answer, Behaviour, End, Http2Upstream, Model, PRICE, Scene, Transcript, Upstream, chat, chat_streamed,
 };
@@ -13,9 +14,10 @@ use tokio::time::{Instant, sleep};
 use crate::retries::tireless;
 use crate::rows::{assert_free, endpoint, tried};
 
-/// Callers who race with an idle close, and calls of each of them.
+/// Callers who race with an idle close, and how often.
 const RACING_CALLERS: usize = 20;
-const RACING_CALLS: usize = 50;
+const RACING_ROUNDS: usize = 250;
+const RACING_CALLS: usize = RACING_CALLERS * RACING_ROUNDS;
 /// How long a caller may wait for an upstream over HTTP/2 that has gone silent.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// What an upstream over HTTP/2 says.
@@ -29,36 +31,33 @@ async fn calls_that_race_with_an_upstreams_idle_close_all_succeed_and_run_once()
     scene
         .o1
         .default(Behaviour::chat("answer {call}").idle_close(Duration::from_millis(50)));
-    let mut callers = JoinSet::new();
-    for caller in 0..RACING_CALLERS {
-        let client = scene.client.clone();
-        callers.spawn(async move {
-            let mut contents = Vec::new();
-            for call in 0..RACING_CALLS {
-                let gap_millis = 45 + (call * 7 + caller * 3) % 11;
-                sleep(Duration::from_millis(gap_millis as u64)).await;
-                let answer = client.post_chat(&chat("m")).await;
-                assert_eq!(answer.status, 200, "{}", answer.text());
-                contents.push(answer.content());
-            }
-            contents
-        });
+    // All call at about the same time, so that each has a connection that idles until the next round.
+    let body = chat("m");
+    let call = async |gap_millis: usize| {
+        sleep(Duration::from_millis(gap_millis as u64)).await;
+        let answer = scene.client.post_chat(&body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.content()
+    };
+    let mut contents = Vec::new();
+    for round in 0..RACING_ROUNDS {
+        let gaps = (0..RACING_CALLERS).map(|caller| 45 + (round * 7 + caller * 3) % 11);
+        contents.extend(join_all(gaps.map(&call)).await);
     }
-
-    let contents: Vec<String> = callers.join_all().await.into_iter().flatten().collect();
 
     let different: BTreeSet<&String> = contents.iter().collect();
     assert_eq!(
         (contents.len(), different.len()),
-        (RACING_CALLERS * RACING_CALLS, RACING_CALLERS * RACING_CALLS),
+        (RACING_CALLS, RACING_CALLS),
         "an answer was given twice"
     );
-    assert_eq!(
-        scene.o1.calls(),
-        RACING_CALLERS * RACING_CALLS,
-        "the upstream ran a call twice"
-    );
+    assert_eq!(scene.o1.calls(), RACING_CALLS, "the upstream ran a call twice");
     assert_eq!(scene.o2.calls(), 0);
+    let connections = scene.o1.accepted();
+    assert!(
+        connections > RACING_CALLS / 20,
+        "only {connections} connections: hardly any closed while it idled"
+    );
     scene.finish().await;
 }
 

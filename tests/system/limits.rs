@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 mod admission;
 mod away;
+mod cases;
 mod clients;
 mod fleet;
 mod layers;

@@ -46,8 +46,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3_33
 const SPOOL_BYTES_MIN: u64 = 64 * 1024;
 /// Default room for the spool.
 const SPOOL_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
-/// Default of `admit_wait_seconds`: a change of leader on the bus takes five to six.
-const ADMIT_WAIT_SECONDS: u64 = 8;
+/// Default of `admit_wait_seconds`: servers of the bus give a leader up after four to nine, and then choose another.
+const ADMIT_WAIT_SECONDS: u64 = 12;
 /// Default of `auth.stale_seconds_max`.
 const STALE_SECONDS_MAX: u64 = 300;
 

@@ -183,17 +183,25 @@ async fn models(reader: &Reader, source: &Source, wait: Duration) -> Result<Vec<
     if source.api == ProviderKind::Anthropic {
         headers.push(("anthropic-version", Secret::new(ANTHROPIC_VERSION.to_owned())));
     }
-    let mut models = Vec::new();
+    let (mut models, mut skipped) = (Vec::new(), 0);
     let mut next = None;
     for _ in 0..PAGES_MAX {
         let url = list_url(source, next.as_deref()).ok_or(Error::Address)?;
         let body = reader.get(url.as_str(), &headers, (wait, LIST_BYTES_MAX)).await?;
         let page = list::page(source.api, &body).ok_or(Error::Malformed)?;
         models.extend(page.models);
+        skipped += page.skipped;
         match page.next {
             Some(from) if next.as_ref() != Some(&from) => next = Some(from),
             _ => break,
         }
+    }
+    if skipped > 0 {
+        let label = source.label;
+        warn!(
+            provider = label,
+            skipped, "some of the models that {label} lists are not understood and not served"
+        );
     }
     Ok(models)
 }

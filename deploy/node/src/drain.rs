@@ -155,7 +155,8 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
         publisher::run(spool.clone(), carrier.bus(), carrier.kv(), publishing.clone()),
     );
     orphans::settle(&spool, recovered.orphans, config.billing_tz, clock.now()).await?;
-    let counted = limits::tell(&limiter, deadline.saturating_duration_since(Instant::now())).await;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let counted = limiter.tell(left).await;
     let waited = deadline.saturating_duration_since(Instant::now());
     let whole = tokio::select! {
         whole = timeout(waited, emptied(&spool)) => whole.is_ok(),

@@ -49,6 +49,34 @@ fn a_call_may_use_its_prompt_and_as_many_answers_as_it_asks_for() {
 }
 
 #[test]
+fn what_single_servers_take_in_the_place_of_maximum_and_choices_counts_where_it_is_more() {
+    let chat = |members: &str| {
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}]{members}}}"#);
+        used(Surface::Chat, &body).0.output_tokens
+    };
+    let completions = |members: &str| {
+        let body = format!(r#"{{"model":"m","prompt":["a","b"]{members}}}"#);
+        used(Surface::Completions, &body).0.output_tokens
+    };
+
+    assert_eq!(chat(r#","max_tokens":1,"n_predict":900"#), 900);
+    assert_eq!(chat(r#","n\u005fpredict":900.5,"max_tokens":1"#), 901);
+    assert_eq!(chat(r#","max_tokens":100,"n_predict":9"#), 100);
+    assert_eq!(chat(r#","max_tokens":100,"n_predict":null"#), 100);
+    // A server that knows the name alone would be held by it, another one by its model.
+    assert_eq!(chat(r#","n_predict":1"#), 4_096);
+    for endless in ["-1", "1e30", r#""900""#] {
+        assert_eq!(chat(&format!(r#","max_tokens":1,"n_predict":{endless}"#)), 8_192);
+    }
+    assert_eq!(chat(r#","max_tokens":10,"n":2,"n_cmpl":5"#), 50);
+    assert_eq!(completions(r#","max_tokens":10,"n_predict":900"#), 1_800);
+    assert_eq!(completions(r#","max_tokens":10,"best_of":20"#), 400);
+    assert_eq!(completions(r#","max_tokens":10,"best_of":20,"n":5"#), 400);
+    assert_eq!(completions(r#","max_tokens":10,"best_of":2,"n":5"#), 100);
+    assert_eq!(completions(r#","max_tokens":10,"best_of":null,"n_cmpl":3"#), 60);
+}
+
+#[test]
 fn a_call_that_names_no_maximum_may_use_the_models() {
     let body = r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#;
 

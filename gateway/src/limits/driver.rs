@@ -58,12 +58,14 @@ pub(crate) async fn run(limiter: Limiter, stop: CancellationToken) {
     let _ = timeout(FAREWELL, driver.farewell(flights)).await;
 }
 
-/// Has the records count what the spool of a process that ended holds of quotas, and gives back what else it held; true
-/// once they do. For a limiter that admits nothing.
-pub async fn tell(limiter: &Limiter, within: Duration) -> bool {
-    let driver = Driver::new(limiter);
-    timeout(within, driver.farewell(Flights::new())).await.is_ok()
-        && limiter.0.machine.lock().holdings.told_up_to().is_none()
+impl Limiter {
+    /// Has the records count what the spool of a process that ended holds of quotas, and gives back what else it held;
+    /// true once they do. For a limiter that admits nothing.
+    pub async fn tell(&self, within: Duration) -> bool {
+        let driver = Driver::new(self);
+        timeout(within, driver.farewell(Flights::new())).await.is_ok()
+            && self.0.machine.lock().holdings.told_up_to().is_none()
+    }
 }
 
 /// Questions under way.

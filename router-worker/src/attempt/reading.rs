@@ -13,8 +13,8 @@ mod stopping;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use dialects::chat::shares::Shares;
 use dialects::chat::usage::UsageFacts;
-use dialects::chat::usage::shares::Shares;
 use dialects::dialect::Dialect;
 use dialects::passage::request::Asked;
 use dialects::passage::{Seen, Skimmer, end_mark, may_call, private, speaks};

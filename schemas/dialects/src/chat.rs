@@ -9,6 +9,7 @@ pub mod mend;
 pub mod numbers;
 pub mod request;
 pub mod response;
+pub mod shares;
 pub mod stream;
 pub mod usage;
 

@@ -183,8 +183,14 @@ pub struct Skim {
     pub insert_at: usize,
     /// Most tokens of the answer: the larger of `max_completion_tokens` and `max_tokens` where there are two.
     pub max_tokens: Option<u64>,
+    /// What servers of llama.cpp take in its place (`n_predict`); 0 where it is absent, the most there is where it has
+    /// no end. Others pass it over, so it only adds to what an answer may use.
+    pub max_tokens_otherwise: u64,
     /// Choices asked for, 1 to [`CHOICES_MAX`].
     pub n: u64,
+    /// The most answers that a server makes of each prompt: `n`, or what single ones take beside it (`best_of`, of which
+    /// not all are told, and `n_cmpl`).
+    pub choices_most: u64,
     /// There are tools or functions, or a choice among them other than "none".
     pub tools: bool,
     /// A format other than plain text is asked for.

@@ -192,7 +192,7 @@ impl World {
             Event::Answered(at, outcome) if !self.nodes[at.node].cut => self.learn(at, outcome),
             Event::Overdue(at) => self.learn(at, Outcome::Unknown),
             Event::Watch(index, boots, revision) if self.nodes[index].boots == boots => {
-                self.watch(index, revision)
+                self.watch(index, revision);
             }
             Event::Cut(index) => {
                 self.nodes[index].cut = true;

@@ -54,10 +54,9 @@ fn slow() -> Behaviour {
     Behaviour::chat("one two three").stall_after(1)
 }
 
-#[tokio::test]
-async fn a_session_is_moved_when_both_margins_are_reached_and_says_so() {
-    let scene = scene().await;
-    let [one, other] = one_on_each(&scene).await;
+/// Loads two backends until both margins are reached, and no sooner is a session moved.
+pub(super) async fn moves_by_both_margins(scene: &Scene) {
+    let [one, other] = one_on_each(scene).await;
     scene.o1.default(slow());
     scene.o2.default(slow());
 
@@ -85,19 +84,25 @@ async fn a_session_is_moved_when_both_margins_are_reached_and_says_so() {
             ("hit:header".to_owned(), "from the second".to_owned())
         );
     }
+    let moves = "waybill_session_affinity_total{outcome=\"overload\",level=\"header\"}";
+    let moves = scene.metric(moves).await;
+    assert!((moves - 1.0).abs() < 0.5, "{moves}");
     for stream in held {
         stream.close();
     }
+}
+
+#[tokio::test]
+async fn a_session_is_moved_when_both_margins_are_reached_and_says_so() {
+    let scene = scene().await;
+    moves_by_both_margins(&scene).await;
     scene.finish().await;
 }
 
 #[tokio::test]
 async fn the_margins_are_an_operators_choice() {
-    let scene = scene_with(staying, |node| {
-        node.env("ROUTING_AFFINITY_OVERLOAD_ABS", "1")
-            .env("ROUTING_AFFINITY_OVERLOAD_REL", "1")
-    })
-    .await;
+    let margins = json!({"overload_calls": 1, "overload_factor": 1});
+    let scene = scene_with(staying, |node| node.setting("affinity", margins)).await;
     let [one, _] = one_on_each(&scene).await;
     scene.o1.default(slow());
 

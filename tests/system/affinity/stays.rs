@@ -19,6 +19,8 @@ enum By {
     Opencode,
     CacheKey,
     User,
+    /// What callers of Messages name their customers by.
+    Customer,
     /// By what was said.
     Beginning,
 }
@@ -29,31 +31,20 @@ impl By {
             Self::Header => "header",
             Self::ClaudeCode | Self::UserId | Self::Codex | Self::Opencode => "hint",
             Self::CacheKey => "cache_key",
-            Self::User => "user",
+            Self::User | Self::Customer => "user",
             Self::Beginning => "l2",
         }
     }
 
     /// The ways that a surface has.
     fn of(surface: Surface) -> Vec<Self> {
-        match surface {
-            Surface::Chat => vec![
-                Self::Header,
-                Self::Opencode,
-                Self::CacheKey,
-                Self::User,
-                Self::Beginning,
-            ],
-            Surface::Messages => vec![Self::Header, Self::ClaudeCode, Self::UserId, Self::Beginning],
-            Surface::Responses => vec![
-                Self::Header,
-                Self::Codex,
-                Self::CacheKey,
-                Self::User,
-                Self::Beginning,
-            ],
-            Surface::Completions => vec![Self::Header, Self::Codex, Self::CacheKey, Self::User],
-        }
+        let mut ways = vec![Self::Header, Self::ClaudeCode, Self::Codex, Self::Opencode];
+        ways.extend_from_slice(match surface {
+            Surface::Chat | Surface::Responses => &[Self::CacheKey, Self::User, Self::Beginning],
+            Surface::Messages => &[Self::UserId, Self::Customer, Self::Beginning],
+            Surface::Completions => &[Self::CacheKey, Self::User],
+        });
+        ways
     }
 
     fn client(self, client: &Client, session: &str) -> Client {
@@ -62,7 +53,7 @@ impl By {
             Self::ClaudeCode => client.with_header("X-Claude-Code-Session-Id", session),
             Self::Codex => client.with_header("session-id", session),
             Self::Opencode => client.with_header("x-opencode-session", session),
-            Self::UserId | Self::CacheKey | Self::User | Self::Beginning => client.clone(),
+            Self::UserId | Self::CacheKey | Self::User | Self::Customer | Self::Beginning => client.clone(),
         }
     }
 
@@ -72,6 +63,7 @@ impl By {
                 let user = json!({"device_id": "d", "account_uuid": "", "session_id": session});
                 body["metadata"] = json!({"user_id": user.to_string()});
             }
+            Self::Customer => body["metadata"] = json!({"user_id": session}),
             Self::CacheKey => body["prompt_cache_key"] = json!(session),
             Self::User => body["user"] = json!(session),
             Self::Header | Self::ClaudeCode | Self::Codex | Self::Opencode | Self::Beginning => {}
@@ -110,14 +102,15 @@ async fn converse(scene: &Scene, surface: Surface, by: By) -> (Vec<String>, Stri
     (verdicts, last)
 }
 
-#[tokio::test]
-async fn ten_turns_stay_on_one_backend_at_every_level_and_on_every_surface() {
-    let scene = scene().await;
+/// Ten turns at every level on every surface, each on one backend.
+pub(super) async fn ten_turns_stay(scene: &Scene) {
+    let mut turns = 0.0;
     for surface in Surface::ALL {
         for by in By::of(surface) {
             let before = [scene.o1.calls(), scene.o2.calls()];
 
-            let (verdicts, last) = converse(&scene, surface, by).await;
+            let (verdicts, last) = converse(scene, surface, by).await;
+            turns += 10.0;
 
             let calls = [scene.o1.calls() - before[0], scene.o2.calls() - before[1]];
             assert!(
@@ -136,7 +129,34 @@ async fn ten_turns_stay_on_one_backend_at_every_level_and_on_every_surface() {
         }
     }
     let counted = scene.metric("waybill_session_affinity_total").await;
-    assert!((counted - 180.0).abs() < 0.5, "{counted}");
+    assert!((counted - turns).abs() < 0.5, "{counted}, not {turns}");
+}
+
+#[tokio::test]
+async fn ten_turns_stay_on_one_backend_at_every_level_and_on_every_surface() {
+    let scene = scene().await;
+    ten_turns_stay(&scene).await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn callers_stay_on_every_surface_that_generates() {
+    let scene = scene_with(alike, |node| node).await;
+    for surface in Surface::ALL {
+        for turn in 0..4 {
+            let mut body = surface.ask("m");
+            body["stream"] = json!(turn % 2 == 1);
+            let answer = scene
+                .client
+                .post_inference(surface.path(), body.to_string())
+                .await;
+            let answer = answer.expect("an answer");
+            let first = surface == Surface::ALL[0] && turn == 0;
+            let expected = if first { "miss" } else { "hit:caller" };
+            assert_eq!(verdict(&answer), expected, "{surface:?}");
+        }
+    }
+    assert_eq!(scene.o1.calls().min(scene.o2.calls()), 0);
     scene.finish().await;
 }
 

@@ -18,8 +18,8 @@ const STREAM: &str = "WAYBILL_EVENTS";
 const NEEDED: [&str; 4] = ["KV_wb_idem", "KV_wb_quota", "KV_wb_slots", "WAYBILL_RATE_MINUTE"];
 /// Time between two calls with a key.
 const KEYED_EVERY: Duration = Duration::from_millis(100);
-/// How long what cannot be decided waits for a leader. A follower gives one up after four to nine seconds, so that the
-/// default, eight, is too short now and then.
+/// How long what cannot be decided waits for a leader. A follower gives one up after four to nine seconds; this is more
+/// than the default of twelve because the servers may have to share a slow machine.
 const ADMIT_WAIT_SECONDS: u64 = 25;
 /// How long an answer may take while there is no leader.
 const SLOWEST_MAX: Duration = Duration::from_secs(ADMIT_WAIT_SECONDS + 2);

@@ -72,6 +72,35 @@ async fn a_parameter_that_the_model_does_not_take_is_refused_by_name_on_every_su
 }
 
 #[tokio::test]
+async fn what_is_said_of_tools_where_there_are_none_passes_a_model_without_tools_and_is_told() {
+    let scene = scene_of(|o1, _| vec![Model::new("m").set("supports_tools", json!(false)).leg(o1, 0)]).await;
+    for (choice, dropped) in [
+        (json!("auto"), "tool_choice"),
+        (json!("none"), "tool_choice"),
+        (Value::Null, ""),
+    ] {
+        let body = asking(Surface::Chat, &json!({"tool_choice": choice}));
+        let answer = scene.client.post(Surface::Chat, &body).await;
+        assert_eq!(answer.status, 200, "{choice}: {}", answer.text());
+        if !dropped.is_empty() {
+            assert_eq!(answer.header("x-waybill-dropped"), dropped, "{choice}");
+            let sent = scene.o1.call(scene.o1.calls() - 1).request.json();
+            assert_eq!(sent.get("tool_choice"), None, "{sent}");
+        }
+    }
+    let calls = scene.o1.calls();
+    let body = asking(Surface::Chat, &json!({"tool_choice": "required"}));
+    let refused = scene.client.post(Surface::Chat, &body).await;
+    assert_eq!(
+        (refused.status, scene.o1.calls()),
+        (400, calls),
+        "{}",
+        refused.text()
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn what_was_refused_before_anything_was_sent_is_rejected_in_the_books_and_free() {
     let scene = scene_of(|o1, _| {
         let few = Model::new("few").set("supported_params", json!(["temperature"]));

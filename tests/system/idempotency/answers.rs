@@ -120,7 +120,7 @@ async fn another_body_or_another_path_under_the_key_is_refused_and_runs_nothing(
 }
 
 /// Every call gets a word of its own.
-fn numbered(scene: &Scene) {
+pub(super) fn numbered(scene: &Scene) {
     let calls = std::sync::atomic::AtomicUsize::new(0);
     scene.o1.on(move |_| {
         let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use harness::{Behaviour, Plan, Scene, chat};
+use futures_util::future::join_all;
+use harness::{Answer, Behaviour, CALLER_KEY, Client, OTHER_KEY, Plan, Scene, chat, chat_streamed};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{IN_PROGRESS, after_progress, billed, is_replay, keyed};
+use super::{IN_PROGRESS, MISMATCH, after_progress, billed, is_replay, keyed};
 
 async fn scene(plan: Plan) -> Scene {
     let mut scene = Scene::start_cluster(plan, |node| {
@@ -177,5 +178,159 @@ async fn a_bus_that_goes_away_amid_a_call_costs_no_answer_and_has_it_later() {
     assert!(is_replay(&replay), "{}", replay.text());
     assert_eq!(replay.body, first.body);
     assert_eq!(scene.o1.calls(), 1);
+    scene.finish().await;
+}
+
+/// A client for each of the two gateways.
+fn nodes(scene: &mut Scene) -> [Client; 2] {
+    let addrs = [scene.node.addr(), scene.cluster().node("b").addr()];
+    addrs.map(|addr| scene.client.at(addr))
+}
+
+/// Case 3: another tenant, and another key of the same one, with the same bytes under the same key, on the other node.
+#[tokio::test]
+async fn case_3_nobody_is_given_an_answer_of_somebody_else_by_either_node() {
+    const SECOND_KEY: &str = "sk-harness-canary-second-5521";
+    let mut scene = Scene::start_cluster(Plan::default(), |node| {
+        let mut keys = harness::settings()["keys"].clone();
+        let second = json!({"name": "second", "tenant": "acme", "key": SECOND_KEY, "role": "free"});
+        keys.as_array_mut().expect("a list").push(second);
+        node.setting("keys", keys)
+    })
+    .await;
+    scene.wait_ready().await;
+    super::answers::numbered(&scene);
+    let [a, b] = nodes(&mut scene).map(|client| keyed(&client, "k-1"));
+
+    let first = a.post_chat(&chat("m")).await;
+    let mut words = vec![first.content()];
+    for key in [OTHER_KEY, SECOND_KEY] {
+        let fresh = b.with_key(key).post_chat(&chat("m")).await;
+        assert_eq!(fresh.status, 200, "{}", fresh.text());
+        assert!(
+            !is_replay(&fresh) && !words.contains(&fresh.content()),
+            "{}",
+            fresh.text()
+        );
+        assert_eq!(scene.row(fresh.request_id()).await["cost_nano_usd"], 28_000);
+        let own = a.with_key(key).post_chat(&chat("m")).await;
+        assert!(is_replay(&own) && own.body == fresh.body, "{}", own.text());
+        words.push(fresh.content());
+    }
+    let again = b.with_key(CALLER_KEY).post_chat(&chat("m")).await;
+    assert!(is_replay(&again) && again.body == first.body, "{}", again.text());
+    assert_eq!(scene.o1.calls(), 3);
+    scene.finish().await;
+}
+
+/// Case 14: a caller gives up after two seconds and asks the other node, again and again; one generation, one bill.
+#[tokio::test]
+async fn case_14_retries_over_both_nodes_are_one_generation_and_one_bill() {
+    let mut scene = scene(Plan::default()).await;
+    let slow = Behaviour::chat("late but once").usage(60, 40);
+    scene.o1.default(slow.first_byte_delay(Duration::from_secs(5)));
+    let clients = nodes(&mut scene);
+    let [a, b] = clients.each_ref().map(|client| keyed(client, "k-2"));
+    let body = chat("m");
+
+    a.leave_chat_after(&body, Duration::from_secs(2)).await;
+    let retries: Vec<Answer> = join_all([&b, &a, &b].map(|client| client.post_chat(&body))).await;
+    for retry in &retries {
+        assert_eq!(
+            (retry.status, retry.error_code().as_str()),
+            (409, IN_PROGRESS),
+            "{}",
+            retry.text()
+        );
+        assert!(!retry.header("retry-after").is_empty());
+    }
+    let mut other = body.clone();
+    other["temperature"] = json!(0.5);
+    let mismatch = b.post_chat(&other).await;
+    assert_eq!((mismatch.status, mismatch.error_code().as_str()), (422, MISMATCH));
+    let replay = after_progress(&b, &body).await;
+    assert!(is_replay(&replay), "{}", replay.text());
+    assert_eq!(replay.content(), "late but once");
+
+    // A refused call burns no key, and a stream is replayed by the other node as the same valid stream.
+    let [streamed, elsewhere] = clients.each_ref().map(|client| keyed(client, "k-3"));
+    let refused = streamed.post_chat(&json!({"model": "m"})).await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    let first = streamed.stream_chat(&chat_streamed("m")).await.collect().await;
+    let again = elsewhere.stream_chat(&chat_streamed("m")).await.collect().await;
+    assert_eq!((&first.raw, &first.end), (&again.raw, &harness::End::Done));
+    assert_eq!(again.headers["x-idempotent-replay"], "true");
+
+    // The node that answered is killed; the other one has the answer.
+    scene.node.kill().await;
+    let late = b.post_chat(&body).await;
+    assert!(is_replay(&late) && late.body == replay.body, "{}", late.text());
+    assert_eq!(scene.o1.calls(), 2);
+    let replays = scene
+        .cluster()
+        .node("b")
+        .metric("waybill_idempotency_total{outcome=\"replay\"}")
+        .await;
+    assert!((replays - 3.0).abs() < 0.5, "{replays}");
+    scene.restart().await;
+    let (cost, rows) = billed(&scene, 5).await;
+    assert_eq!((cost, rows.len()), (880_000, 2), "{rows:?}");
+    scene.finish().await;
+}
+
+/// The bytes of each file of a directory, by name.
+fn sizes(dir: &std::path::Path) -> Vec<(std::path::PathBuf, u64)> {
+    let files = std::fs::read_dir(dir).expect("a directory");
+    let files = files.map(|file| file.expect("a file").path());
+    files
+        .map(|path| (path.clone(), path.metadata().expect("a size").len()))
+        .collect()
+}
+
+/// A machine that fails loses the last moment of its disk: the claim is on the bus, the spool knows nothing of the call.
+#[tokio::test]
+async fn a_key_whose_node_is_back_without_a_trace_of_the_call_is_free_on_every_node() {
+    let mut scene = scene(Plan::default()).await;
+    scene.o1.script([Behaviour::chat("never told")
+        .usage(60, 40)
+        .first_byte_delay(Duration::from_mins(2))]);
+    scene.o1.default(Behaviour::chat("again").usage(60, 40));
+    let spool = scene.node.data_dir().join("spool");
+    let before = sizes(&spool);
+    let [a, b] = nodes(&mut scene).map(|client| keyed(&client, "k-1"));
+    let body = chat("m");
+    let crash = async {
+        scene.o1.wait_calls(1).await;
+    };
+    tokio::select! {
+        _ = a.post_chat(&body) => panic!("it was answered"),
+        () = crash => {}
+    }
+    scene.node.kill().await;
+    for (file, bytes) in before {
+        if file.metadata().is_ok_and(|now| now.len() > bytes) {
+            let file = std::fs::OpenOptions::new()
+                .write(true)
+                .open(file)
+                .expect("a file of the spool");
+            file.set_len(bytes).expect("a shorter file");
+        }
+    }
+    let running = b.post_chat(&body).await;
+    assert_eq!(
+        (running.status, running.error_code().as_str()),
+        (409, IN_PROGRESS)
+    );
+
+    scene.restart().await;
+    let again = after_progress(&b, &body).await;
+
+    assert_eq!(again.status, 200, "{}", again.text());
+    assert!(!is_replay(&again));
+    assert_eq!(again.content(), "again");
+    assert_eq!(scene.o1.calls(), 2);
+    let (cost, rows) = billed(&scene, 1).await;
+    assert_eq!((cost, rows.len()), (440_000, 1), "{rows:?}");
+    scene.foreign_calls();
     scene.finish().await;
 }

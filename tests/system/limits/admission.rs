@@ -143,6 +143,30 @@ async fn tokens_are_reserved_in_full_and_what_was_not_used_is_left() {
 }
 
 #[tokio::test]
+async fn what_single_servers_take_as_maximum_or_choices_under_other_names_is_reserved() {
+    let scene = scene(json!({"daily_tokens": 500})).await;
+    for (surface, name, value) in [
+        (Surface::Chat, "n_predict", 600),
+        (Surface::Chat, "n_predict", -1),
+        (Surface::Chat, "n_cmpl", 60),
+        (Surface::Completions, "n_predict", 600),
+        (Surface::Completions, "n_cmpl", 60),
+        (Surface::Completions, "best_of", 60),
+    ] {
+        let mut body = surface.ask("m");
+        body["max_tokens"] = 10.into();
+        body[name] = value.into();
+
+        let answer = scene.client.post(surface, &body).await;
+
+        let error = refused(&answer, "DAILY_TOKENS_EXCEEDED");
+        assert_eq!(error["remaining"], 500, "{surface:?} {name} {value}");
+    }
+    assert_eq!(scene.o1.calls(), 0);
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn money_is_reserved_at_the_dearest_class_and_charged_to_the_nano_dollar() {
     let probe = scene(json!({})).await;
     let prompt = prompt_tokens(&probe).await;

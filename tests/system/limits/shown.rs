@@ -42,7 +42,9 @@ async fn a_key_is_minted_with_limits_and_its_list_says_what_is_used() {
     }
     let standing = |quota: &str, model: Value, amounts: [Value; 3]| {
         let [limit, used, remaining] = amounts;
-        json!({"quota": quota, "model": model, "limit": limit, "used": used, "remaining": remaining})
+        json!({
+            "quota": quota, "model": model, "limit": limit, "used": used, "remaining": remaining, "is_current": true,
+        })
     };
     let (tokens, cost) = (2 * ANSWER_TOKENS, 2 * ANSWER_NANO_USD);
     let left = 2_500_000_000 - cost;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemas::catalog::ProviderKind;
 use schemas::money::Price;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::models::price;
@@ -33,6 +34,8 @@ pub(super) struct Listed {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) models: Vec<Listed>,
+    /// Entries that are not understood, and left out.
+    pub(super) skipped: usize,
     /// Where the next one begins; `None` for the last.
     pub(super) next: Option<String>,
 }
@@ -60,10 +63,21 @@ pub(super) fn page(kind: ProviderKind, body: &[u8]) -> Option<Page> {
     }
 }
 
+/// The entries that are understood, and how many are not; `None` where there are some and none is.
+fn readable<T: DeserializeOwned>(entries: Vec<Value>) -> Option<(Vec<T>, usize)> {
+    let all = entries.len();
+    let read: Vec<T> = entries
+        .into_iter()
+        .filter_map(|entry| serde_json::from_value(entry).ok())
+        .collect();
+    let skipped = all - read.len();
+    (skipped == 0 || !read.is_empty()).then_some((read, skipped))
+}
+
 fn openai(body: &[u8]) -> Option<Page> {
     #[derive(Deserialize)]
     struct List {
-        data: Vec<Entry>,
+        data: Vec<Value>,
     }
     #[derive(Deserialize)]
     struct Entry {
@@ -82,8 +96,10 @@ fn openai(body: &[u8]) -> Option<Page> {
         id: entry.id,
         ..Listed::default()
     };
+    let (entries, skipped) = readable(list.data)?;
     Some(Page {
-        models: list.data.into_iter().map(listed).collect(),
+        models: entries.into_iter().map(listed).collect(),
+        skipped,
         next: None,
     })
 }
@@ -91,7 +107,7 @@ fn openai(body: &[u8]) -> Option<Page> {
 fn anthropic(body: &[u8]) -> Option<Page> {
     #[derive(Deserialize)]
     struct List {
-        data: Vec<Entry>,
+        data: Vec<Value>,
         #[serde(default)]
         has_more: bool,
         #[serde(default)]
@@ -115,8 +131,10 @@ fn anthropic(body: &[u8]) -> Option<Page> {
         max_output_length: entry.max_tokens,
         price: None,
     };
+    let (entries, skipped) = readable(list.data)?;
     Some(Page {
-        models: list.data.into_iter().map(listed).collect(),
+        models: entries.into_iter().map(listed).collect(),
+        skipped,
         next: list.last_id.filter(|_| list.has_more),
     })
 }
@@ -125,7 +143,7 @@ fn gemini(body: &[u8]) -> Option<Page> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct List {
-        models: Vec<Entry>,
+        models: Vec<Value>,
         #[serde(default)]
         next_page_token: Option<String>,
     }
@@ -158,8 +176,10 @@ fn gemini(body: &[u8]) -> Option<Page> {
         max_output_length: entry.output_token_limit,
         price: None,
     };
+    let (entries, skipped) = readable(list.models)?;
     Some(Page {
-        models: list.models.into_iter().filter(generates).map(listed).collect(),
+        models: entries.into_iter().filter(generates).map(listed).collect(),
+        skipped,
         next: list.next_page_token.filter(|token| !token.is_empty()),
     })
 }
@@ -275,6 +295,25 @@ mod tests {
             query(ProviderKind::Gemini, Some("t")),
             [("pageSize", "1000".to_owned()), ("pageToken", "t".to_owned())]
         );
+    }
+
+    #[test]
+    fn an_entry_that_is_not_understood_leaves_the_others() {
+        let of = |kind, body: &str| {
+            let page = page(kind, body.as_bytes()).expect("a page");
+            let ids: Vec<String> = page.models.into_iter().map(|listed| listed.id).collect();
+            (ids, page.skipped)
+        };
+        let both = |ids: [&str; 2]| (ids.map(str::to_owned).to_vec(), 3);
+
+        let data = r#"{"data":[{"id":"a"},{"id":7},null,{"name":"x"},{"id":"b"}],"last_id":"b"}"#;
+        assert_eq!(of(ProviderKind::OpenaiCompat, data), both(["a", "b"]));
+        assert_eq!(of(ProviderKind::Anthropic, data), both(["a", "b"]));
+        let generates = r#""supportedGenerationMethods":["generateContent"]"#;
+        let models = format!(
+            r#"{{"models":[{{"name":"models/a",{generates}}},{{"name":"c","inputTokenLimit":-1}},5,{{}},{{"name":"b",{generates}}}]}}"#
+        );
+        assert_eq!(of(ProviderKind::Gemini, &models), both(["a", "b"]));
     }
 
     #[test]

@@ -138,6 +138,7 @@ impl Context<'_> {
             ));
         }
         self.note_what_has_no_effect(&mut out.problems);
+        self.note_unknown_parameters(&mut out.problems);
         let own = [Leg::default()];
         let legs = self.entry.route.as_deref().unwrap_or(&own);
         let mut ready = Vec::new();

@@ -1,7 +1,7 @@
 //! The end of a stream that generates more than its request holds of its limits.
 
+use dialects::chat::shares::Shares;
 use dialects::chat::usage::UsageFacts;
-use dialects::chat::usage::shares::Shares;
 use dialects::estimate;
 use dialects::passage::request::choices_asked;
 use dialects::passage::stop::Stop;

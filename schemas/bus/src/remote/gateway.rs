@@ -44,7 +44,7 @@ impl Config {
     pub fn new(pool: PoolName) -> Self {
         Self {
             pool,
-            admit_wait: Duration::from_secs(8),
+            admit_wait: Duration::from_secs(12),
             waiting_max: 1_000,
         }
     }

@@ -2,7 +2,6 @@
 //! an answer fail: it is brought into range, and the figures are marked.
 
 mod cost;
-pub mod shares;
 
 use schemas::usage::{TOKENS_MAX, Usage, UsageFlag};
 use serde::Deserialize;

@@ -78,7 +78,9 @@ pub(super) struct Draft<'a> {
     /// Usage is told on every stream of the dialect.
     pub(super) tells_usage: bool,
     pub(super) max_tokens: Option<u64>,
+    pub(super) max_tokens_otherwise: u64,
     pub(super) choices: Option<u64>,
+    pub(super) choices_otherwise: u64,
     pub(super) tools: bool,
     pub(super) structured: bool,
     pub(super) asks: Parameters,
@@ -186,6 +188,22 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Reads what single servers take in the place of the maximum. Whatever is no count has no end there.
+    pub(super) fn read_max_tokens_otherwise<M: MapAccess<'a>>(
+        &mut self,
+        map: &mut M,
+    ) -> Result<(), M::Error> {
+        self.max_tokens_otherwise = count_otherwise(map.next_value()?);
+        Ok(())
+    }
+
+    /// Reads what single servers take in the place of `n`, or make beside it.
+    pub(super) fn read_choices_otherwise<M: MapAccess<'a>>(&mut self, map: &mut M) -> Result<(), M::Error> {
+        let count = count_otherwise(map.next_value()?);
+        self.choices_otherwise = self.choices_otherwise.max(count);
+        Ok(())
+    }
+
     /// Reads a number from 0 to `max`, of which 1 stands for nothing.
     pub(super) fn read_share<M: MapAccess<'a>>(
         &mut self,
@@ -275,7 +293,9 @@ impl<'a> Draft<'a> {
             include_usage: self.tells_usage || include_usage(self.stream_options)?,
             insert_at,
             max_tokens: self.max_tokens,
+            max_tokens_otherwise: self.max_tokens_otherwise,
             n,
+            choices_most: n.max(self.choices_otherwise),
             tools: self.tools,
             response_format: self.structured,
             parameters,
@@ -342,6 +362,24 @@ fn in_range<E: serde::de::Error>(value: Option<f64>, max: f64) -> Result<(), E> 
         Some(number) if !(0.0..=max).contains(&number) => Err(E::custom("out of range")),
         _ => Ok(()),
     }
+}
+
+/// A count that its upstream reads in its own way: none where it is null, the most there is where it is no number.
+fn count_otherwise(raw: &RawValue) -> u64 {
+    let text = raw.get();
+    if text == "null" {
+        return 0;
+    }
+    let number: Option<f64> = serde_json::from_str(text).ok();
+    number.filter(|&number| number >= 0.0).map_or(u64::MAX, |number| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not negative, and beyond the range it is the most there is"
+        )]
+        let count = number.ceil() as u64;
+        count
+    })
 }
 
 /// An integer of at least 1; a float without fraction is one too.

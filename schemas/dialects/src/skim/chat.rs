@@ -17,7 +17,9 @@ members! {
     TopP = "top_p",
     MaxTokens = "max_tokens",
     MaxCompletionTokens = "max_completion_tokens",
+    NPredict = "n_predict",
     N = "n",
+    NCmpl = "n_cmpl",
     Tools = "tools",
     Functions = "functions",
     ToolChoice = "tool_choice",
@@ -60,6 +62,8 @@ impl<'a> Members<'a> for Field {
             Self::TopP => draft.read_share(Parameters::TOP_P, 1.0, map)?,
             Self::MaxTokens | Self::MaxCompletionTokens => draft.read_max_tokens(map)?,
             Self::N => draft.choices = map.next_value::<Option<Count>>()?.map(|count| count.0),
+            Self::NPredict => draft.read_max_tokens_otherwise(map)?,
+            Self::NCmpl => draft.read_choices_otherwise(map)?,
             Self::Tools | Self::Functions => draft.read_tools(map)?,
             Self::ToolChoice | Self::FunctionCall => {
                 let choice: &RawValue = map.next_value()?;

@@ -16,7 +16,9 @@ members! {
     Temperature = "temperature",
     TopP = "top_p",
     MaxTokens = "max_tokens",
+    NPredict = "n_predict",
     N = "n",
+    NCmpl = "n_cmpl",
     BestOf = "best_of",
     Echo = "echo",
     TopK = "top_k",
@@ -52,6 +54,8 @@ impl<'a> Members<'a> for Field {
             // None at all is asked for to have a prompt weighed.
             Self::MaxTokens => draft.max_tokens = map.next_value::<Option<u64>>()?,
             Self::N => draft.choices = map.next_value::<Option<Count>>()?.map(|count| count.0),
+            Self::NPredict => draft.read_max_tokens_otherwise(map)?,
+            Self::BestOf | Self::NCmpl => draft.read_choices_otherwise(map)?,
             Self::TopK => draft.read_ask(Parameters::TOP_K, &["0", "-1"], map)?,
             Self::MinP => draft.read_ask(Parameters::MIN_P, &["0", "0.0"], map)?,
             Self::Stop => draft.read_ask(Parameters::STOP, &["[]"], map)?,
@@ -62,7 +66,7 @@ impl<'a> Members<'a> for Field {
             Self::LogitBias => draft.read_ask(Parameters::LOGIT_BIAS, &["{}"], map)?,
             Self::Logprobs => draft.read_ask(Parameters::LOGPROBS, &[], map)?,
             Self::User => draft.user = Some(map.next_value()?),
-            Self::BestOf | Self::Echo | Self::Other => drop(map.next_value::<IgnoredAny>()?),
+            Self::Echo | Self::Other => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }

@@ -5,6 +5,53 @@ use std::ops::BitOr as _;
 use schemas::parameter::{Parameters, Takes};
 
 use super::super::file::{Entry, Leg};
+use super::Context;
+use crate::yaml::Problem;
+
+/// Words of lists of parameters that stand for nothing that a model may refuse here: limits of tokens, what has switches
+/// of its own, and what lists of others have beside.
+const KNOWN: [&str; 19] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "structured_outputs",
+    "stream",
+    "stream_options",
+    "user",
+    "store",
+    "metadata",
+    "verbosity",
+    "web_search_options",
+    "service_tier",
+    "top_a",
+    "prediction",
+    "modalities",
+];
+
+impl Context<'_> {
+    /// Names the words of lists of parameters that nobody knows: what they were meant for is refused.
+    pub(super) fn note_unknown_parameters(&self, problems: &mut Vec<Problem>) {
+        let of_legs = self.entry.route.iter().flatten().enumerate();
+        let of_legs = of_legs.map(|(n, leg)| (format!("route[{n}]."), &leg.supported_params));
+        let lists = std::iter::once((String::new(), &self.entry.supported_params)).chain(of_legs);
+        for (prefix, list) in lists {
+            for (n, word) in list.iter().flatten().enumerate() {
+                if Parameters::of_word(word).is_some() || KNOWN.contains(&word.as_str()) {
+                    continue;
+                }
+                problems.push(self.problem(
+                    &format!("{prefix}supported_params[{n}]"),
+                    format!("\"{word}\" is no parameter that is known, and allows nothing"),
+                    "correct it, or remove it",
+                ));
+            }
+        }
+    }
+}
 
 /// What is said of the leg, else of its entry. A file that does not list parameters refuses none; tools and the form of
 /// an answer have switches of their own, and whoever lists words of effort takes one.

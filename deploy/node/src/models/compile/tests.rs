@@ -220,3 +220,26 @@ fn a_small_weight_never_becomes_zero() {
     assert_eq!(weight_micro(-1.0), None);
     assert_eq!(weight_micro(f64::NAN), None);
 }
+
+#[test]
+fn words_of_parameters_that_nobody_knows_are_named_with_their_place() {
+    let text = r"
+models:
+  - id: m
+    name: M
+    supported_params: [temperature, tools, max_tokens]
+    route:
+      - { kind: openai_compat, base_url: 'http://h/v1' }
+      - { kind: openai_compat, base_url: 'http://i/v1', supported_params: [top_p,
+          temprature] }
+";
+
+    let compiled = compiled(text).expect("compile");
+
+    let told: Vec<_> = (compiled.problems.iter())
+        .filter(|problem| problem.path.contains("supported_params"))
+        .map(|problem| (problem.path.as_str(), problem.line))
+        .collect();
+    assert_eq!(told, [("models[0].route[1].supported_params[1]", 9)]);
+    assert_eq!(compiled.models.len(), 1, "it is served");
+}

@@ -5,7 +5,7 @@
 
 use schemas::usage::TOKENS_MAX;
 
-use super::UsageFacts;
+use super::usage::UsageFacts;
 use crate::chat::answer::Answer;
 use crate::estimate;
 use crate::passage::Seen;
