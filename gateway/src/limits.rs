@@ -44,7 +44,6 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 pub(crate) use driver::run;
-pub use driver::tell;
 pub(crate) use held::Held;
 pub(crate) use standing::{Told, Usage};
 

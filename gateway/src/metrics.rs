@@ -258,32 +258,12 @@ impl Gauges {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, &Gauge); 14] = [
+        let gauges: [(&str, &str, &Gauge); 10] = [
             ("waybill_requests_open", "Requests that run", &self.requests_open),
             (
                 "waybill_reservations_open",
                 "Requests that hold room in the spool, or a part of a limit",
                 &self.reservations_open,
-            ),
-            (
-                "waybill_spool_bytes",
-                "Bytes of the spool on disk",
-                &self.spool_bytes,
-            ),
-            (
-                "waybill_spool_bytes_max",
-                "Bytes of records and reservations from which on billable requests are refused",
-                &self.spool_bytes_max,
-            ),
-            (
-                "waybill_spool_nearly_full",
-                "1 from four fifths of that until seven tenths",
-                &self.spool_nearly_full,
-            ),
-            (
-                "waybill_spool_oldest_seconds",
-                "Age of the oldest event the ledger has not confirmed",
-                &self.spool_oldest_seconds,
             ),
             (
                 "waybill_bus_connected",
@@ -331,9 +311,35 @@ impl Gauges {
             "For how long the view of a bucket may be outdated",
             self.watch_age_seconds.clone(),
         );
-        for (name, help, gauge) in gauges {
+        for (name, help, gauge) in gauges.into_iter().chain(self.of_spool()) {
             registry.register(name, help, gauge.clone());
         }
+    }
+
+    /// Name, meaning and gauge of what the spool tells.
+    const fn of_spool(&self) -> [(&str, &str, &Gauge); 4] {
+        [
+            (
+                "waybill_spool_bytes",
+                "Bytes of the spool on disk",
+                &self.spool_bytes,
+            ),
+            (
+                "waybill_spool_bytes_max",
+                "Bytes of records and reservations from which on billable requests are refused",
+                &self.spool_bytes_max,
+            ),
+            (
+                "waybill_spool_nearly_full",
+                "1 from four fifths of that until seven tenths",
+                &self.spool_nearly_full,
+            ),
+            (
+                "waybill_spool_oldest_seconds",
+                "Age of the oldest event the ledger has not confirmed",
+                &self.spool_oldest_seconds,
+            ),
+        ]
     }
 }
 

@@ -63,7 +63,7 @@ impl Held {
         let open = self.0.as_ref()?;
         let lacks = open.with(|machine, grant, now| machine.holdings.lacks(grant, used, now));
         let (limiter, grant) = (open.limiter.clone(), open.grant);
-        lacks.then(|| async move {
+        lacks.then_some(async move {
             // Whoever does not get an answer pays what is in hand.
             let _ = timeout(COVER_WAIT, covered(&limiter, grant, used)).await;
         })
