@@ -272,23 +272,37 @@ pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Resul
             .transpose()?,
         role,
         models: models(caller, catalog, wanted.models)?,
-        limits: limits(wanted.limits.unwrap_or_default())?,
+        limits: limits(caller, catalog, wanted.limits.unwrap_or_default())?,
         output_default_max: output_default_max(wanted.output_default_max)?,
         expires_at: wanted.expires_at,
     })
 }
 
 /// What a new key may use. The limits of its tenant and its member hold beside its own, whatever they are.
-fn limits(wanted: Map<String, Value>) -> Result<Limits, Failure> {
-    Limits::try_from(wanted).map_err(|problem| {
-        let place = format!("limits.{}", problem.path);
+/// Limits of one model stand under the name that calls are counted by.
+fn limits(caller: &Caller, catalog: &Catalog, wanted: Map<String, Value>) -> Result<Limits, Failure> {
+    let refused = |path: &str, text: String| {
+        let place = format!("limits.{path}");
         let place = if showable(&place.replace('.', "_")) {
             place
         } else {
             "limits".to_owned()
         };
-        Failure::new(FailureCode::InvalidRequest, problem.kind.to_string()).param(place)
-    })
+        Failure::new(FailureCode::InvalidRequest, text).param(place)
+    };
+    let limits =
+        Limits::try_from(wanted).map_err(|problem| refused(&problem.path, problem.kind.to_string()))?;
+    for name in limits.per_model.keys() {
+        let known = gate::visible(catalog, Some(&caller.key), name.as_str());
+        if let Some(model) = known.filter(|model| model.id != *name) {
+            let text = format!(
+                "the name is an alias of the model '{}': give the limits under that name",
+                model.id
+            );
+            return Err(refused(&format!("per_model.{name}"), text));
+        }
+    }
+    Ok(limits)
 }
 
 /// The most tokens of an answer to a call that names no maximum; 0 names none.
