@@ -426,3 +426,50 @@ async fn what_left_the_files_is_gone_after_the_next_start() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     scene.finish().await;
 }
+
+const ALIASED: &str = "models:\n  - id: m\n    aliases: [m-latest]\n    provider: openai_compat\n    base_url: http://h.example/v1\n";
+
+#[tokio::test]
+async fn limits_of_one_model_by_another_of_its_names_stop_check_and_start_with_the_name_that_counts() {
+    for (settings, place) in [
+        (
+            "<key>    limits:\n      per_model:\n        m-latest: { rpm: 1 }\n",
+            "waybill.yaml:6: keys[0].limits.per_model.m-latest",
+        ),
+        (
+            "tenants:\n  - id: acme\n    limits: { per_model: { m-latest: { rpm: 1 } } }\n",
+            "waybill.yaml:3: tenants[0].limits.per_model.m-latest",
+        ),
+        (
+            "users:\n  - id: a\n    limits: { per_model: { m: { qps: 1 }, m-latest: { rpm: 1 } } }\n",
+            "waybill.yaml:3: users[0].limits.per_model.m-latest",
+        ),
+        (
+            "role_limits:\n  free: { per_model: { m-latest: { rpm: 1 } } }\n",
+            "waybill.yaml:2: role_limits.free.per_model.m-latest",
+        ),
+    ] {
+        let settings = settings.replace("<key>", KEY);
+
+        let (ended, output) = check(&settings, ALIASED).await;
+
+        assert_eq!(ended, USAGE, "{settings}: {output}");
+        assert_told(&output, place);
+        assert!(output.contains("of the model \"m\""), "{output}");
+        let node = Node::builder().waybill_yaml(&settings).models_yaml(ALIASED);
+        let (code, lines) = node.start_refused().await;
+        assert_eq!(code, USAGE, "{settings}: {lines:?}");
+        assert_told(&lines.join("\n"), place);
+    }
+}
+
+#[tokio::test]
+async fn limits_of_a_model_that_nobody_knows_yet_are_odd_and_stop_nothing() {
+    let limited = "    limits: { per_model: { m: { qps: 1 }, later: { rpm: 1 } } }\n";
+
+    let (ended, output) = check(&format!("{KEY}{limited}"), ALIASED).await;
+
+    assert_eq!(ended, Some(0), "{output}");
+    assert_told(&output, "problem waybill.yaml:4: keys[0].limits.per_model.later");
+    assert_eq!(output.matches("problem").count(), 1, "{output}");
+}

@@ -68,6 +68,11 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
         }
         compiled.extend(demo);
     }
+    if !compiled.models.is_empty() {
+        for place in &config.limits.per_model {
+            compiled.problems.extend(place.check(&compiled.models)?);
+        }
+    }
     attribute(&mut compiled, &config.environment);
     Ok(compiled)
 }

@@ -239,11 +239,7 @@ impl Resolver<'_> {
         let settings = self.settings;
         let parts = self.parts()?;
         let data_dir = self.data_dir()?;
-        let models_path = self.path(
-            "MODELS_CONFIG_PATH",
-            "MODELS_CONFIG",
-            settings.models_path.as_deref(),
-        );
+        let models_path = self.models_path();
         let first_run = self.has_no_file() && models_path.is_none();
         let (keys, mut warnings) = keys::from_settings(settings, self.document)?;
         warnings.extend(idle::problems(settings, self.document, parts.bus.is_shared()));
@@ -274,17 +270,10 @@ impl Resolver<'_> {
             public_routing: settings.public_routing.unwrap_or(false),
             billing_tz: self.billing_tz()?,
             limits: limits::read_all(settings, self.document)?,
-            sections: SECTIONS
-                .into_iter()
-                .filter(|name| self.document.has(name))
-                .collect(),
+            sections: self.sections(),
             keys,
             models_path,
-            routing_path: self.path(
-                "ROUTING_CONFIG_PATH",
-                "ROUTING_CONFIG",
-                settings.routing_path.as_deref(),
-            ),
+            routing_path: self.routing_path(),
             demo: settings.demo.unwrap_or(first_run),
             discover: settings.discover.unwrap_or(first_run && !parts.bus.is_shared()),
             unservable: parts.unservable,
@@ -311,6 +300,22 @@ impl Resolver<'_> {
             environment: self.environment.clone(),
             data_dir,
         })
+    }
+
+    fn models_path(&self) -> Option<PathBuf> {
+        let path = self.settings.models_path.as_deref();
+        self.path("MODELS_CONFIG_PATH", "MODELS_CONFIG", path)
+    }
+
+    fn routing_path(&self) -> Option<PathBuf> {
+        let path = self.settings.routing_path.as_deref();
+        self.path("ROUTING_CONFIG_PATH", "ROUTING_CONFIG", path)
+    }
+
+    /// Which of [`SECTIONS`] the file has, be they empty.
+    fn sections(&self) -> Vec<&'static str> {
+        let names = SECTIONS.into_iter();
+        names.filter(|name| self.document.has(name)).collect()
     }
 
     /// Nothing names a `waybill.yaml`.

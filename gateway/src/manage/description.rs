@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
+use schemas::catalog::Catalog;
 use schemas::failure::{Failure, FailureCode};
 use schemas::limit::limits::Limits;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -15,6 +16,8 @@ use serde_json::{Map, Value};
 
 use super::invalid;
 use crate::body;
+use crate::caller::Caller;
+use crate::gate;
 use crate::state::Shared;
 
 /// Largest body of a management call, in bytes.
@@ -114,17 +117,35 @@ impl Edit {
     }
 }
 
-/// Limits as they are described. Those of whom a subject belongs to hold beside its own, whatever they are.
-pub(super) fn limits(wanted: Map<String, Value>) -> Result<Limits, Failure> {
-    Limits::try_from(wanted).map_err(|problem| {
-        let place = format!("limits.{}", problem.path);
+/// Limits as they are described. Those of whom a subject belongs to hold beside its own, whatever they are. Limits of
+/// one model stand under the name that calls are counted by.
+pub(super) fn limits(
+    caller: &Caller,
+    catalog: &Catalog,
+    wanted: Map<String, Value>,
+) -> Result<Limits, Failure> {
+    let refused = |path: &str, text: String| {
+        let place = format!("limits.{path}");
         let place = if showable(&place.replace('.', "_")) {
             place
         } else {
             "limits".to_owned()
         };
-        Failure::new(FailureCode::InvalidRequest, problem.kind.to_string()).param(place)
-    })
+        Failure::new(FailureCode::InvalidRequest, text).param(place)
+    };
+    let limits =
+        Limits::try_from(wanted).map_err(|problem| refused(&problem.path, problem.kind.to_string()))?;
+    for name in limits.per_model.keys() {
+        let known = gate::visible(catalog, Some(&caller.key), name.as_str());
+        if let Some(model) = known.filter(|model| model.id != *name) {
+            let text = format!(
+                "the name is an alias of the model '{}': give the limits under that name",
+                model.id
+            );
+            return Err(refused(&format!("per_model.{name}"), text));
+        }
+    }
+    Ok(limits)
 }
 
 /// A name that people read.

@@ -214,7 +214,7 @@ pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Resul
         user,
         role,
         models: models(caller, catalog, wanted.models)?,
-        limits: description::limits(wanted.limits.unwrap_or_default())?,
+        limits: description::limits(caller, catalog, wanted.limits.unwrap_or_default())?,
         output_default_max: output_default_max(wanted.output_default_max)?,
         expires_at: rights::may_last(caller, wanted.expires_at)?,
     })

@@ -9,7 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::HeaderMap;
 use schemas::catalog::tenant::{Tenant, tenant_key};
-use schemas::catalog::{Origin, Stored};
+use schemas::catalog::{Catalog, Origin, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{DEFAULT_TENANT, TenantId};
@@ -83,7 +83,8 @@ pub(crate) async fn create(
     }
     let made = async {
         let bytes = description::body(&state, &headers, body).await?;
-        let tenant = wanted(description::read(&bytes, WANTED)?, arrival.at)?;
+        let described = description::read(&bytes, WANTED)?;
+        let tenant = wanted(&caller, &state.ports.catalog.load(), described, arrival.at)?;
         let id = Arc::clone(&tenant.id.0);
         let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id).await?;
         let place = place(&tenant.id);
@@ -166,7 +167,8 @@ pub(crate) async fn patch(
         let expected = Match::of(&parts.headers)?;
         let bytes = description::body(&state, &parts.headers, body).await?;
         let patch: Patch = description::read(&bytes, PATCH)?;
-        let decide = |tenant: &Tenant| patched(&caller, tenant, &patch);
+        let catalog = state.ports.catalog.load();
+        let decide = |tenant: &Tenant| patched(&caller, &catalog, tenant, &patch);
         records::change(&state, &place, expected, &caller.author(&arrival), decide).await
     };
     match changed.await {
@@ -193,24 +195,29 @@ fn place(id: &TenantId) -> Place {
 }
 
 /// A tenant as it was wanted.
-fn wanted(wanted: Wanted, now: Timestamp) -> Result<Tenant, Failure> {
+fn wanted(caller: &Caller, catalog: &Catalog, wanted: Wanted, now: Timestamp) -> Result<Tenant, Failure> {
     let alphabet =
         "expected 1 to 63 lower-case letters, digits and hyphens, beginning with a letter or digit";
     let id = TenantId::parse(&wanted.id).ok_or_else(|| invalid("id", alphabet))?;
     Ok(Tenant {
         name: wanted.name.map(name).transpose()?,
-        limits: description::limits(wanted.limits.unwrap_or_default())?,
+        limits: description::limits(caller, catalog, wanted.limits.unwrap_or_default())?,
         created_at: Some(now),
         ..Tenant::new(id, Origin::Runtime)
     })
 }
 
 /// A tenant after a change. A tenant of a file is from then on what the API made of it.
-pub(super) fn patched(caller: &Caller, tenant: &Tenant, patch: &Patch) -> Result<Tenant, Failure> {
+pub(super) fn patched(
+    caller: &Caller,
+    catalog: &Catalog,
+    tenant: &Tenant,
+    patch: &Patch,
+) -> Result<Tenant, Failure> {
     let mut after = tenant.clone();
     patch.name.apply(&mut after.name, name)?;
     if let Some(limits) = &patch.limits {
-        after.limits = description::limits(limits.clone())?;
+        after.limits = description::limits(caller, catalog, limits.clone())?;
     }
     if let Some(disabled) = patch.disabled {
         after.disabled = disabled;

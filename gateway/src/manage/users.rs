@@ -258,7 +258,7 @@ pub(super) fn wanted_user(
         email: wanted.email.map(email).transpose()?,
         name: wanted.name.map(name).transpose()?,
         role: Some(rights::may_give(caller, wanted.role.unwrap_or_default())?),
-        limits: description::limits(wanted.limits.unwrap_or_default())?,
+        limits: description::limits(caller, catalog, wanted.limits.unwrap_or_default())?,
         created_at: Some(now),
         ..User::new(tenant, id, Origin::Runtime)
     })
@@ -283,7 +283,7 @@ pub(super) fn patched(
         after.role = Some(rights::may_give(caller, role)?);
     }
     if let Some(limits) = &patch.limits {
-        after.limits = description::limits(limits.clone())?;
+        after.limits = description::limits(caller, catalog, limits.clone())?;
     }
     if let Some(disabled) = patch.disabled {
         after.disabled = disabled;

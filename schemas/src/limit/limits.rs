@@ -17,7 +17,7 @@ pub const LIMIT_MAX: u64 = i64::MAX.unsigned_abs();
 /// Models with limits of their own in one set.
 pub const MODELS_MAX: usize = 256;
 /// The key under which the limits of models stand.
-const PER_MODEL: &str = "per_model";
+pub const PER_MODEL: &str = "per_model";
 
 /// What can be limited, in the order in which a request meets it: rates, concurrency, quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

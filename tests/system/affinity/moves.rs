@@ -84,9 +84,9 @@ pub(super) async fn moves_by_both_margins(scene: &Scene) {
             ("hit:header".to_owned(), "from the second".to_owned())
         );
     }
-    let moves = "waybill_session_affinity_total{outcome=\"overload\",level=\"header\"}";
-    let moves = scene.metric(moves).await;
-    assert!((moves - 1.0).abs() < 0.5, "{moves}");
+    let name = "waybill_session_affinity_total{outcome=\"overload\",level=\"header\"}";
+    let counted = scene.metric(name).await;
+    assert!((counted - 1.0).abs() < 0.5, "{counted}");
     for stream in held {
         stream.close();
     }

@@ -119,10 +119,10 @@ pub(super) async fn ten_turns_stay(scene: &Scene) {
             );
             let hit = format!("hit:{}", by.level());
             let mut expected = vec![hit.clone(); 10];
-            expected[0] = "miss".to_owned();
+            "miss".clone_into(&mut expected[0]);
             if by == By::Beginning {
                 // The model has not said anything when the second turn is told from others.
-                expected[1] = "hit:l1".to_owned();
+                "hit:l1".clone_into(&mut expected[1]);
             }
             assert_eq!(verdicts, expected, "{surface:?} {by:?}");
             assert_eq!(scene.row(&last).await["affinity"], hit, "{surface:?} {by:?}");

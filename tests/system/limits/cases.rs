@@ -36,7 +36,8 @@ async fn what_one_node_charged_the_balance_the_quotas_and_the_usage_of_the_other
     let (scene, nodes) = two_nodes(json!({"daily_usd": "1.00", "daily_calls": 100})).await;
 
     for call in 1..=12 {
-        let (here, there) = (&nodes[(call % 2) as usize], &nodes[((call + 1) % 2) as usize]);
+        let [even, odd] = &nodes;
+        let (here, there) = if call % 2 == 0 { (even, odd) } else { (odd, even) };
         assert_eq!(here.post_chat(&ask()).await.status, 200);
 
         let balance = told(&there.with_key(CALLER_KEY), "/anthropic/user/balance").await;
@@ -160,6 +161,51 @@ async fn case_1_fifty_calls_at_once_on_two_nodes_are_never_more_than_the_quota_h
     scene.finish().await;
 }
 
+/// Every path that is billed, in every way of writing it, with a body, streamed and not.
+fn billed_calls() -> Vec<(&'static str, Value)> {
+    let mut calls: Vec<(&'static str, Value)> = Vec::new();
+    for surface in Surface::ALL {
+        calls.extend([
+            (surface.path(), surface.ask("m")),
+            (surface.path(), surface.ask_streamed("m")),
+        ]);
+    }
+    for (path, surface) in [
+        ("/anthropic/v1/messages", Surface::Messages),
+        ("/completion", Surface::Completions),
+        ("/v1/chat/completions/", Surface::Chat),
+        ("//v1//messages", Surface::Messages),
+    ] {
+        calls.extend([(path, surface.ask("m")), (path, surface.ask_streamed("m"))]);
+    }
+    calls.push(("/v1/embeddings", json!({"model": "v", "input": "some text"})));
+    calls
+}
+
+/// The quota of a day is spent, told in the dialect of `path`.
+fn assert_spent(path: &str, answer: &Answer) {
+    let told = answer.json();
+    assert_eq!(answer.status, 429, "{path}: {told}");
+    assert_eq!(answer.header("content-type"), "application/json", "{path}");
+    assert_eq!(told["error"]["type"], "rate_limit_error", "{path}");
+    assert_eq!(told["error"]["code"], "DAILY_LIMIT_EXCEEDED", "{path}");
+    assert_eq!(
+        told["type"] == "error",
+        path.contains("messages"),
+        "{path}: {told}"
+    );
+    assert_eq!(
+        told["error"]["reset_at"],
+        answer.header("x-quota-reset"),
+        "{path}"
+    );
+    assert_eq!(answer.header("x-ratelimit-remaining-requests"), "0", "{path}");
+    assert!(
+        answer.header("retry-after").parse::<u64>().expect("seconds") >= 1,
+        "{path}"
+    );
+}
+
 /// Case 8: a key whose quota is spent, on every path that is billed, streamed and not, on the node that did not spend it.
 #[tokio::test]
 async fn case_8_a_spent_quota_is_refused_on_every_billed_path_and_free_ones_answer() {
@@ -178,44 +224,9 @@ async fn case_8_a_spent_quota_is_refused_on_every_billed_path_and_free_ones_answ
     let b = scene.client.at(addr);
     assert_eq!(a.post_chat(&ask()).await.status, 200);
 
-    let mut calls: Vec<(&str, Value)> = Vec::new();
-    for surface in Surface::ALL {
-        calls.extend([
-            (surface.path(), surface.ask("m")),
-            (surface.path(), surface.ask_streamed("m")),
-        ]);
-    }
-    for (path, surface) in [
-        ("/anthropic/v1/messages", Surface::Messages),
-        ("/completion", Surface::Completions),
-        ("/v1/chat/completions/", Surface::Chat),
-        ("//v1//messages", Surface::Messages),
-    ] {
-        calls.extend([(path, surface.ask("m")), (path, surface.ask_streamed("m"))]);
-    }
-    calls.push(("/v1/embeddings", json!({"model": "v", "input": "some text"})));
-    for (path, body) in &calls {
+    for (path, body) in &billed_calls() {
         let answer = b.post_inference(path, body.to_string()).await.expect("an answer");
-        let told = answer.json();
-        assert_eq!(answer.status, 429, "{path}: {told}");
-        assert_eq!(answer.header("content-type"), "application/json", "{path}");
-        assert_eq!(told["error"]["type"], "rate_limit_error", "{path}");
-        assert_eq!(told["error"]["code"], "DAILY_LIMIT_EXCEEDED", "{path}");
-        assert_eq!(
-            told["type"] == "error",
-            path.contains("messages"),
-            "{path}: {told}"
-        );
-        assert_eq!(
-            told["error"]["reset_at"],
-            answer.header("x-quota-reset"),
-            "{path}"
-        );
-        assert_eq!(answer.header("x-ratelimit-remaining-requests"), "0", "{path}");
-        assert!(
-            answer.header("retry-after").parse::<u64>().expect("seconds") >= 1,
-            "{path}"
-        );
+        assert_spent(path, &answer);
     }
     for (method, path) in [
         ("GET", "/v1/chat/completions"),

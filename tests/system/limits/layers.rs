@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
 use chrono_tz::Tz;
-use harness::{Behaviour, CALLER_KEY, Model, OTHER_KEY, PRICE, Scene, Upstream, settings};
+use harness::{Behaviour, CALLER_KEY, Model, OPERATOR_KEY, OTHER_KEY, PRICE, Scene, Upstream, settings};
 use serde_json::{Value, json};
 
 use super::under::{ask, early_in_the_minute, keys, now, refused};
@@ -110,6 +110,17 @@ async fn a_limit_of_one_model_leaves_the_others_alone_and_knows_its_aliases() {
     let error = refused(&answer, "RPM_EXCEEDED");
     let text = "API key calls-per-minute limit for the model 'm' exceeded";
     assert_eq!(error["message"], text);
+    let wanted = json!({"name": "ci", "limits": {"per_model": {"m-latest": {"rpm": 2}}}});
+    let operator = scene.client.with_key(OPERATOR_KEY);
+    let asked = operator.call("POST", "/api/v1/tenant/api-keys", wanted.to_string().into());
+    let answer = asked.await.expect("an answer");
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    let error = &answer.json()["error"];
+    assert_eq!(error["param"], "limits.per_model.m-latest");
+    assert_eq!(
+        error["message"],
+        "the name is an alias of the model 'm': give the limits under that name"
+    );
     scene.finish().await;
 }
 

@@ -142,6 +142,8 @@ fn permille(factor: f64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
     use crate::command_line::Flags;
     use crate::environment::Environment;
@@ -166,11 +168,12 @@ mod tests {
             .partition(|(path, _)| path.starts_with("prefill."));
         let mut text = "affinity:\n".to_owned();
         for (path, value) in own {
-            text.push_str(&format!("  {path}: {value}\n"));
+            writeln!(text, "  {path}: {value}").expect("text");
         }
         text.push_str("  prefill:\n    enabled: true\n");
         for (path, value) in of_prefill {
-            text.push_str(&format!("    {}: {value}\n", path.trim_start_matches("prefill.")));
+            let name = path.trim_start_matches("prefill.");
+            writeln!(text, "    {name}: {value}").expect("text");
         }
         text
     }
@@ -215,7 +218,7 @@ mod tests {
             wait: Duration::from_millis(75),
             ..AffinitySettings::default()
         };
-        assert_eq!(read("", &set).ok(), Some(expected.clone()));
+        assert_eq!(read("", &set).ok(), Some(expected));
         assert_eq!(read(&file(&set), &[]).ok(), Some(expected));
         let off = read(&file(&set), &[(PREFILL, "false")]).ok();
         assert_eq!(off.and_then(|settings| settings.prefill), None);

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use schemas::catalog::Role;
+use schemas::catalog::{Model, Role};
 use schemas::id::{DEFAULT_TENANT, TenantId, UserId};
-use schemas::limit::limits::{Limits, ProblemKind};
+use schemas::limit::limits::{Limits, PER_MODEL, ProblemKind};
 use serde_json::{Map, Value};
 
 use super::Error;
 use crate::keys;
 use crate::settings::Settings;
-use crate::yaml::Document;
+use crate::yaml::{Document, Problem};
 
 /// A tenant of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,36 @@ pub struct FileLimits {
     pub users: Vec<FileUser>,
     /// What roles allow.
     pub roles: Vec<(Role, Limits)>,
+    /// Where limits of single models stand, those of keys included.
+    pub per_model: Vec<OfModel>,
+}
+
+/// A place of the file with limits of one model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfModel {
+    /// The model, by the name that is written.
+    pub name: String,
+    /// The place, as the problem that it is while nobody knows the model.
+    pub unknown: Problem,
+}
+
+impl OfModel {
+    /// What is wrong with the place before these models: an alias bounds nothing, and must not stand there; a name
+    /// that nobody knows may become known.
+    pub fn check(&self, models: &[Model]) -> Result<Option<Problem>, Problem> {
+        if models.iter().any(|model| model.id.as_str() == self.name) {
+            return Ok(None);
+        }
+        let is_named = |model: &&Model| model.aliases.iter().any(|alias| alias.as_str() == self.name);
+        let Some(model) = models.iter().find(is_named) else {
+            return Ok(Some(self.unknown.clone()));
+        };
+        Err(Problem {
+            message: format!("\"{}\" is an alias of the model \"{}\"", self.name, model.id),
+            remedy: format!("write \"{}\": its aliases count with it", model.id),
+            ..self.unknown.clone()
+        })
+    }
 }
 
 /// Everybody whom the file gives limits.
@@ -49,7 +79,36 @@ pub(super) fn read_all(settings: &Settings, document: &Document) -> Result<FileL
         tenants: tenants(settings, document)?,
         users: users(settings, document)?,
         roles: roles(settings, document)?,
+        per_model: per_model(settings, document),
     })
+}
+
+/// Where limits of single models stand.
+fn per_model(settings: &Settings, document: &Document) -> Vec<OfModel> {
+    let mut all: Vec<(String, &Map<String, Value>)> = Vec::new();
+    let listed = |section: &str, n: usize| format!("{section}[{n}].limits");
+    let tenants = settings.tenants.iter().enumerate();
+    all.extend(tenants.map(|(n, tenant)| (listed("tenants", n), &tenant.limits)));
+    let users = settings.users.iter().enumerate();
+    all.extend(users.map(|(n, user)| (listed("users", n), &user.limits)));
+    let roles = settings.role_limits.iter();
+    all.extend(roles.map(|(word, limits)| (format!("role_limits.{word}"), limits)));
+    let keys = settings.keys.iter().enumerate();
+    all.extend(keys.map(|(n, key)| (listed("keys", n), &key.limits)));
+    let mut found = Vec::new();
+    for (path, limits) in all {
+        let models = limits.get(PER_MODEL).and_then(Value::as_object);
+        for name in models.into_iter().flat_map(Map::keys) {
+            let path = format!("{path}.{PER_MODEL}.{name}");
+            let message = format!("no model is named \"{name}\" so far");
+            let remedy = "correct the name, unless the model comes later";
+            found.push(OfModel {
+                name: name.clone(),
+                unknown: document.problem(&path, message, remedy),
+            });
+        }
+    }
+    found
 }
 
 /// Limits as they are written at `path`.
