@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn defaults_that_are_written_down_are_no_problem() {
-        let text = "auth: { stale_seconds_max: 300 }\nadmit_wait_seconds: 8\ntrusted_proxies: []\n\
+        let text = "auth: { stale_seconds_max: 300 }\nadmit_wait_seconds: 12\ntrusted_proxies: []\n\
                     egress: { allow: [] }\ngpu_temperature_threshold: null\npool: default\nroles: all\n";
 
         assert_eq!(places(text), []);

@@ -25,6 +25,8 @@ use crate::mint::Mint;
 use crate::wire::local::{Local, Network};
 
 const POOL: &str = "default";
+/// How long a request waits for a router: less than anybody here waits for the request.
+const ADMIT_WAIT: Duration = Duration::from_secs(8);
 
 /// One gateway, and routers, on one network.
 struct Stage {
@@ -47,7 +49,9 @@ struct Router {
 
 impl Stage {
     async fn new() -> Self {
-        Self::with(gateway::Config::new(PoolName::from(POOL))).await
+        let mut config = gateway::Config::new(PoolName::from(POOL));
+        config.admit_wait = ADMIT_WAIT;
+        Self::with(config).await
     }
 
     async fn with(config: gateway::Config) -> Self {

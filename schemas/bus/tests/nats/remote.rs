@@ -58,7 +58,10 @@ impl Cluster {
         );
         let aborted = tasks.spawn(async move { run.await.expect("a wire") });
         let dispatcher = RemoteDispatcher::new(
-            gateway::Config::new(PoolName::from("default")),
+            gateway::Config {
+                admit_wait: Duration::from_secs(8),
+                ..gateway::Config::new(PoolName::from("default"))
+            },
             gateway.wire(),
             Arc::new(SystemClock::new()),
             &Mint::new().expect("randomness"),

@@ -11,7 +11,7 @@ use schemas::subject::CATALOG_BUCKET;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{CatalogView, POOL, Stage, code, finish, settle, stream, text};
+use super::{ADMIT_WAIT, CatalogView, POOL, Stage, code, finish, settle, stream, text};
 use crate::conformance::dispatch::play;
 use crate::conformance::script::{Act, dispatch};
 use crate::faulty::Bent;
@@ -159,7 +159,7 @@ async fn a_request_that_nobody_listens_for_waits_and_is_then_refused() {
     let played = stage.play().await;
 
     assert_eq!(code(&played), Some("no_backends_available"));
-    assert_eq!(at.elapsed().as_secs(), 8);
+    assert_eq!(at.elapsed().as_secs(), ADMIT_WAIT.as_secs());
     let failure = played.end().and_then(|end| end.report.failure.as_ref());
     assert!(failure.is_some_and(|failure| failure.status == 503 && failure.retry_after_seconds.is_some()));
 }
@@ -214,6 +214,7 @@ async fn a_request_that_every_router_is_too_full_for_is_refused_as_overloaded() 
 async fn beyond_the_most_that_may_wait_a_request_is_refused_at_once() {
     let mut config = Config::new(PoolName::from(POOL));
     config.waiting_max = 3;
+    config.admit_wait = ADMIT_WAIT;
     let stage = Stage::with(config).await;
     let at = Instant::now();
 
