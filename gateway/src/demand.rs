@@ -103,18 +103,35 @@ pub(crate) fn bounded(
         return None;
     }
     let object = Object::read(body)?;
-    let is_written = object.get("max_completion_tokens").is_some();
-    let member = match surface {
-        Surface::Responses => "max_output_tokens",
-        Surface::Chat if is_written || takes_newer_name(catalog, model) => "max_completion_tokens",
-        _ => "max_tokens",
-    };
+    let member = maximum((catalog, model), surface, &object);
     let most = if model.max_output_length == 0 {
         most
     } else {
         most.min(model.max_output_length)
     };
     Some(object.with(&[(member, &most.to_string())]).into())
+}
+
+/// What the maximum of a request is called.
+fn maximum((catalog, model): (&Catalog, &Model), surface: Surface, request: &Object<'_>) -> &'static str {
+    let is_written = request.get("max_completion_tokens").is_some();
+    match surface {
+        Surface::Responses => "max_output_tokens",
+        Surface::Chat if is_written || takes_newer_name(catalog, model) => "max_completion_tokens",
+        _ => "max_tokens",
+    }
+}
+
+/// What the caller can do whose call asks for more than a limit allows at all.
+pub(crate) fn remedy(served: (&Catalog, &Model), surface: Surface, body: &[u8]) -> String {
+    let object = Object::read(body).filter(|_| surface != Surface::Embeddings);
+    object.map_or_else(
+        || "send less input".to_owned(),
+        |object| {
+            let member = maximum(served, surface, &object);
+            format!("lower '{member}', ask for fewer answers or shorten the prompt")
+        },
+    )
 }
 
 /// Some server of the model refuses the older name of the maximum.

@@ -262,8 +262,14 @@ async fn demand(
         nano_usd,
         at: arrival.at,
     };
-    let told = |refusal| standing::failure(refusal, state.ports.clock.now(), state.config.billing_tz);
-    asked.held = state.ports.limits.admit(wanted).await.map_err(told)?;
+    let told = |refusal| {
+        let excess = standing::is_excessive(&refusal, &most);
+        let remedy = excess.then(|| demand::remedy(served, asked.surface, &asked.body));
+        let now = state.ports.clock.now();
+        standing::failure(refusal, remedy, now, state.config.billing_tz)
+    };
+    let held = state.ports.limits.admit(wanted).await.map_err(told)?;
+    asked.held = held;
     Ok(())
 }
 
