@@ -253,8 +253,7 @@ async fn demand(
         return Ok(());
     };
     let most = demand::most(model, asked.surface, &asked.skim, &asked.body);
-    asked.output_tokens_held =
-        demand::held_of_answers(&bounds, &asked.skim, &asked.body, most.output_tokens);
+    asked.output_tokens_held = demand::held_of_answers(&bounds, &asked.skim, &asked.body, most.output_tokens);
     let Most { tokens, nano_usd, .. } = most;
     let wanted = Wanted {
         bounds,
