@@ -9,7 +9,6 @@ use dialects::dialect::Dialect;
 use dialects::passage::request::choices_asked;
 use dialects::profile;
 use dialects::skim::Skim;
-use memchr::memmem;
 use parking_lot::RwLock;
 use schemas::catalog::{Catalog, Key, Model};
 use schemas::event::request::Surface;
@@ -47,7 +46,8 @@ pub(crate) fn most(model: &Model, surface: Surface, skim: &Skim, body: &[u8]) ->
     };
     let made = choices.saturating_mul(skim.choices_most).div_ceil(skim.n.max(1));
     let output_tokens = each.saturating_mul(made.max(1));
-    let prompt_tokens = skim.prompt_tokens_estimate;
+    let unread = skim.prompts_embedded.saturating_mul(model.context_length);
+    let prompt_tokens = skim.prompt_tokens_estimate.saturating_add(unread);
     let prices = model.routes.iter().filter_map(|route| route.price);
     let costs = prices.map(|price| money::cost_most(&price, (prompt_tokens, output_tokens), skim.images));
     Most {
@@ -69,19 +69,26 @@ fn answer_tokens(model: &Model, skim: &Skim) -> u64 {
     } else {
         model.max_output_length
     };
-    let told = skim.max_tokens.unwrap_or(of_model);
+    // A maximum of 0 is no end to some servers.
+    let told = skim.max_tokens.filter(|most| *most > 0).unwrap_or(of_model);
     told.max(skim.max_tokens_otherwise).min(room)
 }
 
-/// The most tokens of its answers, after which a call is ended; `None` where no bound counts what is answered, and for
-/// answers that repeat their prompts.
-pub(crate) fn held_of_answers(bounds: &[Bound], surface: Surface, body: &[u8], most: u64) -> Option<u64> {
+/// The most tokens of its answers, after which a call is ended; `None` where no bound counts what is answered. Answers
+/// that repeat their prompts may have as many more as the body has bytes: no prompt has more tokens.
+pub(crate) fn held_of_answers(bounds: &[Bound], skim: &Skim, body: &[u8], most: u64) -> Option<u64> {
     let counts = bounds.iter().any(|bound| match bound.key.kind() {
         Kind::Rate(_, unit) | Kind::Quota(_, unit) => unit != Unit::Calls,
         Kind::Concurrency => false,
     });
-    let echoes = surface == Surface::Completions && memmem::find(body, b"\"echo\"").is_some();
-    (counts && !echoes).then_some(most)
+    let repeated = if skim.echoes {
+        u64::try_from(body.len())
+            .unwrap_or(u64::MAX)
+            .saturating_mul(skim.choices_most)
+    } else {
+        0
+    };
+    counts.then(|| most.saturating_add(repeated))
 }
 
 /// The body of a call that names no maximum, with that of its key; `None` where it stays as it is.
@@ -96,18 +103,35 @@ pub(crate) fn bounded(
         return None;
     }
     let object = Object::read(body)?;
-    let is_written = object.get("max_completion_tokens").is_some();
-    let member = match surface {
-        Surface::Responses => "max_output_tokens",
-        Surface::Chat if is_written || takes_newer_name(catalog, model) => "max_completion_tokens",
-        _ => "max_tokens",
-    };
+    let member = maximum((catalog, model), surface, &object);
     let most = if model.max_output_length == 0 {
         most
     } else {
         most.min(model.max_output_length)
     };
     Some(object.with(&[(member, &most.to_string())]).into())
+}
+
+/// What the maximum of a request is called.
+fn maximum((catalog, model): (&Catalog, &Model), surface: Surface, request: &Object<'_>) -> &'static str {
+    let is_written = request.get("max_completion_tokens").is_some();
+    match surface {
+        Surface::Responses => "max_output_tokens",
+        Surface::Chat if is_written || takes_newer_name(catalog, model) => "max_completion_tokens",
+        _ => "max_tokens",
+    }
+}
+
+/// What the caller can do whose call asks for more than a limit allows at all.
+pub(crate) fn remedy(served: (&Catalog, &Model), surface: Surface, body: &[u8]) -> String {
+    let object = Object::read(body).filter(|_| surface != Surface::Embeddings);
+    object.map_or_else(
+        || "send less input".to_owned(),
+        |object| {
+            let member = maximum(served, surface, &object);
+            format!("lower '{member}', ask for fewer answers or shorten the prompt")
+        },
+    )
 }
 
 /// Some server of the model refuses the older name of the maximum.

@@ -253,8 +253,7 @@ async fn demand(
         return Ok(());
     };
     let most = demand::most(model, asked.surface, &asked.skim, &asked.body);
-    asked.output_tokens_held =
-        demand::held_of_answers(&bounds, asked.surface, &asked.body, most.output_tokens);
+    asked.output_tokens_held = demand::held_of_answers(&bounds, &asked.skim, &asked.body, most.output_tokens);
     let Most { tokens, nano_usd, .. } = most;
     let wanted = Wanted {
         bounds,
@@ -262,8 +261,14 @@ async fn demand(
         nano_usd,
         at: arrival.at,
     };
-    let told = |refusal| standing::failure(refusal, state.ports.clock.now(), state.config.billing_tz);
-    asked.held = state.ports.limits.admit(wanted).await.map_err(told)?;
+    let told = |refusal| {
+        let excess = standing::is_excessive(&refusal, &most);
+        let remedy = excess.then(|| demand::remedy(served, asked.surface, &asked.body));
+        let now = state.ports.clock.now();
+        standing::failure(refusal, remedy, now, state.config.billing_tz)
+    };
+    let held = state.ports.limits.admit(wanted).await.map_err(told)?;
+    asked.held = held;
     Ok(())
 }
 

@@ -12,6 +12,8 @@ use schemas::limit::limits::{Kind, LimitKey, Slice, Span, Unit};
 use schemas::limit::window::Calendar;
 use schemas::time::Timestamp;
 
+use crate::demand::Most;
+
 /// Seconds after which a call may be tried again whose limit never becomes whole by itself.
 const NEVER_RETRY_SECONDS: u64 = 3_600;
 
@@ -103,8 +105,19 @@ pub(crate) fn refused(exceeded: &Exceeded, headers: &mut HeaderMap) {
     }
 }
 
-/// What a caller is told whose call some limit refuses.
-pub(crate) fn failure(refusal: Refusal, now: Timestamp, billing_tz: Tz) -> Failure {
+/// True when the call may use more than its limit is: no other time is better for it.
+pub(crate) fn is_excessive(refusal: &Refusal, most: &Most) -> bool {
+    let needed = match unit(refusal.key) {
+        Unit::Calls => return false,
+        Unit::Tokens => most.tokens,
+        Unit::NanoUsd => most.nano_usd,
+    };
+    needed > refusal.standing.limit
+}
+
+/// What a caller is told whose call some limit refuses. `remedy` is what he can do when he asks for more than the limit
+/// allows at all.
+pub(crate) fn failure(refusal: Refusal, remedy: Option<String>, now: Timestamp, billing_tz: Tz) -> Failure {
     let Refusal {
         code,
         key,
@@ -136,6 +149,10 @@ pub(crate) fn failure(refusal: Refusal, now: Timestamp, billing_tz: Tz) -> Failu
             what(key)
         ),
         None => format!("{} {} limit exceeded", whose(scope), what(key)),
+    };
+    let text = match remedy {
+        Some(remedy) => format!("{text}: the call may use more than the limit allows at all; {remedy}"),
+        None => text,
     };
     let mut failure = Failure::new(code, text).retry_after(retry_seconds);
     failure.exceeded = Some(Box::new(Exceeded {
@@ -311,7 +328,7 @@ mod tests {
             retry_after_seconds: 14_400,
         };
 
-        let failure = failure(refusal, NOON, Tz::Asia__Shanghai);
+        let failure = failure(refusal, None, NOON, Tz::Asia__Shanghai);
 
         assert_eq!(failure.status, 429);
         assert_eq!(failure.message, "API key daily call limit exceeded");
@@ -343,7 +360,7 @@ mod tests {
             retry_after_seconds: 1,
         };
 
-        let failure = failure(refusal, NOON, Tz::UTC);
+        let failure = failure(refusal, None, NOON, Tz::UTC);
 
         assert_eq!(
             failure.message,
@@ -372,7 +389,7 @@ mod tests {
             retry_after_seconds: 1,
         };
 
-        let failure = failure(refusal, NOON, Tz::UTC);
+        let failure = failure(refusal, None, NOON, Tz::UTC);
 
         assert_eq!((failure.status, failure.exceeded), (503, None));
     }

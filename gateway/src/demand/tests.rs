@@ -77,6 +77,62 @@ fn what_single_servers_take_in_the_place_of_maximum_and_choices_counts_where_it_
 }
 
 #[test]
+fn a_maximum_of_none_is_reserved_as_no_maximum_is() {
+    for members in ["", r#","echo":true,"logprobs":1"#] {
+        let body = format!(r#"{{"model":"m","prompt":"x","max_tokens":0{members}}}"#);
+        assert_eq!(
+            used(Surface::Completions, &body).0.output_tokens,
+            4_096,
+            "{members}"
+        );
+    }
+}
+
+#[test]
+fn prompts_that_are_no_text_are_answered_as_well_and_may_be_as_long_as_their_model_has_room_for() {
+    let body = r#"{"model":"m","prompt":["a","b"],"prompt_embeds":["YQ==","YQ=="],"max_tokens":5,"n":2.0}"#;
+
+    let (most, prompt) = used(Surface::Completions, body);
+
+    assert_eq!(most.output_tokens, 40);
+    assert_eq!(most.tokens, prompt + 2 * 8_192 + 40);
+}
+
+#[test]
+fn an_answer_is_held_to_its_maximum_and_to_what_it_repeats() {
+    let bounds = [Bound {
+        key: LimitKey::DailyUsd,
+        scope: Scope::Key,
+        model: None,
+        limit: 1,
+        name: "acme.k.x".into(),
+    }];
+    let held = |members: &str| {
+        let body = format!(r#"{{"model":"m","prompt":"x","n":2{members}}}"#);
+        let skimmed = skim(Surface::Completions, body.as_bytes(), &Limits::default()).expect("a body");
+        let held = held_of_answers(&bounds, &skimmed, body.as_bytes(), 10);
+        held.map(|held| (held, u64::try_from(body.len()).expect("small")))
+    };
+
+    for members in [
+        "",
+        r#","echo":false"#,
+        r#","echo" : null"#,
+        r#","x":{"echo":true}"#,
+        r#","user":"\"echo\"""#,
+    ] {
+        assert_eq!(held(members).map(|held| held.0), Some(10), "{members}");
+    }
+    for members in [r#","echo":true"#, r#","\u0065cho":true"#, r#","echo":"yes""#] {
+        let (held, bytes) = held(members).expect("held");
+        assert_eq!(held, 10 + 2 * bytes, "{members}");
+    }
+    let body = br#"{"model":"m","prompt":"x"}"#;
+    let skimmed = skim(Surface::Completions, body, &Limits::default()).expect("a body");
+    assert_eq!(held_of_answers(&[], &skimmed, body, 10), None);
+}
+
+#[test]
 fn a_call_that_names_no_maximum_may_use_the_models() {
     let body = r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#;
 

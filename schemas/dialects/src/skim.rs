@@ -181,7 +181,8 @@ pub struct Skim {
     pub include_usage: bool,
     /// Right after the opening brace. The object is never empty.
     pub insert_at: usize,
-    /// Most tokens of the answer: the larger of `max_completion_tokens` and `max_tokens` where there are two.
+    /// Most tokens of the answer: the larger of `max_completion_tokens` and `max_tokens` where there are two. 0 asks
+    /// to have a prompt weighed, in completions; there are servers to which it is no end.
     pub max_tokens: Option<u64>,
     /// What servers of llama.cpp take in its place (`n_predict`); 0 where it is absent, the most there is where it has
     /// no end. Others pass it over, so it only adds to what an answer may use.
@@ -191,6 +192,10 @@ pub struct Skim {
     /// The most answers that a server makes of each prompt: `n`, or what single ones take beside it (`best_of`, of which
     /// not all are told, and `n_cmpl`).
     pub choices_most: u64,
+    /// Prompts of vLLM that are no text (`prompt_embeds`): nothing tells their tokens, and no estimate has them.
+    pub prompts_embedded: u64,
+    /// Answers are to repeat their prompts, where their server knows of it.
+    pub echoes: bool,
     /// There are tools or functions, or a choice among them other than "none".
     pub tools: bool,
     /// A format other than plain text is asked for.

@@ -302,3 +302,34 @@ async fn a_refusal_says_the_same_on_every_surface_in_its_own_words() {
     assert!((counted - 10.0).abs() < 0.5, "{counted}");
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn a_call_that_asks_for_more_than_a_limit_allows_at_all_is_told_what_to_lower() {
+    let scene = scene(json!({"daily_tokens": 100})).await;
+    for (surface, member) in [
+        (Surface::Chat, "max_tokens"),
+        (Surface::Chat, "max_completion_tokens"),
+        (Surface::Completions, "max_tokens"),
+        (Surface::Responses, "max_output_tokens"),
+        (Surface::Messages, "max_tokens"),
+    ] {
+        let mut body = surface.ask("m");
+        body[member] = json!(2_000);
+        if member == "max_completion_tokens" {
+            body["max_tokens"] = Value::Null;
+        }
+
+        let answer = scene.client.post(surface, &body).await;
+
+        assert_eq!(answer.status, 429, "{surface:?}: {}", answer.text());
+        let error = answer.json()["error"].clone();
+        let text = format!(
+            "API key daily token limit exceeded: the call may use more than the limit allows at all; lower '{member}', \
+             ask for fewer answers or shorten the prompt"
+        );
+        assert_eq!(error["message"], text, "{surface:?}");
+        assert_eq!(standing_of(&error), standing(100, 0, 100), "{surface:?}");
+    }
+    assert_eq!(scene.client.post_chat(&ask()).await.status, 200);
+    scene.finish().await;
+}

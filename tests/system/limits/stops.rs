@@ -6,7 +6,7 @@ use std::time::Duration;
 use harness::{Behaviour, Model, Scene, Surface, Upstream, chat};
 use serde_json::json;
 
-use super::under::{keys, scene};
+use super::under::{keys, refused, scene};
 
 /// The most tokens of each answer.
 const TOKENS_MAX: u64 = 20;
@@ -82,6 +82,55 @@ async fn a_stream_that_runs_on_ends_at_its_length_before_an_upstream_of_gemini()
 async fn a_stream_that_runs_on_ends_at_its_length_before_an_upstream_of_responses() {
     let native = endless(|model| model.set_leg("responses", "native"));
     stops(native.await, Surface::Responses).await;
+}
+
+#[tokio::test]
+async fn a_stream_of_completions_that_runs_on_is_ended_whatever_it_says_of_repeating_its_prompt() {
+    let scene = endless(|model| model).await;
+    for (number, (echo, bytes)) in [
+        (json!(false), 60..400),
+        (json!(null), 60..400),
+        (json!(true), 400..4_000),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut body = Surface::Completions.ask_streamed_with_usage("m");
+        body["max_tokens"] = TOKENS_MAX.into();
+        body["echo"] = echo.clone();
+
+        let stream = scene.client.stream(Surface::Completions, &body).await;
+        let transcript = stream.collect().await;
+
+        let told = transcript.told();
+        assert_eq!(told.finish, "length", "{echo}");
+        let said = told.text.len();
+        assert!(bytes.contains(&said), "{echo}: {said}");
+        scene.o1.wait_left(number).await;
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn completions_that_ask_for_no_answer_reserve_one_since_some_servers_do_not_stop_at_none() {
+    let scene = scene(json!({"daily_tokens": 200})).await;
+    let mut body = Surface::Completions.ask("m");
+    body["max_tokens"] = 0.into();
+    for echo in [false, true] {
+        body["echo"] = echo.into();
+
+        let answer = scene.client.post(Surface::Completions, &body).await;
+
+        refused(&answer, "DAILY_TOKENS_EXCEEDED");
+    }
+    body["max_tokens"] = 20.into();
+    let answer = scene.client.post(Surface::Completions, &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    body["prompt_embeds"] = json!(["YQ=="]);
+    let answer = scene.client.post(Surface::Completions, &body).await;
+    refused(&answer, "DAILY_TOKENS_EXCEEDED");
+    assert_eq!(scene.o1.calls(), 1);
+    scene.finish().await;
 }
 
 #[tokio::test]

@@ -72,7 +72,10 @@ fn role(rest: &[u8]) -> Option<&[u8]> {
 struct Completions<'a> {
     #[serde(borrow)]
     prompt: Option<&'a RawValue>,
-    n: Option<u64>,
+    /// Prompts of vLLM that are no text, beside the others and answered before them.
+    prompt_embeds: Option<&'a RawValue>,
+    /// Whole, but perhaps written with a fraction of 0.
+    n: Option<f64>,
 }
 
 /// The prompts of a request and the answers that it asks for.
@@ -99,11 +102,15 @@ impl Asked {
         };
         let prompts = request.prompts();
         let choices_each = request.choices_each();
+        // Nothing tells how long those are that are no text.
+        let mut each = vec![0; request.embedded()];
         if prompts.is_empty() {
-            return of_one(choices_each);
+            each.push(prompt_tokens);
+        } else {
+            each.extend(prompts.into_iter().map(tokens));
         }
         Self {
-            prompt_tokens: prompts.into_iter().map(tokens).collect(),
+            prompt_tokens: each,
             choices_each,
         }
     }
@@ -111,7 +118,18 @@ impl Asked {
 
 impl<'a> Completions<'a> {
     fn choices_each(&self) -> usize {
-        usize::try_from(self.n.unwrap_or(1)).unwrap_or(usize::MAX).max(1)
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count that was read before; beyond the range it is the most there is"
+        )]
+        let each = self.n.unwrap_or(1.0) as usize;
+        each.max(1)
+    }
+
+    /// Prompts that are no text.
+    fn embedded(&self) -> usize {
+        self.prompt_embeds.map_or(0, embedded)
     }
 
     /// The prompts where they stand in a list, else none. A list of numbers is one prompt.
@@ -134,17 +152,22 @@ fn tokens(prompt: &RawValue) -> u64 {
     serde_json::from_str::<Cow<'_, str>>(text).map_or(0, |text| text_tokens(&text))
 }
 
+/// Prompts in a member that holds such as are no text: one, or a list.
+pub(crate) fn embedded(raw: &RawValue) -> usize {
+    match raw.get() {
+        "null" => 0,
+        text => serde_json::from_str::<Vec<IgnoredAny>>(text).map_or(1, |list| list.len()),
+    }
+}
+
 /// Choices that a request asks for, at least 1. Read anew, because it is rarely needed.
 pub fn choices_asked(dialect: Dialect, body: &[u8]) -> usize {
     let asked = match dialect {
         Dialect::Chat => skim_chat(body, &Limits::default()).map_or(1, |skim| skim.n),
         Dialect::Completions => {
             return serde_json::from_slice::<Completions<'_>>(body).map_or(1, |request| {
-                request
-                    .prompts()
-                    .len()
-                    .max(1)
-                    .saturating_mul(request.choices_each())
+                let prompts = request.prompts().len().max(1).saturating_add(request.embedded());
+                prompts.saturating_mul(request.choices_each())
             });
         }
         _ => 1,
@@ -203,6 +226,10 @@ mod tests {
         assert_eq!(asked(r#"{"prompt":["a","b"],"n":3}"#), 6);
         assert_eq!(asked(r#"{"prompt":[1,2,3],"n":2}"#), 2);
         assert_eq!(asked(r#"{"prompt":[[1],[2]]}"#), 2);
+        assert_eq!(asked(r#"{"prompt":["a","b"],"n":3.0}"#), 6);
+        assert_eq!(asked(r#"{"prompt":"","prompt_embeds":["YQ==","YQ=="],"n":2}"#), 6);
+        assert_eq!(asked(r#"{"prompt":["a","b"],"prompt_embeds":"YQ=="}"#), 3);
+        assert_eq!(asked(r#"{"prompt":["a","b"],"prompt_embeds":null}"#), 2);
         assert_eq!(asked("{"), 1);
         assert_eq!(
             choices_asked(
@@ -227,6 +254,10 @@ mod tests {
             (vec![4, 1], 2)
         );
         assert_eq!(asked(r#"{"prompt":[[7,8,9],"\u0048i"]}"#), (vec![3, 1], 1));
+        assert_eq!(
+            asked(r#"{"prompt":"a","prompt_embeds":["YQ=="]}"#),
+            (vec![0, 42], 1)
+        );
         assert_eq!(asked("{"), (vec![42], 1));
     }
 }

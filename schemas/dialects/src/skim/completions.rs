@@ -2,14 +2,17 @@
 
 use schemas::parameter::Parameters;
 use serde::de::{IgnoredAny, MapAccess};
+use serde_json::value::RawValue;
 
 use super::Error;
 use super::body::{Count, Draft, Members, members};
 use super::prompt::Inputs;
+use crate::passage::request::embedded;
 
 members! {
     Model = "model",
     Prompt = "prompt",
+    PromptEmbeds = "prompt_embeds",
     Suffix = "suffix",
     Stream = "stream",
     StreamOptions = "stream_options",
@@ -46,6 +49,10 @@ impl<'a> Members<'a> for Field {
         match self {
             Self::Model => draft.model = Some(map.next_value()?),
             Self::Prompt => map.next_value_seed(Inputs(&mut draft.prompt))?,
+            Self::PromptEmbeds => {
+                let count = embedded(map.next_value::<&RawValue>()?);
+                draft.prompts_embedded = u64::try_from(count).unwrap_or(u64::MAX);
+            }
             Self::Suffix => draft.read_text(map)?,
             Self::Stream => draft.read_stream(map)?,
             Self::StreamOptions => draft.stream_options = Some(map.next_value()?),
@@ -66,7 +73,8 @@ impl<'a> Members<'a> for Field {
             Self::LogitBias => draft.read_ask(Parameters::LOGIT_BIAS, &["{}"], map)?,
             Self::Logprobs => draft.read_ask(Parameters::LOGPROBS, &[], map)?,
             Self::User => draft.user = Some(map.next_value()?),
-            Self::Echo | Self::Other => drop(map.next_value::<IgnoredAny>()?),
+            Self::Echo => draft.echoes = !matches!(map.next_value::<&RawValue>()?.get(), "false" | "null"),
+            Self::Other => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
