@@ -24,7 +24,9 @@ struct Balance {
     daily_limit_usd: Option<f64>,
     spent_today_usd: Option<f64>,
     reset_at: Option<String>,
-    /// False where some node or the records could not be asked: the figures are those that were known last.
+    /// False where some node or the records could not be asked: the figures are those that were known last. Left out where
+    /// it is true, so that the answer has the members that clients know.
+    #[serde(skip_serializing_if = "Clone::clone")]
     is_current: bool,
 }
 

@@ -87,9 +87,8 @@ async fn a_node_that_cannot_hear_of_revocations_serves_nobody_until_it_can_again
     sleep(stale_max).await;
     // Who calls is not known then, so there is no row: the scene's own client expects one.
     let nodes = [scene.node.addr(), scene.cluster().node("b").addr()];
-    let unknown = |key: &str| scene.node.client(key);
-    for (node, key) in nodes.iter().zip([CALLER_KEY, OPERATOR_KEY]) {
-        let late = unknown(key).at(*node).post_chat(&chat("m")).await;
+    for (node, key) in nodes.into_iter().zip([CALLER_KEY, OPERATOR_KEY]) {
+        let late = Client::new(node, key).post_chat(&chat("m")).await;
         assert_eq!(late.status, 503, "{}", late.text());
         assert_eq!(late.error_code(), "store_unavailable");
         assert_ne!(late.header("retry-after"), "");
@@ -97,7 +96,7 @@ async fn a_node_that_cannot_hear_of_revocations_serves_nobody_until_it_can_again
 
     scene.cluster().services.nats_proxy.heal();
     for node in nodes {
-        until(&scene.node.client(CALLER_KEY).at(node), 200).await;
+        until(&Client::new(node, CALLER_KEY), 200).await;
     }
     scene.foreign_calls();
     scene.finish().await;
