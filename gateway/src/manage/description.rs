@@ -149,11 +149,16 @@ pub(super) fn limits(
 }
 
 /// A name that people read.
-pub(super) fn named(field: &'static str, text: String) -> Result<String, Failure> {
+pub(super) fn named(field: &'static str, text: String) -> Result<Arc<str>, Failure> {
     let fits = !text.trim().is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
     if fits {
-        Ok(text)
+        Ok(text.into())
     } else {
         Err(invalid(field, "expected 1 to 128 bytes of printable text"))
     }
+}
+
+/// The field `name`, which a record need not have.
+pub(super) fn name(text: String) -> Result<Arc<str>, Failure> {
+    named("name", text)
 }

@@ -199,7 +199,7 @@ pub(super) fn wanted(bytes: &[u8]) -> Result<Wanted, Failure> {
 /// What the caller may grant of what he wants.
 pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Result<Grant, Failure> {
     let tenant = rights::living_tenant(caller, catalog, wanted.tenant.as_deref())?;
-    let name = description::named("name", wanted.name)?;
+    let name = description::name(wanted.name)?;
     let role = rights::may_give(caller, wanted.role.unwrap_or_default())?;
     let user = wanted
         .user
@@ -209,7 +209,7 @@ pub(super) fn grant(caller: &Caller, catalog: &Catalog, wanted: Wanted) -> Resul
         of_member(member, role)?;
     }
     Ok(Grant {
-        name: name.into(),
+        name,
         tenant,
         user,
         role,

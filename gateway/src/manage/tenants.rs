@@ -200,7 +200,7 @@ fn wanted(caller: &Caller, catalog: &Catalog, wanted: Wanted, now: Timestamp) ->
         "expected 1 to 63 lower-case letters, digits and hyphens, beginning with a letter or digit";
     let id = TenantId::parse(&wanted.id).ok_or_else(|| invalid("id", alphabet))?;
     Ok(Tenant {
-        name: wanted.name.map(name).transpose()?,
+        name: wanted.name.map(description::name).transpose()?,
         limits: description::limits(caller, catalog, wanted.limits.unwrap_or_default())?,
         created_at: Some(now),
         ..Tenant::new(id, Origin::Runtime)
@@ -215,7 +215,7 @@ pub(super) fn patched(
     patch: &Patch,
 ) -> Result<Tenant, Failure> {
     let mut after = tenant.clone();
-    patch.name.apply(&mut after.name, name)?;
+    patch.name.apply(&mut after.name, description::name)?;
     if let Some(limits) = &patch.limits {
         after.limits = description::limits(caller, catalog, limits.clone())?;
     }
@@ -232,10 +232,6 @@ pub(super) fn patched(
         after.origin = Origin::Runtime;
     }
     Ok(after)
-}
-
-fn name(text: String) -> Result<Arc<str>, Failure> {
-    description::named("name", text).map(Arc::from)
 }
 
 fn shown(tenant: &Tenant, revision: u64) -> Shown {

@@ -256,7 +256,7 @@ pub(super) fn wanted_user(
     rights::may_touch(caller, catalog, (&tenant, &id))?;
     Ok(User {
         email: wanted.email.map(email).transpose()?,
-        name: wanted.name.map(name).transpose()?,
+        name: wanted.name.map(description::name).transpose()?,
         role: Some(rights::may_give(caller, wanted.role.unwrap_or_default())?),
         limits: description::limits(caller, catalog, wanted.limits.unwrap_or_default())?,
         created_at: Some(now),
@@ -278,7 +278,7 @@ pub(super) fn patched(
     }
     let mut after = user.clone();
     patch.email.apply(&mut after.email, email)?;
-    patch.name.apply(&mut after.name, name)?;
+    patch.name.apply(&mut after.name, description::name)?;
     if let Some(role) = patch.role {
         after.role = Some(rights::may_give(caller, role)?);
     }
@@ -295,10 +295,6 @@ pub(super) fn patched(
         after.origin = Origin::Runtime;
     }
     Ok(after)
-}
-
-fn name(text: String) -> Result<Arc<str>, Failure> {
-    description::named("name", text).map(Arc::from)
 }
 
 /// An address of mail, as far as that can be told without writing to it.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use crate::scene::{Answer, CALLER, PLAIN, Scene, request};
+use crate::scene::{Answer, CALLER, PLAIN, Scene, one_of, request};
 use crate::script::{Step, whole};
 
 /// The embedded buckets, of which that of keys can be bent.
@@ -38,13 +38,6 @@ struct Faults {
 struct Bent {
     inner: Arc<Embedded>,
     faults: Arc<Faults>,
-}
-
-fn one_of(count: &AtomicUsize) -> bool {
-    let less = |left: usize| left.checked_sub(1);
-    count
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
-        .is_ok()
 }
 
 impl Bent {

@@ -13,7 +13,7 @@ use schemas::subject::{AUDIT, CATALOG_BUCKET};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::scene::{OPERATOR, Scene, request};
+use crate::scene::{OPERATOR, Scene, one_of, request};
 
 #[derive(Default)]
 struct Faults {
@@ -29,13 +29,6 @@ struct Faults {
 struct Bent {
     inner: Arc<Embedded>,
     faults: Arc<Faults>,
-}
-
-fn one_of(count: &AtomicUsize) -> bool {
-    let less = |left: usize| left.checked_sub(1);
-    count
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
-        .is_ok()
 }
 
 #[async_trait]

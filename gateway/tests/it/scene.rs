@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bus::clock::{Clock, SystemClock};
@@ -348,4 +349,12 @@ fn model(name: &str, required_role: Role) -> Model {
         routes: vec![route],
         origin: Origin::File,
     }
+}
+
+/// Takes one of so many faults; false when none is left.
+pub(crate) fn one_of(count: &AtomicUsize) -> bool {
+    let less = |left: usize| left.checked_sub(1);
+    count
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+        .is_ok()
 }
