@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ops::BitOr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
@@ -24,7 +25,7 @@ use tenant::Tenant;
 use user::User;
 
 /// What a caller may do, in rising order. `Operator` is of the platform, the others of a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The lowest.
@@ -106,7 +107,7 @@ impl BitOr for Modalities {
 }
 
 /// Where a record came from: files are re-read at each start, run-time records stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// A configuration file.

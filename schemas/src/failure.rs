@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -17,7 +18,7 @@ use crate::money::NanoUsd;
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $kind:literal;)*) => {
         /// Why a call was refused or failed.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
         pub enum FailureCode {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
@@ -207,7 +208,7 @@ impl Exceeded {
 }
 
 /// An amount of a limit as it is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Amount {
     /// Calls or tokens.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digits;
@@ -14,7 +15,7 @@ pub const NANO_PER_USD: i64 = 1_000_000_000;
 const TOKENS_PER_UNIT: i128 = 1_000_000;
 
 /// An amount of money in nano-dollars (1e-9 USD).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct NanoUsd(pub i64);
 
@@ -83,7 +84,7 @@ impl fmt::Display for NanoUsd {
 }
 
 /// What an endpoint charges. Token classes are nano-dollars per million tokens, the rest per unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Price {
     /// Fresh input, nano-dollars per million tokens.
     pub input: i64,
@@ -100,7 +101,7 @@ pub struct Price {
 }
 
 /// Which prices applied: the catalogue revision and the endpoint they belong to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct PriceVersion(pub std::sync::Arc<str>);
 

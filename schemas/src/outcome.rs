@@ -1,9 +1,10 @@
 //! How a request ended: the closed list, and what each ending means for the bill.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The answer was whole and its end mark was sent.

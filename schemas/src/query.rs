@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::circuit::CircuitState;
@@ -54,7 +55,7 @@ pub struct LogsQuery {
 }
 
 /// One row of the request log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The waybill.
     #[serde(flatten)]
@@ -66,7 +67,7 @@ pub struct Row {
 }
 
 /// Answer to [`LogsQuery`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogsAnswer {
     /// The rows.
     pub data: Vec<Row>,
@@ -95,7 +96,7 @@ pub struct LogAnswer {
 }
 
 /// A field that usage is grouped by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupBy {
     /// The tenant.
@@ -113,7 +114,7 @@ pub enum GroupBy {
 }
 
 /// Width of a usage bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Interval {
     /// An hour of the asked time zone.
@@ -184,7 +185,7 @@ pub struct UsageQuery {
 }
 
 /// One sum.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UsageRow {
     /// The tenant, when grouped by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,7 +227,7 @@ pub struct UsageRow {
 }
 
 /// Answer to [`UsageQuery`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageAnswer {
     /// The sums, oldest bucket first, then by group.
     pub data: Vec<UsageRow>,
@@ -245,7 +246,7 @@ pub enum QueryError {
 }
 
 /// Answer to a rebuild.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RebuildAnswer {
     /// Events read from the log.
     pub events: u64,

@@ -1,9 +1,11 @@
 //! Points in time as the books keep them: microseconds, UTC, written as RFC 3339 text with six
 //! decimals and `Z`, so that text order is time order. Nothing here reads a clock (`bus::clock` does).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use chrono::{DateTime, Datelike as _, NaiveDate, SecondsFormat, Timelike as _, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -87,6 +89,20 @@ impl Timestamp {
         }
         let time = DateTime::parse_from_rfc3339(text).ok()?;
         Some(Self(time.timestamp_micros()))
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "date-time"})
     }
 }
 

@@ -1,5 +1,6 @@
 //! Measured tokens, in disjoint classes, and where the figures came from.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Largest count that is believed; anything above is estimated instead.
@@ -21,7 +22,7 @@ pub struct Usage {
 }
 
 /// Where a usage came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
     /// The upstream told it.
@@ -45,7 +46,7 @@ impl UsageSource {
 }
 
 /// What a reader of a row should know about its figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageFlag {
     /// The model has no price; cost 0 is not a statement about its worth.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -18,7 +19,7 @@ const HISTORY_BYTES_MAX: usize = 64 * 1024;
 const CREATED_AT: &str = "created_at";
 
 /// Who changed something: the credential that was presented.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Actor {
     /// The credential's tenant.
     pub tenant: TenantId,
@@ -31,7 +32,7 @@ pub struct Actor {
 }
 
 /// One change of one record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// The request that asked for it.
     pub id: RequestId,
@@ -46,7 +47,7 @@ pub struct Change {
 }
 
 /// What became of a field; null for one that is not there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// What it said.
     pub from: Value,

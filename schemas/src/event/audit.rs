@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::change::Change;
 use crate::id::{NodeId, TenantId};
 
 /// `audit`: somebody changed a record. Told again, it has the id that it had.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Audited {
     /// What kind of record.
     pub kind: Kind,
@@ -25,7 +26,7 @@ pub struct Audited {
 }
 
 /// The kinds of records that people change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A tenant.

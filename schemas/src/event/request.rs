@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chrono::NaiveDate;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::FailureCode;
@@ -15,7 +16,7 @@ use crate::time::{Timestamp, deserialize_day, serialize_day};
 use crate::usage::{UsageFlag, UsageSource};
 
 /// The path family a request came in on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Surface {
     /// `POST /v1/chat/completions`
@@ -57,7 +58,7 @@ pub struct Payer {
 }
 
 /// One try of one request on one endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// The endpoint tried.
     pub endpoint_id: EndpointId,
@@ -80,7 +81,7 @@ pub struct Attempt {
 }
 
 /// What one quota counts of one request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuotaCharge {
     /// The name of its record: whose it is, which limit, which period.
     pub name: Name,
@@ -111,7 +112,7 @@ pub struct RequestAccepted {
 }
 
 /// `request.settled`: the waybill. Field names are those of the row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestSettled {
     /// The request.
     pub request_id: RequestId,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -46,7 +47,7 @@ impl Scope {
 /// subjects and keys of the bus. The tenant is its first part, so that names of two tenants never meet.
 ///
 /// Names are compared and looked up with every request, so their hash is made once.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Arc<str>", into = "Arc<str>")]
 pub struct Name {
     text: Arc<str>,

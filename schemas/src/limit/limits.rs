@@ -2,9 +2,11 @@
 //! numbers, money is decimal text of US dollars. What is written as 0 is said to be unlimited; what is not written is
 //! left to whoever may fill it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -295,6 +297,54 @@ static NONE: Limits = Limits {
     own: Bounds(BTreeMap::new()),
     per_model: BTreeMap::new(),
 };
+
+impl JsonSchema for Limits {
+    fn schema_name() -> Cow<'static, str> {
+        "Limits".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let count = if generator.contract().is_serialize() {
+            json_schema!({"type": "integer", "minimum": 0})
+        } else {
+            json_schema!({"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,18}$"}]})
+        };
+        let money = if generator.contract().is_serialize() {
+            json_schema!({"type": "string"})
+        } else {
+            json_schema!({"oneOf": [
+                {"type": "integer", "minimum": 0, "maximum": 1_000_000_000},
+                {"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,9})?$"},
+            ]})
+        };
+        let of = |key: LimitKey| {
+            if key.is_money() {
+                money.clone()
+            } else {
+                count.clone()
+            }
+        };
+        let members = LimitKey::ALL
+            .iter()
+            .map(|key| (key.as_str().to_owned(), of(*key).to_value()));
+        let members: Map<String, Value> = members.collect();
+        let mut own = members.clone();
+        let one = json_schema!({"type": "object", "properties": members, "additionalProperties": false});
+        let models = json_schema!({
+            "type": "object",
+            "description": "Limits of calls of one model, by its name.",
+            "maxProperties": MODELS_MAX,
+            "additionalProperties": one,
+        });
+        own.insert(PER_MODEL.to_owned(), models.to_value());
+        json_schema!({
+            "type": "object",
+            "description": "Limits by name: counts as whole numbers, money as US dollars in text. 0 is unlimited.",
+            "properties": own,
+            "additionalProperties": false,
+        })
+    }
+}
 
 impl TryFrom<Map<String, Value>> for Limits {
     type Error = Problem;
