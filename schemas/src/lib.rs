@@ -17,6 +17,7 @@ pub mod catalog;
 pub mod circuit;
 pub mod command;
 pub mod digest;
+pub mod configuration;
 mod digits;
 pub mod envelope;
 pub mod event;

@@ -47,6 +47,8 @@ pub const AFFINITY_BUCKET: &str = "wb_affinity";
 pub const ENGINE_BUCKET: &str = "wb_engine";
 
 /// Stream of the counters of seconds.
+/// Bucket of what files changed of the catalogue: `revision.<slot>`, and its pieces, `piece.<slot>.<n>`.
+pub const CONFIG_BUCKET: &str = "wb_config";
 pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
 /// Stream of the counters of minutes.
 pub const RATE_MINUTE_STREAM: &str = "WAYBILL_RATE_MINUTE";

@@ -142,6 +142,7 @@ pub fn cluster(sizes: &Sizes) -> Vec<Stream> {
         catalog,
         bucket(subject::CIRCUIT_BUCKET, Storage::File, disk),
         bucket(subject::MARK_BUCKET, Storage::File, disk),
+        bucket(subject::CONFIG_BUCKET, Storage::File, disk),
         responses(sizes.responses_bytes_max),
         idempotency(sizes.idempotency_bytes_max),
         bucket(subject::NODE_BUCKET, Storage::Memory, memory),

@@ -23,6 +23,7 @@ pub mod nats;
 pub mod publisher;
 pub mod registry;
 pub mod remote;
+pub mod revisions;
 pub mod segment;
 mod share;
 pub mod spool;
