@@ -37,6 +37,10 @@ pub const RESPONSE_BUCKET: &str = "wb_response";
 
 /// Bucket of the idempotency keys of callers: `<tenant>.<digest>`, each record with a lifetime of its own.
 pub const IDEMPOTENCY_BUCKET: &str = "wb_idem";
+/// Bucket of the accounts by which members sign in. Only gateways may read it.
+pub const ACCOUNT_BUCKET: &str = "wb_account";
+/// Bucket of attempts to sign in, each record with a lifetime of its own: `<kind>.<number>`.
+pub const ATTEMPT_BUCKET: &str = "wb_attempt";
 /// Bucket of who holds how many slots of a concurrency: `<tenant>.<subject>.<limit>`.
 pub const SLOT_BUCKET: &str = "wb_slots";
 /// Bucket of what of a quota is taken, and by whom: `<tenant>.<subject>.<limit>.<period>`.
@@ -140,6 +144,16 @@ pub mod engine {
 pub mod mark {
     /// How far the ledger has read the stream: `{"stream_created":<microseconds>,"sequence":<n>}`. Every other key is
     /// a spool's id, its value the sequence in decimal.
+/// Keys of [`ACCOUNT_BUCKET`].
+pub mod account {
+    /// Prefix of accounts, followed by the tenant, a dot and the member's id in hexadecimal.
+    pub const ACCOUNT: &str = "account.";
+    /// Prefix of whose account an address of mail is, followed by the address's digest.
+    pub const EMAIL: &str = "email.";
+    /// The code with which the first account is made.
+    pub const SETUP: &str = "setup";
+}
+
     pub const CURSOR: &str = "ledger.cursor";
     /// Prefix of sources of which the ledger has two events under one place, followed by the spool's id; the value
     /// names the place. Deleted by an operator once the cause is gone.

@@ -145,6 +145,8 @@ pub fn cluster(sizes: &Sizes) -> Vec<Stream> {
         bucket(subject::CONFIG_BUCKET, Storage::File, disk),
         responses(sizes.responses_bytes_max),
         idempotency(sizes.idempotency_bytes_max),
+        living(bucket(subject::ACCOUNT_BUCKET, Storage::File, disk)),
+        living(bucket(subject::ATTEMPT_BUCKET, Storage::File, disk)),
         bucket(subject::NODE_BUCKET, Storage::Memory, memory),
         bucket(subject::SLOT_BUCKET, Storage::File, disk),
         quotas(sizes.quotas_bytes_max),
@@ -201,6 +203,11 @@ fn quotas(bytes_max: u64) -> Stream {
         ttl: true,
         ..bucket(subject::QUOTA_BUCKET, Storage::File, bytes_max)
     }
+}
+
+/// A bucket whose values may have lifetimes.
+fn living(bucket: Stream) -> Stream {
+    Stream { ttl: true, ..bucket }
 }
 
 /// A bucket that keeps the newest value of each key.

@@ -116,7 +116,8 @@ pub fn user_key(tenant: &TenantId, id: &UserId) -> String {
     format!("{}{}", subject::catalog::USER, cursor(tenant, id))
 }
 
-fn cursor(tenant: &TenantId, id: &UserId) -> String {
+/// Where a member stands in the list of all members.
+pub(crate) fn cursor(tenant: &TenantId, id: &UserId) -> String {
     format!("{}.{}", tenant.as_str(), hex(id.as_str().as_bytes()))
 }
 

@@ -35,4 +35,26 @@ pub enum Kind {
     User,
     /// A virtual key.
     Key,
+    /// An endpoint.
+    Endpoint,
+    /// A way to serve a model.
+    Route,
+    /// What was changed of a model.
+    Model,
+    /// A version of a price.
+    Price,
+    /// A key of an endpoint.
+    EndpointKey,
+    /// A grant.
+    Grant,
+    /// A setting.
+    Setting,
+    /// A provider.
+    Provider,
+    /// What holds for all calls that leave the choice of a model to us.
+    Inference,
+    /// What is said of a model that may be chosen.
+    ModelPolicy,
+    /// By what a member signs in; of passwords is told that they changed.
+    Account,
 }

@@ -93,6 +93,35 @@ async fn limits_are_the_gateways() {
 }
 
 #[tokio::test]
+async fn accounts_are_for_gateways_alone() {
+    let server = Server::deployed("single.conf", &mut command());
+    let ledger = role(&server, "ledger").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let health = role(&server, "health").await;
+    let life = Duration::from_secs(60);
+
+    for (bucket, key) in [
+        (subject::ACCOUNT_BUCKET, subject::account::SETUP),
+        (subject::ATTEMPT_BUCKET, "email.1"),
+    ] {
+        let put = gateway.put_for((bucket, key), one(), Expected::Absent, life);
+        put.await.expect("a gateway keeps accounts");
+        let got = gateway.get(bucket, key).await;
+        assert!(got.expect("a gateway reads accounts").is_some());
+        for nats in [&ledger, &router, &health] {
+            let put = nats.put(bucket, key, one(), Expected::Any).await;
+            assert_refused(put, &format!("$KV.{bucket}.{key}"));
+            let got = nats.get(bucket, key).await;
+            assert_refused(got, &format!("KV_{bucket}"));
+            assert!(nats.watch(bucket).await.is_err(), "{bucket}");
+        }
+    }
+    let mut changes = gateway.watch(subject::ACCOUNT_BUCKET).await.expect("a watch");
+    assert!(changes.recv().await.is_some());
+}
+
+#[tokio::test]
 async fn each_role_does_its_work_and_nothing_else() {
     let server = Server::deployed("single.conf", &mut command());
     let ledger = role(&server, "ledger").await;

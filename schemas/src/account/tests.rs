@@ -1,0 +1,108 @@
+//! Tests of accounts.
+
+use super::*;
+
+const MONTH: u64 = 30 * 86_400;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros((1_796_000_000 + seconds) * 1_000_000)
+}
+
+fn account() -> Account {
+    let email = Email::parse("ann@example.com").expect("an address");
+    Account::new(TenantId::from("acme"), UserId::from("ann"), email)
+}
+
+fn next(account: &Account, presented: (&str, u32), seconds: i64) -> (Account, u32) {
+    match account.turned(presented, at(seconds), MONTH) {
+        Turned::Next(account, turn) => (account, turn),
+        other => panic!("{presented:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn each_refresh_token_is_good_once_and_one_that_comes_twice_ends_its_session() {
+    let one = account().signed_in("s1".into(), at(0), MONTH);
+    let both = one.signed_in("s2".into(), at(1), MONTH);
+
+    let (after, turn) = next(&both, ("s1", 0), 10);
+    assert_eq!(turn, 1);
+    let (after, turn) = next(&after, ("s1", 1), 20);
+    assert_eq!(turn, 2);
+
+    for used in [0, 1] {
+        let Turned::Reused(ended) = after.turned(("s1", used), at(30), MONTH) else {
+            panic!("{used} is good again");
+        };
+        assert_eq!(ended.session("s1", at(30)), None);
+        assert!(ended.session("s2", at(30)).is_some(), "the other goes on");
+        assert_eq!(ended.turned(("s1", 2), at(31), MONTH), Turned::Over);
+    }
+    assert_eq!(after.turned(("s3", 0), at(30), MONTH), Turned::Over);
+}
+
+#[test]
+fn a_session_ends_when_it_is_not_refreshed_in_time() {
+    let account = account().signed_in("s1".into(), at(0), 100);
+
+    assert!(account.session("s1", at(99)).is_some());
+    assert_eq!(account.session("s1", at(100)), None);
+    assert_eq!(account.turned(("s1", 0), at(100), 100), Turned::Over);
+    let Turned::Next(account, _) = account.turned(("s1", 0), at(99), 100) else {
+        panic!("it was refreshed in time");
+    };
+    assert!(account.session("s1", at(198)).is_some());
+}
+
+#[test]
+fn the_longest_idle_session_goes_when_there_are_too_many() {
+    let mut account = account();
+    for number in 0..SESSIONS_MAX {
+        account = account.signed_in(format!("s{number}").into(), at(0), MONTH);
+    }
+    let (account, _) = next(&account, ("s0", 0), 1);
+
+    let account = account.signed_in("new".into(), at(2), MONTH);
+
+    assert_eq!(account.sessions.len(), SESSIONS_MAX);
+    assert!(account.session("s0", at(2)).is_some(), "it was refreshed");
+    assert_eq!(account.session("s1", at(2)), None);
+}
+
+#[test]
+fn another_password_signs_out_everywhere_else_and_takes_the_reset_away() {
+    let mut account = account()
+        .signed_in("s1".into(), at(0), MONTH)
+        .signed_in("s2".into(), at(0), MONTH);
+    let digest = Digest([7; 32]);
+    account.reset = Some(Reset {
+        digest,
+        ends_at: at(60),
+    });
+    assert!(account.is_reset_by(&digest, at(59)));
+    assert!(!account.is_reset_by(&digest, at(60)));
+    assert!(!account.is_reset_by(&Digest([8; 32]), at(0)));
+
+    let kept = account.with_password(Hash::new("$new".to_owned()), Some("s2"));
+    assert_eq!(kept.session("s1", at(1)), None);
+    assert!(kept.session("s2", at(1)).is_some());
+    assert!(!kept.is_reset_by(&digest, at(1)));
+    let none = account.with_password(Hash::new("$new".to_owned()), None);
+    assert_eq!(none.sessions, []);
+}
+
+#[test]
+fn keys_tell_whose_account_they_are_and_passwords_are_not_shown() {
+    let mut account = account();
+    account.password = Some(Hash::new("$argon2id$canary".to_owned()));
+
+    assert_eq!(
+        owner_of_key(&account.key()),
+        Some((TenantId::from("acme"), UserId::from("ann")))
+    );
+    assert_eq!(owner_of_key(&email_key(Digest([1; 32]))), None);
+    assert_eq!(owner_of_key(subject::account::SETUP), None);
+    assert!(!format!("{account:?}").contains("canary"));
+    let text = serde_json::to_string(&account).expect("serialize");
+    assert_eq!(serde_json::from_str::<Account>(&text).expect("read"), account);
+}
