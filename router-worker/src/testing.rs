@@ -25,7 +25,7 @@ use schemas::command::{Offer, Requirements, Told};
 use schemas::event::health::{CircuitChanged, CredentialChanged};
 use schemas::event::request::Surface;
 use schemas::frame::Head;
-use schemas::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, PoolName, TenantId};
+use schemas::id::{BackendId, DEFAULT_TENANT, EndpointId, KeyId, ModelName, NodeId, PoolName, TenantId};
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
 use tokio::sync::mpsc;
@@ -75,6 +75,9 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         single_backend_rescue: false,
         http2: false,
         disabled: false,
+        tenant: TenantId::from(DEFAULT_TENANT),
+        origin: Origin::File,
+        sealed: Vec::new(),
     }
 }
 

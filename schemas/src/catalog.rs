@@ -1,6 +1,6 @@
 //! What is configured: tenants, keys, models, routes, endpoints. Records of bucket `wb_catalog`, and the
 //! immutable snapshot that is folded from them: every role holds one in memory and reads nothing else.
-//! No secret is here: credentials are references that only routers can resolve.
+//! No secret is here that anybody but a router could read: credentials are references, or sealed.
 
 use std::collections::HashMap;
 use std::ops::BitOr;
@@ -9,10 +9,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{BackendId, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
+use crate::id::{BackendId, DEFAULT_TENANT, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
 use crate::limit::limits::Limits;
 use crate::money::Price;
 use crate::parameter::Takes;
+use crate::seal::Sealed;
 use crate::subject;
 use crate::time::Timestamp;
 
@@ -318,6 +319,15 @@ pub struct Endpoint {
     pub http2: bool,
     /// An administrator switched its provider off.
     pub disabled: bool,
+    /// Whose it is; those of files are the operators'.
+    #[serde(default = "operators")]
+    pub tenant: TenantId,
+    /// Where it came from. What was made at run time is trusted with public addresses only.
+    #[serde(default)]
+    pub origin: Origin,
+    /// Credentials that only routers can open, tried after [`Endpoint::credentials`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sealed: Vec<Sealed>,
 }
 
 /// One replica of an endpoint.
@@ -478,6 +488,10 @@ fn read<T: for<'de> Deserialize<'de>>(key: &str, value: Option<&[u8]>) -> Result
         })
     };
     value.map(parse).transpose()
+}
+
+fn operators() -> TenantId {
+    TenantId::from(DEFAULT_TENANT)
 }
 
 fn replace<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, Arc<V>>, key: K, value: Option<V>) {

@@ -32,6 +32,7 @@ pub mod node;
 pub mod outcome;
 pub mod parameter;
 pub mod query;
+pub mod seal;
 pub mod secret;
 pub mod subject;
 pub mod time;

@@ -1,15 +1,16 @@
-//! Text that must not be seen: prints as `***` and has no `Serialize`.
+//! Text that must not be seen: prints as `***`, has no `Serialize`, and is wiped from memory when it goes.
 
 use std::fmt;
 
 use serde::Deserialize;
+use zeroize::Zeroize;
 
 /// A secret. Read it with [`Secret::reveal`], at the edge that needs it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Secret<T>(T);
+pub struct Secret<T: Zeroize>(T);
 
-impl<T> Secret<T> {
+impl<T: Zeroize> Secret<T> {
     /// Hides `value`.
     pub const fn new(value: T) -> Self {
         Self(value)
@@ -21,13 +22,19 @@ impl<T> Secret<T> {
     }
 }
 
-impl<T> fmt::Debug for Secret<T> {
+impl<T: Zeroize> Drop for Secret<T> {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl<T: Zeroize> fmt::Debug for Secret<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl<T> fmt::Display for Secret<T> {
+impl<T: Zeroize> fmt::Display for Secret<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }

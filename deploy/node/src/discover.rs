@@ -13,7 +13,7 @@ use router_worker::{ReadError, Reader};
 use schemas::catalog::{
     Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
 };
-use schemas::id::{BackendId, EndpointId, ModelName, PoolName};
+use schemas::id::{BackendId, DEFAULT_TENANT, EndpointId, ModelName, PoolName, TenantId};
 use schemas::money::Price;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
@@ -273,6 +273,9 @@ fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> End
         single_backend_rescue: false,
         http2: false,
         disabled: false,
+        tenant: TenantId::from(DEFAULT_TENANT),
+        origin: Origin::File,
+        sealed: Vec::new(),
         id: EndpointId::new(id),
     }
 }

@@ -1,8 +1,8 @@
 //! The endpoint of a leg: paths, headers and what its kind presets.
 
 use reqwest::header::{HeaderName, HeaderValue};
-use schemas::catalog::{Endpoint, ProviderKind, Role};
-use schemas::id::EndpointId;
+use schemas::catalog::{Endpoint, Origin, ProviderKind, Role};
+use schemas::id::{DEFAULT_TENANT, EndpointId, TenantId};
 
 use super::Context;
 use super::address::{Place, backends};
@@ -82,6 +82,9 @@ impl Context<'_> {
             single_backend_rescue: leg.single_backend_rescue.unwrap_or(false),
             http2: leg.http2.unwrap_or(false),
             disabled: false,
+            tenant: TenantId::from(DEFAULT_TENANT),
+            origin: Origin::File,
+            sealed: Vec::new(),
             id: EndpointId::new(id),
         })
     }
