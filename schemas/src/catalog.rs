@@ -18,10 +18,16 @@ use crate::subject;
 use crate::time::Timestamp;
 
 pub mod change;
+pub mod grant;
 pub mod limited;
+pub mod policy;
+pub mod setting;
 pub mod tenant;
 pub mod user;
 
+use grant::{Kind, Reach};
+use policy::{KeyRouting, Policies};
+use setting::Settings;
 use tenant::Tenant;
 use user::User;
 
@@ -158,6 +164,18 @@ pub struct Key {
     pub origin: Origin,
     /// The first characters of the key, for recognition only.
     pub prefix: Arc<str>,
+    /// What it reaches.
+    #[serde(default, skip_serializing_if = "Reach::is_member")]
+    pub reach: Reach,
+    /// None of these models, whatever else says so: what its maker may not use either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<ModelName>,
+    /// When it took the place of another secret of the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotated_at: Option<Timestamp>,
+    /// What it says of calls that leave the choice of a model to us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<KeyRouting>,
 }
 
 /// A model as callers see it.
@@ -357,10 +375,12 @@ pub struct Catalog {
     models: HashMap<ModelName, Arc<Model>>,
     aliases: HashMap<ModelName, ModelName>,
     endpoints: HashMap<EndpointId, Arc<Endpoint>>,
-    keys: HashMap<KeyDigest, Arc<Key>>,
+    keys: HashMap<KeyDigest, Stored<Key>>,
     tenants: HashMap<TenantId, Stored<Tenant>>,
     users: HashMap<(TenantId, UserId), Stored<User>>,
     roles: HashMap<Role, Arc<limited::RoleLimits>>,
+    settings: Settings,
+    policies: Policies,
 }
 
 /// Why a record of the bucket cannot be used.
@@ -385,9 +405,14 @@ impl Catalog {
     pub fn apply(&mut self, revision: u64, key: &str, value: Option<&[u8]>) -> Result<(), RecordError> {
         self.revision = self.revision.max(revision);
         self.revision_text = self.revision.to_string().into();
-        if let Some(digest) = key.strip_prefix(subject::catalog::KEY) {
-            let digest = digest_from_hex(digest).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
-            replace(&mut self.keys, digest, read(key, value)?);
+        if let Some((kind, digest)) = Kind::of_place(key) {
+            let unknown = || RecordError::Kind(key.to_owned());
+            let digest = digest_from_hex(digest).ok_or_else(unknown)?;
+            let record: Option<Key> = read(key, value)?;
+            if record.as_ref().is_some_and(|record| Kind::of(&record.reach) != kind) {
+                return Err(unknown());
+            }
+            replace_at(&mut self.keys, digest, revision, record);
         } else if key.starts_with(subject::catalog::TENANT) {
             let id = TenantId::from(key.strip_prefix(subject::catalog::TENANT).unwrap_or_default());
             replace_at(&mut self.tenants, id, revision, read(key, value)?);
@@ -403,6 +428,17 @@ impl Catalog {
         } else if key.starts_with(subject::catalog::ROLE) {
             let role = limited::role_of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
             replace(&mut self.roles, role, read(key, value)?);
+            self.lay_over_roles();
+        } else if let Some(name) = key.strip_prefix(subject::catalog::SETTING) {
+            self.note_setting(name, revision, read(key, value)?);
+        } else if key.starts_with(subject::catalog::PROVIDER) {
+            let label = setting::provider_of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
+            self.note_provider(&label, revision, read(key, value)?);
+        } else if key.starts_with(subject::catalog::POLICY) {
+            let model = policy::model_of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
+            self.policies.note_model(model, revision, read(key, value)?);
+        } else if key == subject::catalog::INFERENCE {
+            self.policies.note_inference(revision, read(key, value)?);
         } else if key != subject::catalog::CLUSTER {
             return Err(RecordError::Kind(key.to_owned()));
         }
@@ -449,14 +485,20 @@ impl Catalog {
 
     /// The key of a digest.
     pub fn key(&self, digest: &KeyDigest) -> Option<&Arc<Key>> {
-        self.keys.get(digest)
+        self.keys.get(digest).map(|stored| &stored.record)
     }
 
     /// Every key with its digest, by id.
     pub fn keys(&self) -> Vec<(&KeyDigest, &Arc<Key>)> {
-        let mut keys: Vec<_> = self.keys.iter().collect();
+        let keys = self.stored_keys();
+        let mut keys: Vec<_> = keys.map(|(digest, stored)| (digest, &stored.record)).collect();
         keys.sort_by(|a, b| a.1.id.cmp(&b.1.id));
         keys
+    }
+
+    /// Every key with its digest and its revision, in no order.
+    fn stored_keys(&self) -> impl Iterator<Item = (&KeyDigest, &Stored<Key>)> {
+        self.keys.iter()
     }
 }
 
@@ -571,6 +613,10 @@ pub(crate) mod tests {
             created_at: Timestamp::default(),
             origin: Origin::File,
             prefix: "sk-".into(),
+            reach: Reach::Member,
+            denied: Vec::new(),
+            rotated_at: None,
+            routing: None,
         }
     }
 

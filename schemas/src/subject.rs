@@ -115,6 +115,18 @@ pub mod catalog {
     pub const ROLE: &str = "role.";
     /// Prefix of virtual keys, followed by the key's digest in hex.
     pub const KEY: &str = "key.";
+    /// Prefix of keys of endpoints, followed by the key's digest in hex.
+    pub const ENDPOINT_KEY: &str = "endpoint_key.";
+    /// Prefix of grants, followed by the digest of the grant's token in hex.
+    pub const GRANT: &str = "grant.";
+    /// Prefix of settings, followed by the setting's name.
+    pub const SETTING: &str = "setting.";
+    /// Prefix of what is said of providers, followed by the label in hexadecimal.
+    pub const PROVIDER: &str = "provider.";
+    /// Prefix of what is said of models that may be chosen, followed by the name in hexadecimal.
+    pub const POLICY: &str = "policy.";
+    /// What holds for all calls that leave the choice of a model to us.
+    pub const INFERENCE: &str = "inference";
     /// Prefix of models, followed by the name in hexadecimal.
     pub const MODEL: &str = "model.";
     /// Prefix of the beats by which nodes measure how old their view is, followed by their spools' ids. A beat

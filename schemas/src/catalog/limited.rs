@@ -22,7 +22,17 @@ pub struct RoleLimits {
 impl Catalog {
     /// What a role allows.
     pub fn role_limits(&self, role: Role) -> &Limits {
-        self.roles.get(&role).map_or(Limits::NONE, |role| &role.limits)
+        let laid_over = self.settings.role(role);
+        laid_over
+            .or_else(|| self.roles.get(&role))
+            .map_or(Limits::NONE, |role| &role.limits)
+    }
+
+    /// The role whose limits fill what a key's member leaves out: of a grant his own, whatever the grant may do.
+    fn role_of_limits(&self, key: &Key) -> Role {
+        let user = key.user.as_ref().filter(|_| !key.reach.is_member());
+        let user = user.and_then(|id| self.user(&key.tenant, id));
+        user.and_then(|user| user.role).unwrap_or(key.role)
     }
 
     /// All that may bound the calls of a key.
@@ -36,7 +46,7 @@ impl Catalog {
             tenant: (&key.tenant, tenant.map_or(Limits::NONE, |tenant| &tenant.limits)),
             user: key.user.as_ref().map(|id| (id, limits_of(id))),
             key: (&key.id, &key.limits),
-            role: self.role_limits(key.role),
+            role: self.role_limits(self.role_of_limits(key)),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::grant::Reach;
 use super::{Catalog, Key, Origin, Role, Stored, from_hex, hex};
-use crate::id::{TenantId, UserId};
+use crate::id::{ModelName, TenantId, UserId};
 use crate::limit::limits::Limits;
 use crate::subject;
 use crate::time::Timestamp;
@@ -32,6 +33,12 @@ pub struct User {
     /// His keys are refused.
     #[serde(default)]
     pub disabled: bool,
+    /// An operator disabled him, and only one enables him again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disabled_by_operator: bool,
+    /// Models that are not there for him, whatever his keys say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disabled_models: Vec<ModelName>,
     /// When he was made at run time; `None` for one of a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Timestamp>,
@@ -50,6 +57,8 @@ impl User {
             role: None,
             limits: Limits::default(),
             disabled: false,
+            disabled_by_operator: false,
+            disabled_models: Vec::new(),
             created_at: None,
             origin,
         }
@@ -87,14 +96,21 @@ impl Catalog {
         let user = key.user.as_ref().and_then(|id| self.user(&key.tenant, id));
         let tenant = self.tenant(&key.tenant);
         let disabled = tenant.is_some_and(|tenant| tenant.disabled) || user.is_some_and(|user| user.disabled);
-        (!disabled).then(|| at_most(key.role, user))
+        if disabled {
+            return None;
+        }
+        match key.reach {
+            // A grant is its owner's: it is nothing without him, and of one of whom no role is said it has the lowest.
+            Reach::Grant(_) => user.map(|user| user.role.unwrap_or_default().min(key.role_most())),
+            Reach::Member | Reach::Endpoint(_) => Some(at_most(key.role, user).min(key.role_most())),
+        }
     }
 
     /// The most that a member may do, by his own role or by that of one of his keys that is not revoked; the lowest
     /// role for one of whom nothing is known.
     pub fn rank_of(&self, tenant: &TenantId, id: &UserId) -> Role {
         let user = self.user(tenant, id);
-        let keys = self.keys.values().filter(|key| {
+        let keys = self.keys.values().map(|stored| &stored.record).filter(|key| {
             !key.revoked && key.tenant == *tenant && key.user.as_ref().is_some_and(|user| user == id)
         });
         let roles = keys.map(|key| at_most(key.role, user));
