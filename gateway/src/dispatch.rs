@@ -23,6 +23,7 @@ use schemas::id::{ModelName, RequestId};
 use schemas::idempotency::hold::Standing;
 use schemas::idempotency::{Key, Refusal};
 use schemas::money::PriceVersion;
+use schemas::time::Timestamp;
 use tracing::error;
 
 use crate::arrival::{self, Arrival};
@@ -92,6 +93,8 @@ struct Asked {
     output_tokens_held: Option<u64>,
     /// Its idempotency key.
     key: Option<idempotency::Held>,
+    /// Since when its prices hold, where they change with time.
+    priced_since: Option<Timestamp>,
 }
 
 /// Lets a request in, or says why not.
@@ -132,6 +135,7 @@ async fn admit(
         held: Held::nothing(),
         output_tokens_held: None,
         key: None,
+        priced_since: None,
     };
     let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
     gate::of_account(surface, &asked.body).map_err(|failure| refused_by(failure, &asked))?;
@@ -216,7 +220,9 @@ async fn start(
         .map_err(|failure| refused_by(failure, &asked))?
         .clone();
     let other = small(state, &catalog, (caller, &model), &mut asked);
-    let model = other.unwrap_or(model);
+    // From here on what the call costs stands fast, whatever becomes of prices.
+    let (model, since) = other.unwrap_or(model).priced(arrival.at);
+    asked.priced_since = since;
     let demanded = demand(state, arrival, (caller, &catalog, &model), &mut asked).await;
     demanded.map_err(|failure| refused_by(failure, &asked))?;
     dispatch(state, arrival, caller, (&catalog, model), asked)
@@ -358,7 +364,7 @@ fn dispatch(
         surface: asked.surface,
         model: model.id.clone(),
         reservation,
-        price_version: PriceVersion(catalog.revision_text.clone()),
+        price_version: price_version(catalog, asked.priced_since),
         started_at: arrival.at,
         node: state.config.node.clone(),
     };
@@ -405,6 +411,15 @@ fn dispatch(
     })))
 }
 
+/// Which prices a call is billed by: those of this revision, as they are since then.
+fn price_version(catalog: &Catalog, since: Option<Timestamp>) -> PriceVersion {
+    let revision = &catalog.revision_text;
+    PriceVersion(match since {
+        None => revision.clone(),
+        Some(since) => format!("{revision}@{since}").into(),
+    })
+}
+
 /// What the router is told.
 fn offer(
     state: &Shared,
@@ -415,12 +430,20 @@ fn offer(
 ) -> Offer {
     let skim = &asked.skim;
     let canonical = skim.model == model.id.as_str();
-    let endpoints = model.routes.iter().map(|route| route.endpoint_id.clone());
+    let led = model.routes.iter();
+    let endpoints = led
+        .filter(|route| {
+            // What is not known here may be known to the router; what is another tenant's is nobody else's.
+            let endpoint = catalog.endpoint(&route.endpoint_id);
+            endpoint.is_none_or(|endpoint| endpoint.serves(&model.owner))
+        })
+        .map(|route| route.endpoint_id.clone());
     Offer {
         request_id: accepted.request_id,
         tenant: accepted.payer.tenant.clone(),
         surface: accepted.surface,
         model: model.id.clone(),
+        owner: model.owner.clone(),
         public_model: if canonical {
             model.id.0.clone()
         } else {

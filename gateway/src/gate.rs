@@ -96,16 +96,32 @@ fn list(headers: &HeaderMap, name: &'static HeaderName) -> Result<Option<Arc<str
     Ok((!all.is_empty()).then(|| all.into()))
 }
 
-/// The model of `name`, if `key` may see it.
+/// The model that `name` means to `key`, if that may see it: the operators' where it is shared with his tenant, else his
+/// tenant's own. Operators cross over to what else is called so.
 pub(crate) fn visible<'c>(catalog: &'c Catalog, key: Option<&Key>, name: &str) -> Option<&'c Arc<Model>> {
-    catalog.model(name).filter(|model| sees(key, model))
+    let model = match key {
+        None => catalog.model(name),
+        Some(key) => catalog.model_for(&key.tenant, name).or_else(|| {
+            let crosses = key.role == Role::Operator;
+            crosses.then(|| catalog.model_anywhere(name)).flatten()
+        }),
+    };
+    model.filter(|model| sees(key, model) && key.is_none_or(|key| catalog.reaches(key, model)))
+}
+
+/// Every model that `key` may see, in the order of the listing: each name once, and for what it means to him.
+pub(crate) fn all_visible<'c>(catalog: &'c Catalog, key: Option<&Key>) -> Vec<&'c Arc<Model>> {
+    let mut seen: Vec<&Arc<Model>> = catalog.all_models();
+    seen.retain(|model| {
+        visible(catalog, key, model.id.as_str()).is_some_and(|meant| Arc::ptr_eq(meant, model))
+    });
+    seen
 }
 
 /// May the holder of `key` see and call the model? Nobody in particular counts as the lowest role of no tenant.
 pub(crate) fn sees(key: Option<&Key>, model: &Model) -> bool {
     let role = key.map_or(Role::Free, |key| key.role);
-    let tenants = model.tenants.as_deref();
-    let of_tenant = tenants.is_none_or(|tenants| key.is_some_and(|key| tenants.contains(&key.tenant)));
+    let of_tenant = key.map_or(model.tenants.is_none(), |key| model.is_shared_with(&key.tenant));
     let models = key.and_then(|key| key.models.as_deref());
     let of_key = models.is_none_or(|models| {
         models

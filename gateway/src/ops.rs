@@ -250,7 +250,7 @@ fn shallow(state: &Shared) -> Health<'_> {
         .ports
         .catalog
         .peek()
-        .models()
+        .all_models()
         .iter()
         .map(|model| model.routes.len())
         .sum();

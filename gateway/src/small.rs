@@ -89,6 +89,8 @@ mod tests {
                 ..Takes::default()
             }),
             price: None,
+            origin: schemas::catalog::Origin::File,
+            rates: None,
         };
         let little = model(|model| {
             model.id = small().model;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bus::waiting::once_there;
 use bus::{Bus, Question};
 use bytes::Bytes;
-use schemas::catalog::{Catalog, Endpoint};
+use schemas::catalog::{Catalog, Endpoint, Origin};
 use schemas::circuit::CircuitState;
 use schemas::query::{BackendHealth, EndpointHealth, HealthAnswer, QueryError};
 use schemas::subject::QUERY_HEALTH;
@@ -80,22 +80,22 @@ fn of_endpoint(catalog: &Catalog, endpoint: &Endpoint, circuits: &Circuits) -> E
         backends.insert(backend.id.clone(), health);
     }
     let (mut excluded_from_models, mut exclusion_reasons) = (Vec::new(), Vec::new());
-    for model in catalog.models() {
+    for model in catalog.all_models() {
         let mut routes = model
             .routes
             .iter()
             .filter(|route| route.endpoint_id == endpoint.id)
             .peekable();
         let any = routes.peek().is_some();
-        let weightless = any && routes.all(|route| route.weight_micro == 0);
-        if weightless || (any && endpoint.disabled) {
+        let weightless = any && routes.all(|route| route.weight_micro == 0 && route.origin == Origin::File);
+        if weightless || (any && catalog.is_off(endpoint)) {
             excluded_from_models.push(model.id.clone());
         }
         if weightless && !exclusion_reasons.iter().any(|reason| reason == CONFIGURED_ZERO) {
             exclusion_reasons.push(CONFIGURED_ZERO.to_owned());
         }
     }
-    if endpoint.disabled {
+    if catalog.is_off(endpoint) {
         exclusion_reasons.push(PROVIDER_DISABLED.to_owned());
     }
     EndpointHealth {

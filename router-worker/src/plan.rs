@@ -138,7 +138,7 @@ pub(crate) fn plan(
     sight: &Sight<'_, impl Admission>,
     draw: u64,
 ) -> Result<Plan, Failure> {
-    let Some(model) = catalog.model(offer.model.as_str()) else {
+    let Some(model) = catalog.model_of(&offer.owner, offer.model.as_str()) else {
         return Err(none_available());
     };
     let mut survey = Survey {
@@ -201,11 +201,11 @@ impl<'a> Survey<'a> {
             if !offer.candidates.contains(&route.endpoint_id) {
                 continue;
             }
-            let Some(endpoint) = catalog.endpoint(&route.endpoint_id) else {
+            let Some(endpoint) = catalog.endpoint_for(&model.owner, &route.endpoint_id) else {
                 self.excluded.push((index, Exclusion::Unknown));
                 continue;
             };
-            match exclusion(model, route, endpoint, offer) {
+            match exclusion(route, (endpoint, catalog.is_off(endpoint)), offer) {
                 Some(reason) => self.excluded.push((index, reason)),
                 None => self.legs.push(Leg {
                     index,
@@ -331,11 +331,11 @@ impl Barred {
 }
 
 /// Why a route cannot serve an offer, circuits apart.
-fn exclusion(model: &Model, route: &Route, endpoint: &Endpoint, offer: &Offer) -> Option<Exclusion> {
-    if endpoint.disabled {
+fn exclusion(route: &Route, (endpoint, off): (&Endpoint, bool), offer: &Offer) -> Option<Exclusion> {
+    if off {
         return Some(Exclusion::Disabled);
     }
-    if route.weight_micro == 0 && model.origin == Origin::File {
+    if route.weight_micro == 0 && route.origin == Origin::File {
         return Some(Exclusion::Weightless);
     }
     // Text is what every chat model takes, told or not.

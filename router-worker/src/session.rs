@@ -293,7 +293,7 @@ impl Request {
     fn prepare(&mut self, shared: &Shared, candidate: &Candidate) -> Result<Prepared, Fault> {
         let answer_tokens = || {
             let catalog = shared.catalog.peek();
-            let model = catalog.model(self.offer.model.as_str());
+            let model = catalog.model_of(&self.offer.owner, self.offer.model.as_str());
             model.map_or(0, |model| model.max_output_length)
         };
         let mut prepared = self

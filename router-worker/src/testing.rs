@@ -78,6 +78,7 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         tenant: TenantId::from(DEFAULT_TENANT),
         origin: Origin::File,
         sealed: Vec::new(),
+        registered: None,
     }
 }
 
@@ -93,6 +94,8 @@ pub(crate) fn route(endpoint: &str, priority: i32) -> Route {
         input_modalities: Modalities::TEXT,
         takes: Arc::default(),
         price: None,
+        origin: Origin::File,
+        rates: None,
     }
 }
 
@@ -118,6 +121,7 @@ pub(crate) fn model(routes: Vec<Route>) -> Model {
         created_at: Timestamp::default(),
         routes,
         origin: Origin::File,
+        owner: TenantId::from(DEFAULT_TENANT),
     }
 }
 
@@ -150,6 +154,7 @@ pub(crate) fn offer(model: &Model) -> Offer {
         tenant: TenantId::from("acme"),
         surface: Surface::Chat,
         model: ModelName::from(MODEL),
+        owner: TenantId::from(DEFAULT_TENANT),
         public_model: MODEL.into(),
         candidates: model
             .routes

@@ -3,7 +3,6 @@
 //! No secret is here that anybody but a router could read: credentials are references, or sealed.
 
 use std::collections::HashMap;
-use std::ops::BitOr;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -20,13 +19,22 @@ use crate::time::Timestamp;
 pub mod change;
 pub mod grant;
 pub mod limited;
+pub mod modality;
 pub mod policy;
+pub mod pricing;
+pub mod rates;
+pub mod registered;
+pub mod served;
 pub mod setting;
 pub mod tenant;
 pub mod user;
 
 use grant::{Kind, Reach};
+pub use modality::Modalities;
 use policy::{KeyRouting, Policies};
+use rates::Rates;
+use registered::Registered;
+use served::Served;
 use setting::Settings;
 use tenant::Tenant;
 use user::User;
@@ -46,71 +54,6 @@ pub enum Role {
     Admin,
     /// Operates the platform.
     Operator,
-}
-
-/// Kinds of input, as a set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Modalities(u8);
-
-impl Modalities {
-    /// Text, which every chat model takes.
-    pub const TEXT: Self = Self(1);
-    /// Images.
-    pub const IMAGE: Self = Self(2);
-    /// Audio.
-    pub const AUDIO: Self = Self(4);
-    /// Video.
-    pub const VIDEO: Self = Self(8);
-
-    /// True when all of `other` is in this set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// What is in this set and not in `other`.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// True for the empty set.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The words of the set, in a fixed order.
-    pub fn words(self) -> Vec<&'static str> {
-        let all = [
-            (Self::TEXT, "text"),
-            (Self::IMAGE, "image"),
-            (Self::AUDIO, "audio"),
-            (Self::VIDEO, "video"),
-        ];
-        all.iter()
-            .filter(|(kind, _)| self.contains(*kind))
-            .map(|(_, word)| *word)
-            .collect()
-    }
-
-    /// The set of one word; `None` for a word that is not a kind of input.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Some(match word {
-            "text" => Self::TEXT,
-            "image" => Self::IMAGE,
-            "audio" => Self::AUDIO,
-            "video" => Self::VIDEO,
-            _ => return None,
-        })
-    }
-}
-
-impl BitOr for Modalities {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 /// Where a record came from: files are re-read at each start, run-time records stay.
@@ -220,6 +163,9 @@ pub struct Model {
     pub routes: Vec<Route>,
     /// Where it came from.
     pub origin: Origin,
+    /// Whose it is; those of files are the operators'.
+    #[serde(default = "operators")]
+    pub owner: TenantId,
 }
 
 /// One way to serve a model.
@@ -244,6 +190,12 @@ pub struct Route {
     pub takes: Arc<Takes>,
     /// What it costs; `None` is unpriced.
     pub price: Option<Price>,
+    /// Where it came from.
+    #[serde(default)]
+    pub origin: Origin,
+    /// What it costs from which time on; counts before `price`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Arc<Rates>>,
 }
 
 /// The kind of API an endpoint speaks, as far as this build serves it.
@@ -346,6 +298,9 @@ pub struct Endpoint {
     /// Credentials that only routers can open, tried after [`Endpoint::credentials`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sealed: Vec<Sealed>,
+    /// What was said of it when it was made at run time; `None` for those of files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<Arc<Registered>>,
 }
 
 /// One replica of an endpoint.
@@ -372,9 +327,8 @@ pub struct Catalog {
     pub revision: u64,
     /// The same as text, for headers and rows.
     pub revision_text: Arc<str>,
-    models: HashMap<ModelName, Arc<Model>>,
-    aliases: HashMap<ModelName, ModelName>,
-    endpoints: HashMap<EndpointId, Arc<Endpoint>>,
+    served: Served,
+    endpoints: HashMap<EndpointId, Stored<Endpoint>>,
     keys: HashMap<KeyDigest, Stored<Key>>,
     tenants: HashMap<TenantId, Stored<Tenant>>,
     users: HashMap<(TenantId, UserId), Stored<User>>,
@@ -416,12 +370,12 @@ impl Catalog {
         } else if key.starts_with(subject::catalog::TENANT) {
             let id = TenantId::from(key.strip_prefix(subject::catalog::TENANT).unwrap_or_default());
             replace_at(&mut self.tenants, id, revision, read(key, value)?);
-        } else if key.starts_with(subject::catalog::MODEL) {
-            self.replace_model(key, read(key, value)?);
+        } else if let Some(applied) = self.apply_served(revision, key, value) {
+            applied?;
         } else if key.starts_with(subject::catalog::ENDPOINT) {
-            let endpoint: Option<Endpoint> = read(key, value)?;
-            let id = name_of_record(key, subject::catalog::ENDPOINT);
-            replace(&mut self.endpoints, EndpointId::new(id), endpoint);
+            let id = EndpointId::new(name_of_record(key, subject::catalog::ENDPOINT));
+            replace_at(&mut self.endpoints, id.clone(), revision, read(key, value)?);
+            self.serve_endpoint(&id);
         } else if key.starts_with(subject::catalog::USER) {
             let place = user::of_key(key).ok_or_else(|| RecordError::Kind(key.to_owned()))?;
             replace_at(&mut self.users, place, revision, read(key, value)?);
@@ -445,40 +399,14 @@ impl Catalog {
         Ok(())
     }
 
-    fn replace_model(&mut self, key: &str, model: Option<Model>) {
-        let id = ModelName::new(name_of_record(key, subject::catalog::MODEL));
-        self.aliases.retain(|_, canonical| *canonical != id);
-        if let Some(model) = &model {
-            for alias in &model.aliases {
-                self.aliases.insert(alias.clone(), id.clone());
-            }
-        }
-        replace(&mut self.models, id, model);
-    }
-
-    /// The model of a name or of an alias.
-    pub fn model(&self, name: &str) -> Option<&Arc<Model>> {
-        let name = ModelName::from(name);
-        self.models
-            .get(&name)
-            .or_else(|| self.models.get(self.aliases.get(&name)?))
-    }
-
-    /// Every model, in the order of the listing.
-    pub fn models(&self) -> Vec<&Arc<Model>> {
-        let mut models: Vec<_> = self.models.values().collect();
-        models.sort_by(|a, b| (a.position, &a.id).cmp(&(b.position, &b.id)));
-        models
-    }
-
     /// An endpoint.
     pub fn endpoint(&self, id: &EndpointId) -> Option<&Arc<Endpoint>> {
-        self.endpoints.get(id)
+        self.endpoints.get(id).map(|stored| &stored.record)
     }
 
     /// Every endpoint, by id.
     pub fn endpoints(&self) -> Vec<&Arc<Endpoint>> {
-        let mut endpoints: Vec<_> = self.endpoints.values().collect();
+        let mut endpoints: Vec<_> = self.endpoints.values().map(|stored| &stored.record).collect();
         endpoints.sort_by(|a, b| a.id.cmp(&b.id));
         endpoints
     }
@@ -532,7 +460,8 @@ fn read<T: for<'de> Deserialize<'de>>(key: &str, value: Option<&[u8]>) -> Result
     value.map(parse).transpose()
 }
 
-fn operators() -> TenantId {
+/// Who owns what files say: the tenant of those who operate the platform.
+pub fn operators() -> TenantId {
     TenantId::from(DEFAULT_TENANT)
 }
 

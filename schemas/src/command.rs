@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::hint::Spoken;
-use crate::catalog::{Modalities, Role};
+use crate::catalog::{Modalities, Role, operators};
 use crate::event::request::Surface;
 use crate::id::{EndpointId, KeyId, ModelName, RequestId, TenantId};
 use crate::parameter::Parameters;
@@ -66,6 +66,9 @@ pub struct Offer {
     pub surface: Surface,
     /// The canonical model.
     pub model: ModelName,
+    /// Whose model it is: another tenant may have one of the same name.
+    #[serde(default = "operators")]
+    pub owner: TenantId,
     /// The model name as the caller wrote it: what the answer's `model` must say.
     pub public_model: Arc<str>,
     /// The endpoints the gate admitted, in the order of the file, at one catalogue revision.

@@ -47,12 +47,12 @@ pub const SLOT_BUCKET: &str = "wb_slots";
 pub const QUOTA_BUCKET: &str = "wb_quota";
 /// Bucket of the backends that sessions stay on: `<tenant>.<digest>`.
 pub const AFFINITY_BUCKET: &str = "wb_affinity";
+/// Bucket of what files changed of the catalogue: `revision.<slot>`, and its pieces, `piece.<slot>.<n>`.
+pub const CONFIG_BUCKET: &str = "wb_config";
 /// Bucket of what engines and routers have to do at the moment.
 pub const ENGINE_BUCKET: &str = "wb_engine";
 
 /// Stream of the counters of seconds.
-/// Bucket of what files changed of the catalogue: `revision.<slot>`, and its pieces, `piece.<slot>.<n>`.
-pub const CONFIG_BUCKET: &str = "wb_config";
 pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
 /// Stream of the counters of minutes.
 pub const RATE_MINUTE_STREAM: &str = "WAYBILL_RATE_MINUTE";
@@ -129,6 +129,12 @@ pub mod catalog {
     pub const INFERENCE: &str = "inference";
     /// Prefix of models, followed by the name in hexadecimal.
     pub const MODEL: &str = "model.";
+    /// Prefix of ways to models that were added at run time, followed by the tenant, a dot and the id.
+    pub const ROUTE: &str = "route.";
+    /// Prefix of what was changed of models, followed by the name in hexadecimal.
+    pub const OVERLAY: &str = "overlay.";
+    /// Prefix of prices, followed by the tenant, a dot and the id.
+    pub const PRICE: &str = "price.";
     /// Prefix of the beats by which nodes measure how old their view is, followed by their spools' ids. A beat
     /// replaces the one before and leaves no history.
     pub const BEAT: &str = "beat.";
@@ -136,6 +142,16 @@ pub mod catalog {
     pub const ENDPOINT: &str = "endpoint.";
     /// What the nodes of a cluster must have in common: one record, no part of the snapshot.
     pub const CLUSTER: &str = "cluster";
+}
+
+/// Keys of [`ACCOUNT_BUCKET`].
+pub mod account {
+    /// Prefix of accounts, followed by the tenant, a dot and the member's id in hexadecimal.
+    pub const ACCOUNT: &str = "account.";
+    /// Prefix of whose account an address of mail is, followed by the address's digest.
+    pub const EMAIL: &str = "email.";
+    /// The code with which the first account is made.
+    pub const SETUP: &str = "setup";
 }
 
 /// Keys of [`NODE_BUCKET`].
@@ -156,16 +172,6 @@ pub mod engine {
 pub mod mark {
     /// How far the ledger has read the stream: `{"stream_created":<microseconds>,"sequence":<n>}`. Every other key is
     /// a spool's id, its value the sequence in decimal.
-/// Keys of [`ACCOUNT_BUCKET`].
-pub mod account {
-    /// Prefix of accounts, followed by the tenant, a dot and the member's id in hexadecimal.
-    pub const ACCOUNT: &str = "account.";
-    /// Prefix of whose account an address of mail is, followed by the address's digest.
-    pub const EMAIL: &str = "email.";
-    /// The code with which the first account is made.
-    pub const SETUP: &str = "setup";
-}
-
     pub const CURSOR: &str = "ledger.cursor";
     /// Prefix of sources of which the ledger has two events under one place, followed by the spool's id; the value
     /// names the place. Deleted by an operator once the cause is gone.

@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use crate::catalog_files::attribute;
 use crate::environment::Environment;
 use crate::models::Compiled;
-use crate::models::provider::{self, Kind};
+use dialects::provider::{self, Kind};
 
 use list::Listed;
 
@@ -276,6 +276,7 @@ fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> End
         tenant: TenantId::from(DEFAULT_TENANT),
         origin: Origin::File,
         sealed: Vec::new(),
+        registered: None,
         id: EndpointId::new(id),
     }
 }
@@ -332,8 +333,11 @@ fn model(source: &Source, listed: &Listed, endpoint_id: &str, now: Timestamp) ->
             input_modalities: media,
             takes: Arc::default(),
             price,
+            origin: Origin::File,
+            rates: None,
         }],
         origin: Origin::File,
+        owner: schemas::catalog::operators(),
     }
 }
 

@@ -4,13 +4,12 @@
 pub mod compile;
 pub mod endpoint_id;
 pub mod file;
-pub mod price;
-pub mod provider;
 pub mod routing;
 
 use std::collections::HashMap;
 
 use schemas::catalog::{CredentialRef, Endpoint, Model};
+use schemas::id::ModelName;
 use schemas::secret::Secret;
 
 use crate::yaml::Problem;
@@ -26,6 +25,8 @@ pub struct Compiled {
     pub credentials: HashMap<CredentialRef, Secret<String>>,
     /// What is odd: left out, not served yet, without effect.
     pub problems: Vec<Problem>,
+    /// Models of the file that cannot be served: a variable is blank, or nothing has a weight.
+    pub left_out: Vec<ModelName>,
 }
 
 impl Compiled {
@@ -43,5 +44,6 @@ impl Compiled {
         }
         self.credentials.extend(other.credentials);
         self.problems.extend(other.problems);
+        self.left_out.extend(other.left_out);
     }
 }

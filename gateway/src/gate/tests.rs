@@ -27,6 +27,7 @@ pub(crate) fn model(change: impl FnOnce(&mut Model)) -> Model {
         created_at: Timestamp::default(),
         routes: Vec::new(),
         origin: Origin::File,
+        owner: schemas::catalog::operators(),
     };
     change(&mut model);
     model
@@ -56,6 +57,10 @@ pub(crate) fn caller(change: impl FnOnce(&mut Key)) -> Caller {
         created_at: Timestamp::default(),
         origin: Origin::File,
         prefix: "".into(),
+        reach: schemas::catalog::grant::Reach::Member,
+        denied: Vec::new(),
+        rotated_at: None,
+        routing: None,
     };
     change(&mut key);
     Caller { key: Arc::new(key) }
@@ -170,6 +175,8 @@ fn a_parameter_is_refused_when_no_route_takes_it_and_effort_is_no_more_than_a_hi
             ..schemas::parameter::Takes::default()
         }),
         price: None,
+        origin: Origin::File,
+        rates: None,
     };
     let of = |takes: &[Parameters]| {
         let routes = takes.iter().map(|parameters| route(*parameters)).collect();

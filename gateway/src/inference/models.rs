@@ -63,8 +63,9 @@ pub(crate) async fn list(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
-    let models = catalog.models().into_iter();
-    let seen: Vec<&Arc<Model>> = models.filter(|model| gate::sees(key, model)).collect();
+    let models = gate::all_visible(&catalog, key).into_iter();
+    let seen: Vec<Arc<Model>> = models.map(|model| model.priced(arrival.at).0).collect();
+    let seen: Vec<&Arc<Model>> = seen.iter().collect();
     match arrival.shape {
         Shape::OpenAi => json(&List {
             object: "list",
@@ -89,7 +90,7 @@ pub(crate) async fn show(
     let catalog = state.ports.catalog.load();
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
     match (gate::visible(&catalog, key, &id), arrival.shape) {
-        (Some(model), Shape::OpenAi) => json(&item(model)),
+        (Some(model), Shape::OpenAi) => json(&item(&model.priced(arrival.at).0)),
         (Some(model), Shape::Anthropic) => json(&page::item(model)),
         (None, _) => arrival.refuse(&gate::no_model()),
     }

@@ -52,6 +52,8 @@ pub(crate) fn route(price: Option<Price>) -> Route {
         input_modalities: Modalities::TEXT,
         takes: Arc::default(),
         price,
+        origin: Origin::File,
+        rates: None,
     }
 }
 
@@ -76,6 +78,7 @@ fn model(price: Option<Price>) -> Arc<Model> {
         created_at: STARTED,
         routes: vec![route(price)],
         origin: Origin::File,
+        owner: schemas::catalog::operators(),
     })
 }
 

@@ -327,6 +327,8 @@ fn model(name: &str, required_role: Role) -> Model {
             output: 8_000_000_000,
             ..Price::default()
         }),
+        origin: Origin::File,
+        rates: None,
     };
     Model {
         id: ModelName::from(name),
@@ -348,6 +350,7 @@ fn model(name: &str, required_role: Role) -> Model {
         created_at: SystemClock::new().now(),
         routes: vec![route],
         origin: Origin::File,
+        owner: schemas::catalog::operators(),
     }
 }
 

@@ -70,7 +70,7 @@ struct Keeping {
 impl Stay {
     /// Reads what an offer and its body say of their session.
     pub(crate) fn of(settings: &config::Affinity, catalog: &Catalog, offer: &Offer, body: &[u8]) -> Self {
-        let model = catalog.model(offer.model.as_str());
+        let model = catalog.model_of(&offer.owner, offer.model.as_str());
         let chooses = offer.pin.is_none() && offer.surface != Surface::Embeddings;
         let Some(keeping) = model
             .filter(|_| chooses)
@@ -338,7 +338,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
     let mut choices: Vec<(i32, usize)> = Vec::new();
     let mut prioritizes = false;
     for route in &model.routes {
-        let endpoint = catalog.endpoint(&route.endpoint_id);
+        let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id);
         let Some(endpoint) = endpoint.filter(|endpoint| offer.candidates.contains(&endpoint.id)) else {
             continue;
         };

@@ -19,6 +19,7 @@ pub mod parameter;
 pub mod passage;
 pub mod processor;
 pub mod profile;
+pub mod provider;
 pub mod responses;
 mod scan;
 pub mod skim;

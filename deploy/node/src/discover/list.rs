@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::models::price;
+use schemas::catalog::pricing as price;
 
 /// Models of one page, as many as any of the lists gives at once.
 const PAGE_MODELS: &str = "1000";

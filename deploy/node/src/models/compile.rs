@@ -12,14 +12,15 @@ mod unsaid;
 use std::collections::BTreeMap;
 use std::io;
 
+use dialects::provider::{self, Kind};
+use schemas::catalog::pricing as price;
 use schemas::catalog::{Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
 use schemas::money::Price;
 use schemas::time::Timestamp;
 
 use super::file::{Entry, Leg, ModelsFile};
-use super::provider::{self, Kind};
-use super::{Compiled, endpoint_id, price};
+use super::{Compiled, endpoint_id};
 use crate::yaml::{Document, Problem};
 
 use credential::Credential;
@@ -329,6 +330,8 @@ impl Context<'_> {
             )?,
             takes: takes::takes(entry, leg).into(),
             price: self.price(leg, key, endpoint)?,
+            origin: Origin::File,
+            rates: None,
         })
     }
 
@@ -447,6 +450,7 @@ impl Context<'_> {
             created_at: now,
             routes: legs.iter().map(|leg| leg.route.clone()).collect(),
             origin: Origin::File,
+            owner: schemas::catalog::operators(),
         })
     }
 

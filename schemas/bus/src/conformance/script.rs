@@ -260,6 +260,7 @@ pub fn dispatch(model: &str, number: u128) -> Dispatch {
             tenant: TenantId::from("acme"),
             surface: Surface::Chat,
             model: ModelName::from(model),
+            owner: schemas::catalog::operators(),
             public_model: model.into(),
             candidates: [EndpointId::from("e1"), EndpointId::from("e2")].into(),
             catalog_revision: 0,

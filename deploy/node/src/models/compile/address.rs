@@ -5,7 +5,7 @@ use schemas::id::BackendId;
 
 use super::Context;
 use crate::models::file::Leg;
-use crate::models::provider::{self, Kind};
+use dialects::provider::{self, Kind};
 use crate::yaml::Problem;
 
 /// Where Claude is when nobody says otherwise.

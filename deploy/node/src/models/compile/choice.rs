@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Context;
 use crate::models::endpoint_id::host_and_port;
 use crate::models::file::Leg;
-use crate::models::provider::{self, Kind};
+use dialects::provider::{self, Kind};
 use crate::yaml::Problem;
 
 /// Orders that OpenRouter knows.

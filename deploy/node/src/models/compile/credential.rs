@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use super::address::Place;
 use super::{Context, Held};
 use crate::models::file::{ApiKey, Leg, Reserved};
-use crate::models::provider::Kind;
+use dialects::provider::Kind;
 use crate::yaml::Problem;
 
 /// The variable that Google's own tools read.

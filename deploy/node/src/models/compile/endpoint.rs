@@ -8,7 +8,7 @@ use super::Context;
 use super::address::{Place, backends};
 use super::credential::Credential;
 use crate::models::file::Leg;
-use crate::models::provider::{self, Kind, Proof};
+use dialects::provider::{self, Kind, Proof};
 use crate::yaml::Problem;
 
 /// What a credential is replaced by in `auth_format`.
@@ -85,6 +85,7 @@ impl Context<'_> {
             tenant: TenantId::from(DEFAULT_TENANT),
             origin: Origin::File,
             sealed: Vec::new(),
+            registered: None,
             id: EndpointId::new(id),
         })
     }

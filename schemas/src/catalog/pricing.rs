@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::money::{NANO_PER_USD, NanoUsd, ParseError, Price};
+use crate::money::{NANO_PER_USD, NanoUsd, ParseError, Price};
 use serde_json::Value;
 
 /// Keys that a `pricing` block may have.

@@ -1,8 +1,9 @@
 //! Kinds of providers: what each of them is called, where it is, and what it presets. The kinds of OpenAI-compatible
-//! servers are the profiles of `dialects::profile`, and a few older words.
+//! servers are the profiles of [`crate::profile`], and a few older words.
 
-use dialects::profile::{self, Profile};
 use schemas::catalog::ProviderKind;
+
+use crate::profile::{self, Profile};
 
 /// Words for servers of the OpenAI chat API of which nothing more is known.
 const COMPATIBLE: [&str; 5] = ["openai_compat", "staging", "chutes", "featherless", "cliproxy"];

@@ -1,0 +1,107 @@
+//! What is said of an endpoint that was made through the management API, beside what every endpoint has.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Catalog, Endpoint, Stored};
+use crate::id::{DEFAULT_TENANT, EndpointId, TenantId};
+use crate::time::Timestamp;
+
+/// How the replicas of an endpoint are to be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Any.
+    Random,
+    /// The one with the fewest calls.
+    LeastConnections,
+    /// By what the engines tell of their queues.
+    EngineAware,
+}
+
+/// How the health of an endpoint's replicas is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HealthCheck {
+    /// The path that is asked.
+    #[serde(default = "health_path")]
+    pub path: Arc<str>,
+    /// Seconds from one question to the next.
+    #[serde(default = "interval_seconds")]
+    pub interval_seconds: u32,
+    /// Failures in a row after which a replica is left out.
+    #[serde(default = "threshold")]
+    pub threshold: u32,
+    /// Seconds after a start in which failures do not count.
+    #[serde(default)]
+    pub start_period_seconds: u32,
+}
+
+fn health_path() -> Arc<str> {
+    "/health".into()
+}
+
+const fn interval_seconds() -> u32 {
+    10
+}
+
+const fn threshold() -> u32 {
+    3
+}
+
+/// Beside what every endpoint has: what people said when they made it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The name people read.
+    pub name: Arc<str>,
+    /// The word for its kind, as it was given or assumed.
+    pub kind: Arc<str>,
+    /// The hosts of its backends, by their place.
+    #[serde(default)]
+    pub hosts: Vec<Option<Arc<str>>>,
+    /// How replicas are to be chosen.
+    #[serde(default)]
+    pub algorithm: Algorithm,
+    /// How their health is to be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
+    /// How a sleeping service is woken, as it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake: Option<serde_json::Map<String, serde_json::Value>>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl Endpoint {
+    /// May the routes of a tenant lead here? Those of its own tenant may, and those that operators made to their own
+    /// endpoints for another.
+    pub fn serves(&self, tenant: &TenantId) -> bool {
+        self.tenant == *tenant || self.tenant.as_str() == DEFAULT_TENANT
+    }
+}
+
+impl Catalog {
+    /// An endpoint that the routes of a tenant's model may lead to. No other is ever asked for them, whatever a record
+    /// says.
+    pub fn endpoint_for(&self, owner: &TenantId, id: &EndpointId) -> Option<&Arc<Endpoint>> {
+        self.endpoint(id).filter(|endpoint| endpoint.serves(owner))
+    }
+
+    /// An endpoint with its revision.
+    pub fn stored_endpoint(&self, id: &EndpointId) -> Option<&Stored<Endpoint>> {
+        self.endpoints.get(id)
+    }
+
+    /// Every endpoint that comes after `after`, by id.
+    pub fn endpoints_after(&self, after: Option<&EndpointId>) -> Vec<&Stored<Endpoint>> {
+        let later = |stored: &&Stored<Endpoint>| after.is_none_or(|after| stored.record.id > *after);
+        let mut endpoints: Vec<_> = self.endpoints.values().filter(later).collect();
+        endpoints.sort_by(|a, b| a.record.id.cmp(&b.record.id));
+        endpoints
+    }
+}
