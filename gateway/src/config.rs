@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono_tz::Tz;
 use schemas::id::NodeId;
+use schemas::seal::PublicKey;
 use schemas::secret::Secret;
 
 use crate::small::SmallCalls;
@@ -49,6 +50,8 @@ pub struct Config {
     pub attempts_max: u32,
     /// Key of the digest under which virtual keys are known.
     pub api_key_secret: Secret<Vec<u8>>,
+    /// What credentials of upstreams are sealed to; without it none is taken.
+    pub public_key: Option<PublicKey>,
     /// A credential of an operator that is not in the catalogue; blank turns it off.
     pub admin_token: Option<Secret<String>>,
     /// Shows `/routing` to everybody.
@@ -93,6 +96,7 @@ impl Config {
             requests_max: 20_000,
             attempts_max: 4,
             api_key_secret,
+            public_key: None,
             admin_token: None,
             public_routing: false,
             stale_seconds_max: 300,

@@ -26,6 +26,7 @@ pub(crate) mod logs;
 mod page;
 mod records;
 mod rights;
+mod sealing;
 pub(crate) mod system;
 pub(crate) mod tenants;
 pub(crate) mod usage;
