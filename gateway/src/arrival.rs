@@ -14,6 +14,7 @@ use schemas::id::RequestId;
 use schemas::time::Timestamp;
 use uuid::Uuid;
 
+use crate::caller::grant::Door;
 use crate::connection::Connection;
 use crate::error;
 use crate::inference::call::Call;
@@ -39,6 +40,8 @@ pub(crate) struct Arrival {
     pub(crate) shape: Shape,
     /// What it asks of a model, where its path says so.
     pub(crate) call: Option<Call>,
+    /// Where it goes, for credentials that do not go everywhere.
+    pub(crate) door: Door,
 }
 
 impl Arrival {
@@ -49,6 +52,7 @@ impl Arrival {
         Self {
             shape: Shape::of(&path, request.headers()),
             call: Call::of(&path),
+            door: Door::of(&path),
             request_id: state.ports.mint.request_id(at),
             at,
             peer: Some(connection.peer),
@@ -83,6 +87,7 @@ impl Arrival {
             connection: None,
             shape: Shape::default(),
             call: None,
+            door: Door::Other,
         };
         extensions.get::<Self>().cloned().unwrap_or(nameless)
     }

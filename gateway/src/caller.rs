@@ -24,6 +24,7 @@ use crate::arrival::Arrival;
 use crate::state::Shared;
 
 pub(crate) mod flood;
+pub(crate) mod grant;
 
 /// The one text for every kind of credential that is not good.
 const REFUSED: &str = "A valid API key is required: Authorization: Bearer <key>, or x-api-key: <key>.";
@@ -72,6 +73,15 @@ impl Caller {
         &self.key.tenant
     }
 
+    /// Under whose name is kept what he goes on from: his tenant's, but what is made with a credential that reaches
+    /// less than a member's is for nobody but its holder.
+    pub(crate) fn keeper(&self) -> TenantId {
+        if self.key.reach.is_member() {
+            return self.key.tenant.clone();
+        }
+        TenantId::new(format!("{}/{}", self.key.tenant, self.key.id))
+    }
+
     /// True for those who run the platform: operators, and administrators of the operator's own tenant.
     pub(crate) fn operates(&self) -> bool {
         match self.key.role {
@@ -115,6 +125,8 @@ impl Caller {
 pub(crate) struct Doorkeeper {
     digester: Digester,
     admin: Option<(KeyDigest, Caller)>,
+    /// The token of whoever hands out grants.
+    dispatch: Option<KeyDigest>,
 }
 
 impl Doorkeeper {
@@ -132,7 +144,17 @@ impl Doorkeeper {
                 },
             )
         });
-        Self { digester, admin }
+        Self {
+            digester,
+            admin,
+            dispatch: None,
+        }
+    }
+
+    /// The same with the token of whoever hands out grants; nobody does where it is blank.
+    pub(crate) fn with_dispatch(mut self, token: Option<&Secret<String>>) -> Self {
+        self.dispatch = grant::token(&self.digester, token.map(|token| token.reveal().as_str()));
+        self
     }
 
     /// The digest of a key, for its record.
@@ -185,6 +207,10 @@ fn admin() -> Key {
         created_at: Timestamp::from_micros(0),
         origin: Origin::File,
         prefix: "".into(),
+        reach: schemas::catalog::grant::Reach::Member,
+        denied: Vec::new(),
+        rotated_at: None,
+        routing: None,
     }
 }
 
@@ -240,13 +266,14 @@ fn identify(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Ca
     let caller = state
         .doorkeeper
         .identify(headers, &state.ports.catalog.peek(), arrival.at);
-    caller.ok_or_else(|| {
+    let caller = caller.ok_or_else(|| {
         let presented = headers.contains_key(AUTHORIZATION) || headers.contains_key(X_API_KEY);
         if let Some(address) = address.filter(|_| presented) {
             state.floods.count(address, arrival.at);
         }
         refused()
-    })
+    })?;
+    grant::within_reach(caller, arrival.door)
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller
@@ -284,7 +311,12 @@ where
         let arrival = Arrival::of(&parts.extensions);
         match identify(&state, &arrival, &parts.headers) {
             Ok(caller) => Ok(Self(Some(caller))),
-            Err(failure) if failure.code == FailureCode::StoreUnavailable => {
+            Err(failure)
+                if matches!(
+                    failure.code,
+                    FailureCode::StoreUnavailable | FailureCode::InsufficientScope
+                ) =>
+            {
                 Err(arrival.refuse_unread(&failure))
             }
             Err(_) => Ok(Self(None)),

@@ -54,6 +54,8 @@ pub struct Config {
     pub public_key: Option<PublicKey>,
     /// A credential of an operator that is not in the catalogue; blank turns it off.
     pub admin_token: Option<Secret<String>>,
+    /// The credential of whoever hands out grants; blank turns grants off.
+    pub grant_dispatch_token: Option<Secret<String>>,
     /// Shows `/routing` to everybody.
     pub public_routing: bool,
     /// Age of the view of the catalogue from which nobody is served any more: a key may have been revoked.
@@ -98,6 +100,7 @@ impl Config {
             api_key_secret,
             public_key: None,
             admin_token: None,
+            grant_dispatch_token: None,
             public_routing: false,
             stale_seconds_max: 300,
             cors_origins: Vec::new(),

@@ -295,7 +295,8 @@ async fn resume(
     asked: &mut Asked,
 ) -> Result<(), Failure> {
     let streams = asked.skim.stream;
-    let by = (caller.tenant(), request);
+    let keeper = caller.keeper();
+    let by = (&keeper, request);
     let resumed = responses::resume(state, by, &asked.body, &mut asked.permit, streams).await?;
     asked.keeping = resumed.keeping;
     asked.echo = Some(resumed.echo);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bus::mint::Mint;
+use schemas::catalog::grant::Reach;
 use schemas::catalog::{Key, Origin, Role};
 use schemas::id::{KeyId, ModelName, TenantId, UserId};
 use schemas::limit::limits::Limits;
@@ -13,18 +14,48 @@ use schemas::time::Timestamp;
 
 /// What minted keys of members begin with.
 pub const MEMBER_PREFIX: &str = "sk-tenant-";
+/// What minted keys of endpoints begin with.
+pub const ENDPOINT_PREFIX: &str = "sk-";
+/// What grants begin with.
+pub const GRANT_PREFIX: &str = "agr-";
+/// Characters of a minted key after its prefix.
+const SECRET_CHARS: usize = 43;
 /// Shortest key that is accepted, in characters.
 pub const KEY_CHARS_MIN: usize = 16;
 /// Longest key that is accepted, in characters.
 pub const KEY_CHARS_MAX: usize = 256;
 /// Characters of a minted key that its record keeps, for recognition.
-const SHOWN_CHARS: usize = MEMBER_PREFIX.len() + 4;
+const SHOWN_CHARS: usize = 4;
 /// Characters of a chosen key that its record keeps: a chosen key may have few, and none to spare.
 const SHOWN_CHARS_CHOSEN: usize = 3;
 
 /// Mints a key for a member: `sk-tenant-` and 43 URL-safe characters (32 random bytes).
 pub fn mint_member(mint: &Mint) -> String {
-    format!("{MEMBER_PREFIX}{}", URL_SAFE_NO_PAD.encode(mint.random::<32>()))
+    mint_as(mint, &Reach::Member)
+}
+
+/// Mints a credential of a kind: its prefix and 43 URL-safe characters (32 random bytes).
+pub fn mint_as(mint: &Mint, reach: &Reach) -> String {
+    let prefix = prefix(reach);
+    format!("{prefix}{}", URL_SAFE_NO_PAD.encode(mint.random::<32>()))
+}
+
+const fn prefix(reach: &Reach) -> &'static str {
+    match reach {
+        Reach::Member => MEMBER_PREFIX,
+        Reach::Endpoint(_) => ENDPOINT_PREFIX,
+        Reach::Grant(_) => GRANT_PREFIX,
+    }
+}
+
+/// A fresh id of a credential of a kind.
+pub fn mint_id(mint: &Mint, reach: &Reach) -> KeyId {
+    let lead = match reach {
+        Reach::Member => "key-",
+        Reach::Endpoint(_) => "ekey-",
+        Reach::Grant(_) => "grant-",
+    };
+    KeyId::new(format!("{lead}{}", URL_SAFE_NO_PAD.encode(mint.random::<12>())))
 }
 
 /// True for a text that may be a key: 16 to 256 printable ASCII characters, no spaces.
@@ -57,11 +88,11 @@ pub struct Grant {
 /// any other gets a fresh one.
 pub fn record(mint: &Mint, key: &str, grant: Grant, origin: Origin, now: Timestamp) -> Key {
     let id = match origin {
-        Origin::File => format!("{}.{}", grant.tenant, grant.name),
-        Origin::Runtime => format!("key-{}", URL_SAFE_NO_PAD.encode(mint.random::<12>())),
+        Origin::File => KeyId::new(format!("{}.{}", grant.tenant, grant.name)),
+        Origin::Runtime => mint_id(mint, &Reach::Member),
     };
     Key {
-        id: KeyId::new(id),
+        id,
         name: grant.name,
         tenant: grant.tenant,
         user: grant.user,
@@ -74,13 +105,19 @@ pub fn record(mint: &Mint, key: &str, grant: Grant, origin: Origin, now: Timesta
         created_at: now,
         origin,
         prefix: shown(key).into(),
+        reach: Reach::Member,
+        denied: Vec::new(),
+        rotated_at: None,
+        routing: None,
     }
 }
 
 /// The part of a key that may be shown.
-fn shown(key: &str) -> String {
-    let minted = key.starts_with(MEMBER_PREFIX);
-    let chars = if minted { SHOWN_CHARS } else { SHOWN_CHARS_CHOSEN };
+pub fn shown(key: &str) -> String {
+    let minted = [MEMBER_PREFIX, ENDPOINT_PREFIX, GRANT_PREFIX]
+        .iter()
+        .find(|prefix| key.len() == prefix.len() + SECRET_CHARS && key.starts_with(**prefix));
+    let chars = minted.map_or(SHOWN_CHARS_CHOSEN, |prefix| prefix.len() + SHOWN_CHARS);
     key.chars().take(chars).collect()
 }
 

@@ -222,6 +222,10 @@ mod tests {
             created_at: NOON,
             origin: Origin::File,
             prefix: "".into(),
+            reach: schemas::catalog::grant::Reach::Member,
+            denied: Vec::new(),
+            rotated_at: None,
+            routing: None,
         };
         Caller { key: Arc::new(key) }
     }

@@ -105,7 +105,8 @@ impl State {
             })
         };
         Ok(Arc::new(Self {
-            doorkeeper: Doorkeeper::new(secret, config.admin_token.as_ref()),
+            doorkeeper: Doorkeeper::new(secret, config.admin_token.as_ref())
+                .with_dispatch(config.grant_dispatch_token.as_ref()),
             floods: Floods::new(config.auth_failures_max),
             bodies: Arc::new(
                 Bodies::new(config.bodies_bytes_max)

@@ -27,6 +27,10 @@ fn caller(role: Role) -> Caller {
         created_at: Timestamp::default(),
         origin: Origin::File,
         prefix: "".into(),
+        reach: schemas::catalog::grant::Reach::Member,
+        denied: Vec::new(),
+        rotated_at: None,
+        routing: None,
     };
     Caller { key: Arc::new(key) }
 }

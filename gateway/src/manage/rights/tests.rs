@@ -53,6 +53,10 @@ impl Held {
             created_at: Timestamp::default(),
             origin: Origin::Runtime,
             prefix: "".into(),
+            reach: schemas::catalog::grant::Reach::Member,
+            denied: Vec::new(),
+            rotated_at: None,
+            routing: None,
         }
     }
 

@@ -240,6 +240,10 @@ async fn add_key(kv: &dyn Kv, digest: &KeyDigest) {
         created_at: Timestamp::from_micros(1),
         origin: Origin::File,
         prefix: "sk-".into(),
+        reach: schemas::catalog::grant::Reach::Member,
+        denied: Vec::new(),
+        rotated_at: None,
+        routing: None,
     };
     let value = Bytes::from(serde_json::to_vec(&record).expect("a record"));
     kv.put(CATALOG_BUCKET, &key_key(digest), value, Expected::Any)
