@@ -10,6 +10,7 @@ use bus::{BusError, Expected};
 use bytes::Bytes;
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue};
+use schemars::JsonSchema;
 use schemas::catalog::change::{Actor, Author, Change, Kept, Made};
 use schemas::event::audit::{Audited, Kind};
 use schemas::failure::{Failure, FailureCode};
@@ -34,33 +35,42 @@ const TRIES_MAX: usize = 4;
 
 /// Where a record lies and how it is called in events.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// What kind of record.
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     /// Its key in the bucket.
-    pub(super) key: String,
+    pub(crate) key: String,
     /// Whose it is.
-    pub(super) tenant: TenantId,
+    pub(crate) tenant: TenantId,
     /// Its id.
-    pub(super) id: Arc<str>,
+    pub(crate) id: Arc<str>,
 }
 
 /// A record as it lies in the bucket now.
 #[derive(Debug, Clone)]
-pub(super) struct Written<T> {
+pub(crate) struct Written<T> {
     /// With which revision.
-    pub(super) revision: u64,
+    pub(crate) revision: u64,
     /// What it says.
-    pub(super) record: T,
+    pub(crate) record: T,
     /// It was made before, by the same call.
-    pub(super) repeated: bool,
+    pub(crate) repeated: bool,
 }
 
 /// The changes of a record as they are shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct History {
     /// The newest first.
     data: Vec<Change>,
+}
+
+impl History {
+    /// Takes in the changes of another record.
+    pub(super) fn join(&mut self, other: Self) {
+        self.data.extend(other.data);
+        self.data
+            .sort_by(|one, other| (other.at, other.id).cmp(&(one.at, one.id)));
+    }
 }
 
 /// Which revision a change is to replace.
@@ -97,7 +107,8 @@ impl Match {
         }
     }
 
-    fn admits(self, revision: u64) -> bool {
+    /// True when a record of this revision may be replaced.
+    pub(super) fn admits(self, revision: u64) -> bool {
         match self {
             Self::Any => true,
             Self::Revision(wanted) => wanted == revision,
@@ -115,7 +126,7 @@ pub(super) fn shown<T: Serialize>(value: &T, revision: u64) -> Response {
 }
 
 /// Makes a record where none is. One that is there counts as made when it was by a call with the same `made`.
-pub(super) async fn create<T>(
+pub(crate) async fn create<T>(
     state: &Shared,
     place: &Place,
     record: T,
@@ -179,6 +190,79 @@ where
     Err(lost_race())
 }
 
+/// Takes a record away, if `decide` does not refuse and it is still the revision of `expected`.
+pub(super) async fn remove<T>(
+    state: &Shared,
+    place: &Place,
+    expected: Match,
+    author: Author,
+    decide: impl Fn(&T) -> Result<(), Failure>,
+) -> Result<Written<T>, Failure>
+where
+    T: Serialize + DeserializeOwned,
+{
+    for _ in 0..TRIES_MAX {
+        let Some((found, revision)) = read::<T>(state, &place.key).await? else {
+            return Err(nothing());
+        };
+        if !expected.admits(revision) {
+            return Err(lost_race());
+        }
+        decide(&found.record)?;
+        let gone = delete(state, &place.key, revision).await?;
+        let Some(gone) = gone else {
+            continue;
+        };
+        tell(state, place, &found.removed(revision, author), gone);
+        seen(state, gone).await;
+        return Ok(Written {
+            revision: gone,
+            record: found.record,
+            repeated: false,
+        });
+    }
+    Err(lost_race())
+}
+
+/// Takes away what has a revision; `None` where something else is there. Gives the revision with which it went.
+async fn delete(state: &Shared, key: &str, revision: u64) -> Result<Option<u64>, Failure> {
+    let expected = Expected::Revision(revision);
+    let deleted = timeout(WITHIN, state.ports.kv.delete(CATALOG_BUCKET, key, expected)).await;
+    match deleted {
+        Ok(Ok(gone)) => Ok(Some(gone)),
+        Ok(Err(BusError::Conflict)) => Ok(None),
+        Ok(Err(_)) | Err(_) => {
+            // Nobody says what became of it.
+            let get = timeout(WITHIN, state.ports.kv.get(CATALOG_BUCKET, key)).await;
+            match get {
+                Ok(Ok(entry)) if entry.as_ref().is_none_or(|entry| entry.value.is_none()) => {
+                    Ok(Some(entry.map_or(revision, |entry| entry.revision)))
+                }
+                _ => Err(away()),
+            }
+        }
+    }
+}
+
+/// Is there a record?
+pub(super) async fn exists<T: DeserializeOwned>(state: &Shared, place: &Place) -> Result<bool, Failure> {
+    Ok(read::<T>(state, &place.key).await?.is_some())
+}
+
+/// Refuses where what is there is not the revision of `expected`.
+pub(super) async fn check<T: DeserializeOwned>(
+    state: &Shared,
+    place: &Place,
+    expected: Match,
+) -> Result<(), Failure> {
+    let (_, revision) = read::<T>(state, &place.key).await?.ok_or_else(nothing)?;
+    if expected.admits(revision) {
+        Ok(())
+    } else {
+        Err(lost_race())
+    }
+}
+
 /// The changes that a record keeps.
 pub(super) async fn history<T: DeserializeOwned>(state: &Shared, place: &Place) -> Result<History, Failure> {
     let (found, _) = read::<T>(state, &place.key).await?.ok_or_else(nothing)?;
@@ -188,11 +272,12 @@ pub(super) async fn history<T: DeserializeOwned>(state: &Shared, place: &Place) 
 }
 
 /// There is no such record.
-pub(super) fn nothing() -> Failure {
+pub(crate) fn nothing() -> Failure {
     Failure::new(FailureCode::NotFound, "there is no such record")
 }
 
-fn lost_race() -> Failure {
+/// Somebody else was faster.
+pub(super) fn lost_race() -> Failure {
     let text = "the record was changed by somebody else: read it again and decide again";
     Failure::new(FailureCode::Conflict, text)
 }
@@ -210,6 +295,16 @@ async fn written<T>(state: &Shared, place: &Place, kept: Kept<T>, revision: u64)
     if let Some(newest) = kept.history.last() {
         tell(state, place, newest, revision);
     }
+    seen(state, revision).await;
+    Written {
+        revision,
+        record: kept.record,
+        repeated: false,
+    }
+}
+
+/// Waits until this node's own catalogue has a revision.
+async fn seen(state: &Shared, revision: u64) {
     let seen = async {
         while state.ports.catalog.peek().revision < revision {
             sleep(SEEN_POLL).await;
@@ -217,11 +312,6 @@ async fn written<T>(state: &Shared, place: &Place, kept: Kept<T>, revision: u64)
     };
     // Written it is in any case; a slow watch only delays when it counts here.
     let _ = timeout(SEEN_WITHIN, seen).await;
-    Written {
-        revision,
-        record: kept.record,
-        repeated: false,
-    }
 }
 
 /// What lies there, with its revision.

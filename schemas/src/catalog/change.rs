@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::digest::Digest;
 use crate::id::{KeyId, RequestId, TenantId, UserId};
+use crate::seal::Sealed;
 use crate::time::Timestamp;
 
 /// Changes that a record keeps; older ones are in the log alone.
@@ -17,6 +18,8 @@ pub const HISTORY_MAX: usize = 16;
 const HISTORY_BYTES_MAX: usize = 64 * 1024;
 /// What of a record is no change of its own: when a change was made stands beside it.
 const CREATED_AT: &str = "created_at";
+/// What of a record is a secret, though nobody but a router can read it.
+const SEALED: &str = "sealed";
 
 /// Who changed something: the credential that was presented.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -100,6 +103,12 @@ impl<T: Serialize> Kept<T> {
         }
     }
 
+    /// What is told of a record that goes, having stood at `revision`.
+    pub fn removed(&self, revision: u64, author: Author) -> Change {
+        let fields = differences(&fields(&self.record), &Map::new());
+        author.change(Some(revision), fields)
+    }
+
     /// The same after it was changed to `record`, having stood at `revision`; `None` where nothing is different.
     #[must_use]
     pub fn changed(&self, record: T, revision: u64, author: Author) -> Option<Self> {
@@ -134,9 +143,20 @@ fn fields<T: Serialize>(record: &T) -> Map<String, Value> {
     match serde_json::to_value(record) {
         Ok(Value::Object(mut fields)) => {
             fields.remove(CREATED_AT);
+            if let Some(sealed) = fields.get_mut(SEALED) {
+                redact(sealed);
+            }
             fields
         }
         _ => Map::new(),
+    }
+}
+
+/// Puts names in the place of what is sealed: whoever reads of a change need not have it, and what was voided is gone.
+fn redact(sealed: &mut Value) {
+    for one in sealed.as_array_mut().into_iter().flatten() {
+        let name = Sealed::deserialize(&*one).map(|sealed| sealed.name());
+        *one = name.map_or(Value::Null, Value::from);
     }
 }
 

@@ -1,0 +1,633 @@
+//! `/api/v1/model-routes`: ways to serve a model, added while nodes run. A route belongs to a tenant and serves its
+//! callers; it leads to an endpoint of that tenant, or, where an operator made it, to one of the operators'. A name that
+//! the operators serve to a tenant is not the tenant's to give.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use schemars::JsonSchema;
+use schemas::catalog::served::{RouteRecord, place_of_cursor, route_key};
+use schemas::catalog::{Catalog, Endpoint, Modalities, Origin, Role, Stored};
+use schemas::event::audit::Kind;
+use schemas::failure::Failure;
+use schemas::id::{DEFAULT_TENANT, EndpointId, MODEL_NAME_BYTES_MAX, ModelName, PoolName, TenantId};
+use schemas::time::Timestamp;
+use schemas::usage::TOKENS_MAX;
+use serde::{Deserialize, Serialize};
+
+use super::openapi::{Condition, Operation};
+use super::page::Asked;
+use super::records::{self, History, Match, Place, Written};
+use super::{Parameters, creation, description, invalid, json, rights, scope};
+use crate::arrival::Arrival;
+use crate::caller::Caller;
+use crate::state::Shared;
+
+/// Where routes are made.
+const PATH: &str = "/api/v1/model-routes";
+/// Routes that a tenant may have.
+const ROUTES_MAX: usize = 5_000;
+/// The largest weight.
+const WEIGHT_MAX: u32 = 1_000_000;
+/// The weight of a route that says none.
+const WEIGHT_DEFAULT: u32 = 100;
+/// The pool of a route that says none.
+const POOL_DEFAULT: &str = "default";
+
+/// A route that is to be made.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ModelRouteWanted")]
+struct Wanted {
+    /// The name that callers ask for.
+    model: String,
+    /// The endpoint, by its id or by its name within the tenant.
+    endpoint: String,
+    /// Whose callers it serves; the endpoint's tenant where it is left out.
+    #[serde(default)]
+    tenant: Option<String>,
+    /// The upstream's name of the model; that of the model where it is left out.
+    #[serde(default)]
+    upstream_model: Option<String>,
+    /// 0 is tried first; less than 0 is for operators.
+    #[serde(default)]
+    priority: i32,
+    /// Share of the draw within a priority; 0 serves only when nobody else of the priority can.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    weight: Option<u32>,
+    /// The pool of routers that may run it; for operators.
+    #[serde(default)]
+    pool: Option<String>,
+    /// Tokens of prompt and answer together.
+    #[serde(default)]
+    context_length: Option<u64>,
+    /// Tokens of an answer.
+    #[serde(default)]
+    max_output_length: Option<u64>,
+    /// `text`, `image`, `audio`, `video`.
+    #[serde(default)]
+    input_modalities: Option<Vec<String>>,
+    /// Takes tools; counts for a model that has no file.
+    #[serde(default)]
+    supports_tools: bool,
+    /// Takes a form of its answers; counts likewise.
+    #[serde(default)]
+    supports_structured_output: bool,
+    /// `chat` or `embedding`; counts likewise.
+    #[serde(default)]
+    model_type: Option<String>,
+}
+
+const WANTED: &str = "the body is not a route's description: expected model, endpoint and, optionally, tenant, \
+                      upstream_model, priority, weight, pool, context_length, max_output_length, input_modalities, \
+                      supports_tools, supports_structured_output, model_type";
+
+/// What of a route is to be different. What is not named stays.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ModelRoutePatch")]
+struct Patch {
+    /// The endpoint, by its id or by its name within the tenant.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "String")]
+    endpoint: Option<String>,
+    /// The upstream's name of the model.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "String")]
+    upstream_model: Option<String>,
+    /// 0 is tried first; less than 0 is for operators.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "i32")]
+    priority: Option<i32>,
+    /// Share of the draw within a priority.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "u32", range(min = 0, max = 1_000_000))]
+    weight: Option<u32>,
+    /// The pool of routers that may run it; for operators.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "String")]
+    pool: Option<String>,
+    /// Tokens of prompt and answer together.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "u64")]
+    context_length: Option<u64>,
+    /// Tokens of an answer.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "u64")]
+    max_output_length: Option<u64>,
+}
+
+const PATCH: &str = "the body is not a change of a route: expected any of endpoint, upstream_model, priority, weight, \
+                     pool, context_length, max_output_length";
+
+/// A route as it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ModelRoute")]
+struct Shown {
+    id: Arc<str>,
+    tenant: TenantId,
+    model: ModelName,
+    /// The endpoint's id.
+    endpoint: EndpointId,
+    upstream_model: Arc<str>,
+    priority: i32,
+    weight: u32,
+    pool: PoolName,
+    /// Null for what the model has.
+    context_length: Option<u64>,
+    /// Null for what the model has.
+    max_output_length: Option<u64>,
+    /// Null for what the model has.
+    input_modalities: Option<Vec<&'static str>>,
+    supports_tools: bool,
+    supports_structured_output: bool,
+    /// `chat` or `embedding`.
+    model_type: &'static str,
+    created_at: Timestamp,
+    origin: Origin,
+    /// The number in its `ETag`.
+    revision: u64,
+}
+
+/// What the paths of routes do.
+pub(crate) const LIST: Operation =
+    Operation::list::<Shown>("Lists the routes that were added, by tenant and id");
+pub(crate) const CREATE: Operation = Operation::create::<Wanted, Shown>("Adds a route to a model");
+pub(crate) const SHOW: Operation = Operation::show::<Shown>("Shows a route");
+pub(crate) const HISTORY: Operation =
+    Operation::find::<History>("Tells who changed a route, and what, the newest first");
+pub(crate) const CHANGE: Operation =
+    Operation::change::<Patch, Shown>("Changes a route; what is not named stays");
+pub(crate) const REMOVE: Operation = Operation::remove::<Shown>("Removes a route").under(Condition::IfMatch);
+
+/// What a model has by a route.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ability {
+    pub(super) context_length: Option<u64>,
+    pub(super) max_output_length: Option<u64>,
+    pub(super) input_modalities: Option<Vec<String>>,
+    pub(super) supports_tools: bool,
+    pub(super) supports_structured_output: bool,
+    pub(super) model_type: Option<String>,
+}
+
+/// How a route is called, and what it is a route of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub(super) id: &'a str,
+    pub(super) tenant: &'a TenantId,
+    pub(super) model: &'a str,
+    pub(super) upstream_model: Option<&'a str>,
+}
+
+impl Named<'_> {
+    /// A route of the highest priority, with the weight of one that says none.
+    pub(super) fn route(
+        self,
+        endpoint: &Endpoint,
+        ability: &Ability,
+        now: Timestamp,
+    ) -> Result<RouteRecord, Failure> {
+        let embeds = match ability.model_type.as_deref() {
+            None | Some("chat") => false,
+            Some("embedding") => true,
+            Some(_) => return Err(invalid("model_type", "expected chat or embedding")),
+        };
+        let modalities = ability.input_modalities.as_deref().map(modalities);
+        Ok(RouteRecord {
+            id: self.id.into(),
+            tenant: self.tenant.clone(),
+            model: ModelName::new(model_name("model", self.model)?),
+            endpoint: endpoint.id.clone(),
+            upstream_model: model_name("upstream_model", self.upstream_model.unwrap_or(self.model))?,
+            priority: 0,
+            weight: WEIGHT_DEFAULT,
+            pool: PoolName::from(POOL_DEFAULT),
+            context_length: tokens("context_length", ability.context_length)?,
+            max_output_length: tokens("max_output_length", ability.max_output_length)?,
+            input_modalities: modalities.transpose()?,
+            supports_tools: ability.supports_tools,
+            supports_structured_output: ability.supports_structured_output,
+            embeds,
+            created_at: now,
+            origin: Origin::Runtime,
+        })
+    }
+}
+
+/// Adds a route.
+pub(crate) async fn create(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Err(failure) = rights::administers(&caller) {
+        return arrival.refuse_unread(&failure);
+    }
+    let made = async {
+        let bytes = description::body(&state, &headers, body).await?;
+        let wanted: Wanted = description::read(&bytes, WANTED)?;
+        let id = format!("rt-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
+        let mut route = wanted_route(&caller, &state.ports.catalog.load(), &wanted, (&id, arrival.at))?;
+        let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id.into()).await?;
+        route.id = creation.id;
+        records::create(
+            &state,
+            &place(&route),
+            route,
+            creation.made,
+            caller.author(&arrival),
+        )
+        .await
+    };
+    match made.await {
+        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The routes that the caller administers, by tenant and id, page by page.
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    given: Parameters,
+) -> Response {
+    let listed = || {
+        rights::administers(&caller)?;
+        let asked = Asked::of(given, true)?;
+        let only = asked
+            .tenant
+            .as_deref()
+            .map(|named| rights::tenant(&caller, Some(named)));
+        let only = only.transpose()?;
+        let after = asked.after.as_deref().map(|cursor| {
+            place_of_cursor(cursor).ok_or_else(|| invalid("after", "expected what a page said as next"))
+        });
+        let after = after.transpose()?;
+        let catalog = state.ports.catalog.load();
+        let routes = catalog.routes_after(after.as_ref()).filter(|stored| {
+            let tenant = &stored.record.tenant;
+            rights::reaches(&caller, tenant) && only.as_ref().is_none_or(|only| only == tenant)
+        });
+        let cursor = |stored: &&Stored<RouteRecord>| format!("{}.{}", stored.record.tenant, stored.record.id);
+        Ok(asked.page(routes.collect(), cursor, |stored| {
+            shown(&stored.record, stored.revision)
+        }))
+    };
+    match listed() {
+        Ok(page) => json(&page),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// One route, with its `ETag`.
+pub(crate) async fn show(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
+    match named(&caller, &state.ports.catalog.load(), id) {
+        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// What was changed of a route, and by whom.
+pub(crate) async fn history(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
+    let told = async {
+        let place = place(&named(&caller, &state.ports.catalog.load(), id)?.record);
+        records::history::<RouteRecord>(&state, &place).await
+    };
+    match told.await {
+        Ok(history) => json(&history),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// Changes a route.
+pub(crate) async fn patch(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Response {
+    let place = match named(&caller, &state.ports.catalog.load(), id) {
+        Ok(stored) => place(&stored.record),
+        Err(failure) => return arrival.refuse_unread(&failure),
+    };
+    let (parts, body) = request.into_parts();
+    let changed = async {
+        let expected = Match::of(&parts.headers)?;
+        let bytes = description::body(&state, &parts.headers, body).await?;
+        let patch: Patch = description::read(&bytes, PATCH)?;
+        let catalog = state.ports.catalog.load();
+        let decide = |route: &RouteRecord| patched(&caller, &catalog, route, &patch);
+        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
+    };
+    match changed.await {
+        Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// Removes a route.
+pub(crate) async fn remove(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let removed = async {
+        let expected = Match::of(&headers)?;
+        let catalog = state.ports.catalog.load();
+        let place = place(&named(&caller, &catalog, id)?.record);
+        let decide = |route: &RouteRecord| may_touch(&caller, &catalog, route);
+        let removed: Result<Written<RouteRecord>, Failure> =
+            records::remove(&state, &place, expected, caller.author(&arrival), decide).await;
+        removed
+    };
+    match removed.await {
+        Ok(written) => json(&shown(&written.record, written.revision)),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The route that a caller names: one of a tenant that he administers. Another is not there.
+fn named<'c>(
+    caller: &Caller,
+    catalog: &'c Catalog,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<&'c Stored<RouteRecord>, Failure> {
+    rights::administers(caller)?;
+    let Path(id) = id.map_err(|_| records::nothing())?;
+    catalog
+        .route_by_id(&id)
+        .filter(|stored| rights::reaches(caller, &stored.record.tenant))
+        .ok_or_else(records::nothing)
+}
+
+/// Where a route lies.
+pub(super) fn place(route: &RouteRecord) -> Place {
+    Place {
+        kind: Kind::Route,
+        key: route_key(&route.tenant, &route.id),
+        tenant: route.tenant.clone(),
+        id: Arc::clone(&route.id),
+    }
+}
+
+/// A route as it was wanted, if it is the caller's to make.
+fn wanted_route(
+    caller: &Caller,
+    catalog: &Catalog,
+    wanted: &Wanted,
+    (id, now): (&str, Timestamp),
+) -> Result<RouteRecord, Failure> {
+    let told = wanted.tenant.as_deref();
+    let told = told.map(|named| rights::living_tenant(caller, catalog, Some(named)));
+    let told = told.transpose()?;
+    let endpoint = find_endpoint(caller, catalog, told.as_ref(), &wanted.endpoint)?;
+    // Where nobody says whose it is, it is for those whose endpoint it leads to.
+    let tenant = told.unwrap_or_else(|| endpoint.tenant.clone());
+    let tenant = rights::living_tenant(caller, catalog, Some(tenant.as_str()))?;
+    let ability = Ability {
+        context_length: wanted.context_length,
+        max_output_length: wanted.max_output_length,
+        input_modalities: wanted.input_modalities.clone(),
+        supports_tools: wanted.supports_tools,
+        supports_structured_output: wanted.supports_structured_output,
+        model_type: wanted.model_type.clone(),
+    };
+    let named = Named {
+        id,
+        tenant: &tenant,
+        model: &wanted.model,
+        upstream_model: wanted.upstream_model.as_deref(),
+    };
+    let mut route = named.route(endpoint, &ability, now)?;
+    route.priority = wanted.priority;
+    route.weight = weight(wanted.weight.unwrap_or(WEIGHT_DEFAULT))?;
+    if let Some(told) = &wanted.pool {
+        route.pool = pool(caller, told)?;
+    }
+    check(caller, catalog, &route, endpoint)?;
+    if count_of(catalog, &tenant) >= ROUTES_MAX {
+        return Err(invalid("tenant", "the tenant has as many routes as it may"));
+    }
+    Ok(route)
+}
+
+fn count_of(catalog: &Catalog, tenant: &TenantId) -> usize {
+    let routes = catalog.routes_after(None);
+    routes.filter(|stored| stored.record.tenant == *tenant).count()
+}
+
+/// Refuses a route that is not the caller's to make: to what is not his, before those of operators, or of a name that
+/// is the operators'.
+pub(super) fn check(
+    caller: &Caller,
+    catalog: &Catalog,
+    route: &RouteRecord,
+    endpoint: &Endpoint,
+) -> Result<(), Failure> {
+    let is_operator = caller.role() == Role::Operator;
+    let is_own = endpoint.tenant == route.tenant;
+    if !is_own && !(is_operator && endpoint.serves(&route.tenant)) {
+        return Err(no_endpoint());
+    }
+    if route.priority < 0 && !is_operator {
+        return Err(scope("only an operator may put a route before the first").param("priority"));
+    }
+    let name = route.model.as_str();
+    if route.tenant.as_str() != DEFAULT_TENANT {
+        if catalog.is_taken(&route.tenant, name) {
+            return Err(invalid("model", "the operators serve a model of that name"));
+        }
+        return Ok(());
+    }
+    if catalog.canonical(name).is_some() {
+        return Err(invalid(
+            "model",
+            "the name is another name of a model: use the model's own",
+        ));
+    }
+    let of_file = catalog.configured_model(&route.model);
+    let of_file = of_file.is_some_and(|model| model.origin == Origin::File);
+    if of_file && !is_operator {
+        return Err(scope("only an operator may add a route to a model of a file").param("model"));
+    }
+    Ok(())
+}
+
+/// Refuses a change of a route that an operator made to one of the operators' endpoints.
+fn may_touch(caller: &Caller, catalog: &Catalog, route: &RouteRecord) -> Result<(), Failure> {
+    if caller.role() == Role::Operator {
+        return Ok(());
+    }
+    let endpoint = catalog.endpoint(&route.endpoint);
+    let is_own = endpoint.is_none_or(|endpoint| endpoint.tenant == route.tenant);
+    if is_own && route.priority >= 0 {
+        Ok(())
+    } else {
+        Err(scope("only an operator may change this route").param("id"))
+    }
+}
+
+/// A route after a change.
+fn patched(
+    caller: &Caller,
+    catalog: &Catalog,
+    route: &RouteRecord,
+    patch: &Patch,
+) -> Result<RouteRecord, Failure> {
+    may_touch(caller, catalog, route)?;
+    let mut after = route.clone();
+    if let Some(told) = &patch.endpoint {
+        let endpoint = find_endpoint(caller, catalog, Some(&route.tenant), told)?;
+        after.endpoint = endpoint.id.clone();
+    }
+    if let Some(name) = &patch.upstream_model {
+        after.upstream_model = model_name("upstream_model", name)?;
+    }
+    if let Some(told) = patch.weight {
+        after.weight = weight(told)?;
+    }
+    if let Some(told) = &patch.pool {
+        after.pool = pool(caller, told)?;
+    }
+    after.priority = patch.priority.unwrap_or(after.priority);
+    if patch.context_length.is_some() {
+        after.context_length = tokens("context_length", patch.context_length)?;
+    }
+    if patch.max_output_length.is_some() {
+        after.max_output_length = tokens("max_output_length", patch.max_output_length)?;
+    }
+    if after.priority < 0 && after.priority != route.priority && caller.role() != Role::Operator {
+        return Err(scope("only an operator may put a route before the first").param("priority"));
+    }
+    if after.endpoint != route.endpoint {
+        let endpoint = catalog.endpoint(&after.endpoint).ok_or_else(no_endpoint)?;
+        let is_operator = caller.role() == Role::Operator;
+        if endpoint.tenant != route.tenant && !(is_operator && endpoint.serves(&route.tenant)) {
+            return Err(no_endpoint());
+        }
+    }
+    Ok(after)
+}
+
+/// The endpoint of an id, or of a name within a tenant: one that the caller administers.
+fn find_endpoint<'c>(
+    caller: &Caller,
+    catalog: &'c Catalog,
+    tenant: Option<&TenantId>,
+    told: &str,
+) -> Result<&'c Arc<Endpoint>, Failure> {
+    let reached = |endpoint: &&Arc<Endpoint>| rights::reaches(caller, &endpoint.tenant);
+    if let Some(endpoint) = catalog.endpoint(&EndpointId::from(told)).filter(reached) {
+        return Ok(endpoint);
+    }
+    let mut named = catalog.endpoints();
+    named.retain(|endpoint| {
+        let said = endpoint
+            .registered
+            .as_ref()
+            .is_some_and(|said| &*said.name == told);
+        said && reached(&endpoint) && tenant.is_none_or(|tenant| endpoint.tenant == *tenant)
+    });
+    match named.as_slice() {
+        [] => Err(no_endpoint()),
+        [one] => Ok(one),
+        [..] => Err(invalid(
+            "endpoint",
+            "several endpoints have that name: give the id of one",
+        )),
+    }
+}
+
+fn no_endpoint() -> Failure {
+    invalid("endpoint", "there is no such endpoint")
+}
+
+/// A name by which a model is asked for.
+pub(super) fn model_name(field: &'static str, name: &str) -> Result<Arc<str>, Failure> {
+    let fits = !name.trim().is_empty() && name.len() <= MODEL_NAME_BYTES_MAX;
+    if fits && name.trim() == name && !name.chars().any(char::is_control) {
+        Ok(name.into())
+    } else {
+        Err(invalid(field, "expected 1 to 256 bytes of printable text"))
+    }
+}
+
+fn weight(told: u32) -> Result<u32, Failure> {
+    if told > WEIGHT_MAX {
+        return Err(invalid("weight", "expected a whole number from 0 to 1000000"));
+    }
+    Ok(told)
+}
+
+fn pool(caller: &Caller, told: &str) -> Result<PoolName, Failure> {
+    if told != POOL_DEFAULT && caller.role() != Role::Operator {
+        return Err(scope("only an operator may choose a pool").param("pool"));
+    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if told.is_empty() || told.len() > 63 || !told.bytes().all(plain) {
+        return Err(invalid("pool", "expected the name of a pool"));
+    }
+    Ok(PoolName::from(told))
+}
+
+fn tokens(field: &'static str, told: Option<u64>) -> Result<Option<u64>, Failure> {
+    if told.is_some_and(|tokens| tokens == 0 || tokens > TOKENS_MAX) {
+        return Err(invalid(field, "expected a number of tokens"));
+    }
+    Ok(told)
+}
+
+fn modalities(words: &[String]) -> Result<Modalities, Failure> {
+    let mut set = Modalities::TEXT;
+    for word in words {
+        let text = "expected text, image, audio or video";
+        set = set | Modalities::of_word(word).ok_or_else(|| invalid("input_modalities", text))?;
+    }
+    Ok(set)
+}
+
+fn shown(route: &RouteRecord, revision: u64) -> Shown {
+    Shown {
+        id: Arc::clone(&route.id),
+        tenant: route.tenant.clone(),
+        model: route.model.clone(),
+        endpoint: route.endpoint.clone(),
+        upstream_model: Arc::clone(&route.upstream_model),
+        priority: route.priority,
+        weight: route.weight,
+        pool: route.pool.clone(),
+        context_length: route.context_length,
+        max_output_length: route.max_output_length,
+        input_modalities: route.input_modalities.map(Modalities::words),
+        supports_tools: route.supports_tools,
+        supports_structured_output: route.supports_structured_output,
+        model_type: if route.embeds { "embedding" } else { "chat" },
+        created_at: route.created_at,
+        origin: route.origin,
+        revision,
+    }
+}

@@ -1,0 +1,308 @@
+//! `/api/v1/prices`: what models cost, version by version. A version holds from a time on and is never changed: another
+//! price is another version. A call is billed by what holds when it is admitted, so no change reaches it any more.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use schemars::JsonSchema;
+use schemas::catalog::pricing::{self, Block, ScheduleText};
+use schemas::catalog::rates::{PriceRecord, price_key};
+use schemas::catalog::served::place_of_cursor;
+use schemas::catalog::{Catalog, Origin, Stored};
+use schemas::event::audit::Kind;
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::{EndpointId, ModelName, TenantId};
+use schemas::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::model_routes::model_name;
+use super::openapi::{Condition, Operation};
+use super::page::Asked;
+use super::records::{self, History, Match, Place};
+use super::{Parameters, creation, description, invalid, json, rights};
+use crate::arrival::Arrival;
+use crate::caller::Caller;
+use crate::state::Shared;
+
+/// Where prices are made.
+const PATH: &str = "/api/v1/prices";
+/// Versions that there may be.
+const PRICES_MAX: usize = 20_000;
+
+/// A version of a price that is to be made.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PriceWanted")]
+struct Wanted {
+    /// The model, by the name that callers ask for.
+    model: String,
+    /// Whose model; the operators' where it is left out.
+    #[serde(default)]
+    tenant: Option<String>,
+    /// Only where this endpoint serves it, by its id.
+    #[serde(default)]
+    endpoint: Option<String>,
+    /// Decimal strings of USD: `prompt`, `completion`, `input_cache_reads`, `input_cache_writes` per million tokens,
+    /// `request` and `image` each.
+    pricing: Block,
+    /// Other prices at some times of the day.
+    #[serde(default)]
+    pricing_schedule: Option<ScheduleText>,
+    /// From when on; from now on where it is left out.
+    #[serde(default)]
+    effective_from: Option<Timestamp>,
+}
+
+const WANTED: &str = "the body is not a price: expected model, pricing and, optionally, tenant, endpoint, \
+                      pricing_schedule, effective_from";
+
+/// A version of a price as it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Price")]
+struct Shown {
+    id: Arc<str>,
+    tenant: TenantId,
+    model: ModelName,
+    /// Null where it holds at all endpoints.
+    endpoint: Option<EndpointId>,
+    effective_from: Timestamp,
+    /// Decimal strings of USD.
+    pricing: Block,
+    pricing_schedule: Option<ScheduleText>,
+    created_at: Timestamp,
+    origin: Origin,
+    /// The number in its `ETag`.
+    revision: u64,
+}
+
+/// What the paths of prices do.
+pub(crate) const LIST: Operation = Operation::list::<Shown>("Lists the versions of prices, by tenant and id");
+pub(crate) const CREATE: Operation =
+    Operation::create::<Wanted, Shown>("Makes a version of a price").of_operators();
+pub(crate) const SHOW: Operation = Operation::show::<Shown>("Shows a version of a price");
+pub(crate) const HISTORY: Operation =
+    Operation::find::<History>("Tells who made a version of a price").of_operators();
+pub(crate) const REMOVE: Operation =
+    Operation::remove::<Shown>("Removes a version of a price; what was admitted stays billed by it")
+        .of_operators()
+        .under(Condition::IfMatch);
+
+/// Makes a version of a price.
+pub(crate) async fn create(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Err(failure) = rights::operates(&caller) {
+        return arrival.refuse_unread(&failure);
+    }
+    let made = async {
+        let bytes = description::body(&state, &headers, body).await?;
+        let wanted: Wanted = description::read(&bytes, WANTED)?;
+        let id = format!("pr-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
+        let mut price = wanted_price(&state.ports.catalog.load(), &wanted, (&id, arrival.at))?;
+        let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id.into()).await?;
+        price.id = creation.id;
+        records::create(
+            &state,
+            &place(&price),
+            price,
+            creation.made,
+            caller.author(&arrival),
+        )
+        .await
+    };
+    match made.await {
+        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The versions of prices that the caller administers, by tenant and id, page by page.
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    given: Parameters,
+) -> Response {
+    let listed = || {
+        rights::administers(&caller)?;
+        let asked = Asked::of(given, true)?;
+        let only = asked
+            .tenant
+            .as_deref()
+            .map(|named| rights::tenant(&caller, Some(named)));
+        let only = only.transpose()?;
+        let after = asked.after.as_deref().map(|cursor| {
+            place_of_cursor(cursor).ok_or_else(|| invalid("after", "expected what a page said as next"))
+        });
+        let after = after.transpose()?;
+        let catalog = state.ports.catalog.load();
+        let prices = catalog.prices_after(after.as_ref()).filter(|stored| {
+            let tenant = &stored.record.tenant;
+            rights::reaches(&caller, tenant) && only.as_ref().is_none_or(|only| only == tenant)
+        });
+        let cursor = |stored: &&Stored<PriceRecord>| format!("{}.{}", stored.record.tenant, stored.record.id);
+        Ok(asked.page(prices.collect(), cursor, |stored| {
+            shown(&stored.record, stored.revision)
+        }))
+    };
+    match listed() {
+        Ok(page) => json(&page),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// One version of a price, with its `ETag`.
+pub(crate) async fn show(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
+    match named(&caller, &state.ports.catalog.load(), id) {
+        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// Who made a version of a price.
+pub(crate) async fn history(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
+    let told = async {
+        rights::operates(&caller)?;
+        let place = place(&named(&caller, &state.ports.catalog.load(), id)?.record);
+        records::history::<PriceRecord>(&state, &place).await
+    };
+    match told.await {
+        Ok(history) => json(&history),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// Removes a version of a price.
+pub(crate) async fn remove(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let removed = async {
+        rights::operates(&caller)?;
+        let expected = Match::of(&headers)?;
+        let place = place(&named(&caller, &state.ports.catalog.load(), id)?.record);
+        let author = caller.author(&arrival);
+        records::remove::<PriceRecord>(&state, &place, expected, author, |_| Ok(())).await
+    };
+    match removed.await {
+        Ok(written) => json(&shown(&written.record, written.revision)),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The version that a caller names: one of a tenant that he administers. Another is not there.
+fn named<'c>(
+    caller: &Caller,
+    catalog: &'c Catalog,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<&'c Stored<PriceRecord>, Failure> {
+    rights::administers(caller)?;
+    let Path(id) = id.map_err(|_| records::nothing())?;
+    let mut prices = catalog.prices_after(None);
+    prices
+        .find(|stored| *stored.record.id == *id && rights::reaches(caller, &stored.record.tenant))
+        .ok_or_else(records::nothing)
+}
+
+fn place(price: &PriceRecord) -> Place {
+    Place {
+        kind: Kind::Price,
+        key: price_key(&price.tenant, &price.id),
+        tenant: price.tenant.clone(),
+        id: Arc::clone(&price.id),
+    }
+}
+
+/// A version of a price as it was wanted.
+fn wanted_price(
+    catalog: &Catalog,
+    wanted: &Wanted,
+    (id, now): (&str, Timestamp),
+) -> Result<PriceRecord, Failure> {
+    let tenant = match wanted.tenant.as_deref() {
+        None => schemas::catalog::operators(),
+        Some(named) => {
+            let known = TenantId::parse(named).filter(|id| catalog.tenant(id).is_some());
+            known.ok_or_else(|| invalid("tenant", "there is no such tenant"))?
+        }
+    };
+    let endpoint = wanted.endpoint.as_deref().map(EndpointId::from);
+    if endpoint
+        .as_ref()
+        .is_some_and(|id| catalog.endpoint_for(&tenant, id).is_none())
+    {
+        return Err(invalid("endpoint", "there is no such endpoint"));
+    }
+    let name = model_name("model", &wanted.model)?;
+    let is_default = tenant == schemas::catalog::operators();
+    if is_default && catalog.canonical(&name).is_some() {
+        return Err(invalid(
+            "model",
+            "the name is another name of a model: use the model's own",
+        ));
+    }
+    let told = |field: String, reason: String| Failure::new(FailureCode::InvalidRequest, reason).param(field);
+    let price = pricing::read(&wanted.pricing)
+        .map_err(|problem| told("pricing".into(), problem.to_string()))?
+        .ok_or_else(|| invalid("pricing", "it prices nothing; write 0 for what is free"))?;
+    let schedule = wanted.pricing_schedule.as_ref();
+    let schedule = schedule.map(|text| pricing::schedule(text, &price));
+    let schedule = schedule
+        .transpose()
+        .map_err(|problem| told(format!("pricing_schedule.{}", problem.field), problem.reason))?;
+    if catalog.prices_after(None).count() >= PRICES_MAX {
+        return Err(invalid(
+            "model",
+            "there are as many versions of prices as there may be",
+        ));
+    }
+    Ok(PriceRecord {
+        id: id.into(),
+        tenant,
+        model: ModelName::new(name),
+        endpoint,
+        effective_from: wanted.effective_from.unwrap_or(now),
+        price,
+        schedule,
+        created_at: now,
+        origin: Origin::Runtime,
+    })
+}
+
+fn shown(price: &PriceRecord, revision: u64) -> Shown {
+    Shown {
+        id: Arc::clone(&price.id),
+        tenant: price.tenant.clone(),
+        model: price.model.clone(),
+        endpoint: price.endpoint.clone(),
+        effective_from: price.effective_from,
+        pricing: pricing::written(&price.price),
+        pricing_schedule: price.schedule.as_ref().map(pricing::written_schedule),
+        created_at: price.created_at,
+        origin: price.origin,
+        revision,
+    }
+}
