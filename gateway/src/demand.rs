@@ -151,17 +151,35 @@ pub(crate) fn budgets(subjects: &Subjects<'_>) -> Vec<Bound> {
 }
 
 /// The quotas of a key itself, over all models and for single ones.
-pub(crate) fn own_quotas(subjects: &Subjects<'_>) -> Vec<Bound> {
+pub(crate) fn own_quotas(catalog: &Catalog, key: &Key) -> Vec<Bound> {
+    let subjects = catalog.subjects(key);
     let named = subjects.key.1.per_model.keys();
     let of_role = subjects.role.per_model.keys().filter(|_| subjects.user.is_none());
-    let models: BTreeSet<&ModelName> = named.chain(of_role).collect();
+    let models: BTreeSet<&ModelName> = named
+        .chain(of_role)
+        .map(|name| meant(catalog, key, name))
+        .collect();
     let mut bounds = subjects.bounds(&nothing());
     for model in models {
-        let of_model = subjects.bounds(model).into_iter();
+        let of_model = bounds_of(catalog, key, &subjects, model).into_iter();
         bounds.extend(of_model.filter(|bound| bound.model.is_some()));
     }
     bounds.retain(|bound| bound.scope == Scope::Key && matches!(bound.key.kind(), Kind::Quota(..)));
     bounds
+}
+
+/// The name of a model under which its calls are counted, if this is another.
+fn meant<'a>(catalog: &'a Catalog, key: &Key, name: &'a ModelName) -> &'a ModelName {
+    catalog
+        .model_for(&key.tenant, name.as_str())
+        .map_or(name, |model| &model.id)
+}
+
+/// All that bounds calls of a model, whichever of its names limits are written under.
+fn bounds_of(catalog: &Catalog, key: &Key, subjects: &Subjects<'_>, model: &ModelName) -> Vec<Bound> {
+    let known = catalog.model_for(&key.tenant, model.as_str());
+    let aliases = known.filter(|known| known.id == *model).map(|known| &*known.aliases);
+    subjects.bounds_under(model, aliases.unwrap_or_default())
 }
 
 /// The name of no model.
@@ -200,7 +218,7 @@ impl Kept {
                 return Arc::clone(bounds);
             }
         }
-        let bounds: Arc<[Bound]> = subjects.bounds(model).into();
+        let bounds: Arc<[Bound]> = bounds_of(catalog, key, subjects, model).into();
         let mut kept = self.of.write();
         if kept.0 != catalog.revision {
             *kept = (catalog.revision, HashMap::new());

@@ -10,7 +10,7 @@ use schemas::catalog::{Key, KeyDigest};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::KeyId;
 
-use super::{Caller, Digester, admin, admit, credential};
+use super::{Caller, Digester, admin, credential};
 use crate::arrival::Arrival;
 use crate::path;
 use crate::state::Shared;
@@ -85,30 +85,38 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let arrival = Arrival::of(&parts.extensions);
-        dispatch(&Shared::from_ref(state), &arrival, &parts.headers).map_err(|refused| *refused)
+        let known = dispatcher(&Shared::from_ref(state), &parts.headers);
+        let failure = match known {
+            Some(true) => return Ok(Self(caller())),
+            Some(false) => {
+                let _ = Caller::from_request_parts(parts, state).await?;
+                Failure::new(
+                    FailureCode::InsufficientScope,
+                    "only whoever hands out grants may do this",
+                )
+            }
+            None => Failure::new(FailureCode::NotFound, "there is no such path"),
+        };
+        Err(arrival.refuse_unread(&failure))
     }
 }
 
-fn dispatch(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Dispatch, Box<Response>> {
-    let doorkeeper = &state.doorkeeper;
-    let Some(own) = doorkeeper.dispatch else {
-        let nothing = Failure::new(FailureCode::NotFound, "there is no such path");
-        return Err(Box::new(arrival.refuse_unread(&nothing)));
-    };
+/// Whether a request brings the token of whoever hands out grants; `None` where nobody does.
+fn dispatcher(state: &Shared, headers: &HeaderMap) -> Option<bool> {
+    let own = state.doorkeeper.dispatch?;
     // Digests are compared, never tokens: how long that takes tells nothing about the token.
-    if credential(headers).is_some_and(|token| doorkeeper.digest(token) == own) && !state.stale() {
-        return Ok(Dispatch(Caller {
-            key: std::sync::Arc::new(Key {
-                id: KeyId::from(DISPATCH),
-                name: DISPATCH.into(),
-                ..admin()
-            }),
-        }));
+    let brings = credential(headers).is_some_and(|token| state.doorkeeper.digest(token) == own);
+    Some(brings && !state.stale())
+}
+
+fn caller() -> Caller {
+    Caller {
+        key: std::sync::Arc::new(Key {
+            id: KeyId::from(DISPATCH),
+            name: DISPATCH.into(),
+            ..admin()
+        }),
     }
-    admit(state, arrival, headers)?;
-    let text = "only whoever hands out grants may do this";
-    let failure = Failure::new(FailureCode::InsufficientScope, text);
-    Err(Box::new(arrival.refuse_unread(&failure)))
 }
 
 #[cfg(test)]

@@ -1,19 +1,18 @@
-//! `/api/v1/tenant/api-keys`: virtual keys are minted, listed and revoked here. A key is shown once, in the answer
-//! that makes it; to revoke is to mark its record, never to delete it.
-
-use std::sync::Arc;
+//! `/api/v1/tenant/api-keys`: virtual keys are minted, listed, changed, given other secrets and revoked here. A key is
+//! shown once, in the answer that makes it; to revoke is to mark its record, never to delete it.
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
-use schemas::catalog::change::Author;
+use http::HeaderMap;
+use schemars::JsonSchema;
+use schemas::catalog::grant::{Kind, Reach};
+use schemas::catalog::policy::KeyRouting;
 use schemas::catalog::user::User;
-use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role, key_key};
-use schemas::event::audit::Kind;
-use schemas::failure::{Amount, Failure, FailureCode};
-use schemas::id::{ModelName, UserId};
+use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role, Stored};
+use schemas::failure::{Amount, Failure};
+use schemas::id::{KeyId, ModelName, UserId};
 use schemas::limit::layers::Bound;
 use schemas::limit::limits::Limits;
 use schemas::time::Timestamp;
@@ -21,13 +20,14 @@ use schemas::usage::TOKENS_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::records::{self, Match, Place};
-use super::{description, invalid, json, rights};
+use super::openapi::{Condition, Operation};
+use super::records::{self, History, Match};
+use super::{Parameters, credentials, description, invalid, json, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::demand;
 use crate::gate;
-use crate::key::{self, Grant};
+use crate::key::Grant;
 use crate::limits::Usage;
 use crate::peers;
 use crate::standing;
@@ -35,31 +35,50 @@ use crate::state::Shared;
 
 /// Models one key may be narrowed to.
 const MODELS_MAX: usize = 1_000;
+/// Where keys are made.
+const PATH: &str = "/api/v1/tenant/api-keys";
+
+mod change;
+mod filter;
+
+use change::Patch;
+use filter::{FILTERS, Filter};
 
 /// What a caller asks for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "KeyWanted")]
 pub(super) struct Wanted {
+    /// For people.
     pub(super) name: String,
+    /// The caller's own where it is left out.
     #[serde(default)]
     pub(super) tenant: Option<String>,
+    /// The member whose key it is.
     #[serde(default)]
     pub(super) user: Option<String>,
+    /// What may be done with it; the lowest where it is left out.
     #[serde(default)]
     pub(super) role: Option<Role>,
+    /// The only models that it may use; those of the caller's own key where it is left out.
     #[serde(default)]
     pub(super) models: Option<Vec<String>>,
+    /// Its own.
     #[serde(default)]
+    #[schemars(with = "Option<Limits>")]
     pub(super) limits: Option<Map<String, Value>>,
+    /// When it ends.
     #[serde(default)]
     pub(super) expires_at: Option<Timestamp>,
+    /// Most tokens of an answer to a call that names no maximum; 0 names none.
     #[serde(default)]
     pub(super) output_default_max: Option<u64>,
 }
 
 /// A key as it is shown.
-#[derive(Serialize)]
-struct Shown<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Key")]
+pub(super) struct Shown<'a> {
     id: &'a str,
     /// Only in the answer that makes it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,11 +96,19 @@ struct Shown<'a> {
     output_default_max: Option<u64>,
     expires_at: Option<Timestamp>,
     created_at: Timestamp,
+    /// When it got its secret, where that is not its first.
+    rotated_at: Option<Timestamp>,
     revoked: bool,
+    /// What it says of calls that leave the choice of a model to us.
+    routing: Option<KeyRouting>,
+    origin: Origin,
+    /// The number in its `ETag`.
+    revision: u64,
 }
 
 /// How one quota of a key stands.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "KeyQuota")]
 struct Counted {
     /// Which.
     quota: &'static str,
@@ -97,10 +124,22 @@ struct Counted {
     reset_at: Option<String>,
 }
 
-#[derive(Serialize)]
-struct List<'a> {
-    data: Vec<Shown<'a>>,
-}
+/// What the paths of keys do.
+pub(crate) const LIST: Operation =
+    Operation::list::<Shown<'static>>("Lists the keys that the caller administers, by id").taking(FILTERS);
+pub(crate) const CREATE: Operation =
+    Operation::create::<Wanted, Shown<'static>>("Mints a key, which is shown in this answer alone");
+pub(crate) const SHOW: Operation = Operation::show::<Shown<'static>>("Shows a key and how its quotas stand");
+pub(crate) const HISTORY: Operation =
+    Operation::find::<History>("Tells who changed a key, and what, the newest first");
+pub(crate) const CHANGE: Operation =
+    Operation::change::<Patch, Shown<'static>>("Changes a key; what is not named stays");
+pub(crate) const ROTATE: Operation =
+    Operation::find::<Shown<'static>>("Gives a key another secret, which is shown in this answer alone")
+        .answering(201)
+        .under(Condition::IfMatch)
+        .failing(&[409]);
+pub(crate) const REVOKE: Operation = Operation::remove::<Shown<'static>>("Revokes a key");
 
 /// Mints a key.
 pub(crate) async fn create(
@@ -115,42 +154,161 @@ pub(crate) async fn create(
     }
     let made = async {
         let bytes = description::body(&state, &headers, body).await?;
-        let grant = grant(&caller, &state.ports.catalog.load(), wanted(&bytes)?)?;
-        make(&state, grant, caller.author(&arrival)).await
+        let catalog = state.ports.catalog.load();
+        let record = record(&caller, &catalog, wanted(&bytes)?, arrival.at)?;
+        let author = caller.author(&arrival);
+        credentials::mint(&state, &caller, (&headers, PATH, &bytes), record, author).await
     };
     match made.await {
-        Ok((text, record)) => {
-            let mut response = json(&shown(&record, Some(&text)));
-            *response.status_mut() = StatusCode::CREATED;
-            response
+        Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.as_deref())),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The keys that the caller administers, by id, page by page.
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    given: Parameters,
+) -> Response {
+    let catalog = state.ports.catalog.load();
+    let listed = || {
+        rights::administers(&caller)?;
+        let (filter, asked) = Filter::of(given, &caller)?;
+        let mut keys = catalog.keys_after(Kind::Member, asked.after.as_deref());
+        keys.retain(|stored| rights::reaches(&caller, &stored.record.tenant) && filter.takes(&stored.record));
+        Ok((asked, keys))
+    };
+    let (asked, mut keys) = match listed() {
+        Ok(listed) => listed,
+        Err(failure) => return arrival.refuse(&failure),
+    };
+    // One more than is shown: a page tells whether another follows.
+    keys.truncate(asked.limit() + 1);
+    // All at once: each question goes to every node.
+    let own = keys
+        .iter()
+        .map(|stored| demand::own_quotas(&catalog, &stored.record));
+    let own: Vec<Vec<Bound>> = own.collect();
+    let usages = peers::usage_of(&state, &own.concat()).await;
+    let mut usages = usages.into_iter();
+    let with_quotas = keys.into_iter().zip(&own).map(|(stored, own)| {
+        let quotas = usages.by_ref().take(own.len());
+        let quotas: Vec<Counted> = quotas.map(|usage| counted(&state, usage)).collect();
+        (stored, quotas)
+    });
+    let cursor = |(stored, _): &(&Stored<Key>, Vec<Counted>)| stored.record.id.to_string();
+    json(
+        &asked.page(with_quotas.collect(), cursor, |(stored, quotas)| Shown {
+            quotas: Some(quotas),
+            ..shown(&stored.record, stored.revision, None)
+        }),
+    )
+}
+
+/// One key, with its `ETag` and how its quotas stand.
+pub(crate) async fn show(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
+    let catalog = state.ports.catalog.load();
+    match found(&caller, &catalog, id) {
+        Ok((_, stored)) => {
+            let own = demand::own_quotas(&catalog, &stored.record);
+            let usages = peers::usage_of(&state, &own).await.into_iter();
+            let key = Shown {
+                quotas: Some(usages.map(|usage| counted(&state, usage)).collect()),
+                ..shown(&stored.record, stored.revision, None)
+            };
+            records::shown(&key, stored.revision)
         }
         Err(failure) => arrival.refuse(&failure),
     }
 }
 
-/// Every key the caller may know of.
-pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
-    if let Err(failure) = rights::administers(&caller) {
-        return arrival.refuse(&failure);
-    }
+/// What was changed of a key, and by whom, over all its secrets.
+pub(crate) async fn history(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
     let catalog = state.ports.catalog.load();
-    let keys = catalog.keys().into_iter().map(|(_, key)| key);
-    let keys: Vec<_> = keys.filter(|key| rights::reaches(&caller, &key.tenant)).collect();
-    // All at once: each question goes to every node.
-    let own = keys.iter().map(|key| demand::own_quotas(&catalog.subjects(key)));
-    let own: Vec<Vec<Bound>> = own.collect();
-    let usages = peers::usage_of(&state, &own.concat()).await;
-    let mut usages = usages.into_iter();
-    let mut data = Vec::with_capacity(keys.len());
-    for (key, own) in keys.into_iter().zip(&own) {
-        let quotas = usages.by_ref().take(own.len());
-        let quotas = quotas.map(|usage| counted(&state, usage)).collect();
-        data.push(Shown {
-            quotas: Some(quotas),
-            ..shown(key, None)
-        });
+    let told = async {
+        let (_, stored) = found(&caller, &catalog, id)?;
+        let named = (Kind::Member, stored.record.id.as_str());
+        credentials::history(&state, &catalog, named).await
+    };
+    told.await.unwrap_or_else(|failure| arrival.refuse(&failure))
+}
+
+/// Changes a key.
+pub(crate) async fn patch(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Response {
+    let catalog = state.ports.catalog.load();
+    let place = match found(&caller, &catalog, id) {
+        Ok((digest, stored)) => credentials::place(digest, &stored.record),
+        Err(failure) => return arrival.refuse_unread(&failure),
+    };
+    let (parts, body) = request.into_parts();
+    let changed = async {
+        let expected = Match::of(&parts.headers)?;
+        let bytes = description::body(&state, &parts.headers, body).await?;
+        let patch: Patch = description::read(&bytes, change::PATCH)?;
+        let decide = |key: &Key| change::patched(&caller, &catalog, key, &patch);
+        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
+    };
+    match changed.await {
+        Ok(written) => {
+            let key = shown(&written.record, written.revision, None);
+            records::shown(&key, written.revision)
+        }
+        Err(failure) => arrival.refuse(&failure),
     }
-    json(&List { data })
+}
+
+/// Gives a key another secret; the one before is refused from then on.
+pub(crate) async fn rotate(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let catalog = state.ports.catalog.load();
+    let rotated = async {
+        let (digest, stored) = found(&caller, &catalog, id)?;
+        rights::may_hold(&caller, &catalog, &stored.record)?;
+        let expected = Match::of(&headers)?;
+        credentials::rotate(&state, (digest, stored), expected, &caller.author(&arrival)).await
+    };
+    match rotated.await {
+        Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.as_deref())),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The key of an id that a caller names: one that he administers.
+pub(super) fn found<'c>(
+    caller: &Caller,
+    catalog: &'c Catalog,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<(&'c KeyDigest, &'c Stored<Key>), Failure> {
+    rights::administers(caller)?;
+    // A name that is not even text is the name of nothing.
+    let Path(id) = id.map_err(|_| records::nothing())?;
+    let found = catalog.key_of_id(Kind::Member, &id);
+    found
+        .filter(|(_, stored)| rights::reaches(caller, &stored.record.tenant))
+        .ok_or_else(records::nothing)
 }
 
 /// How a quota of a key stands.
@@ -179,10 +337,20 @@ pub(crate) async fn revoke(
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
-    // A name that is not even text is the name of nothing.
-    let id = id.map(|Path(id)| id).unwrap_or_default();
-    match mark(&state, &caller, &id, &caller.author(&arrival)).await {
-        Ok(record) => json(&shown(&record, None)),
+    let catalog = state.ports.catalog.load();
+    let revoked = async {
+        let (_, stored) = found(&caller, &catalog, id)?;
+        let may = |key: &Key| {
+            if key.role > caller.role() {
+                return Err(records::nothing());
+            }
+            Ok(())
+        };
+        let named = (Kind::Member, stored.record.id.as_str());
+        credentials::revoke(&state, named, &caller.author(&arrival), may).await
+    };
+    match revoked.await {
+        Ok(written) => json(&shown(&written.record, written.revision, None)),
         Err(failure) => arrival.refuse(&failure),
     }
 }
@@ -232,7 +400,7 @@ fn of_member(member: &User, role: Role) -> Result<(), Failure> {
 }
 
 /// The most tokens of an answer to a call that names no maximum; 0 names none.
-fn output_default_max(wanted: Option<u64>) -> Result<Option<u64>, Failure> {
+pub(super) fn output_default_max(wanted: Option<u64>) -> Result<Option<u64>, Failure> {
     let wanted = wanted.filter(|tokens| *tokens > 0);
     if wanted.is_some_and(|tokens| tokens > TOKENS_MAX) {
         return Err(invalid("output_default_max", "no answer has so many tokens"));
@@ -241,7 +409,7 @@ fn output_default_max(wanted: Option<u64>) -> Result<Option<u64>, Failure> {
 }
 
 /// The models a new key is narrowed to: only such as the caller may use himself.
-fn models(
+pub(super) fn models(
     caller: &Caller,
     catalog: &Catalog,
     wanted: Option<Vec<String>>,
@@ -261,48 +429,36 @@ fn models(
         .ok_or_else(|| invalid("models", "there is no such model"))
 }
 
-/// Writes the record of a new key. Returns the key, which is nowhere else.
-async fn make(state: &Shared, grant: Grant, author: Author) -> Result<(String, Key), Failure> {
-    let mint = &state.ports.mint;
-    let text = key::mint_member(mint);
-    let record = key::record(mint, &text, grant, Origin::Runtime, author.at);
-    let place = place(&state.doorkeeper.digest(&text), &record);
-    let written = records::create(state, &place, record, None, author).await?;
-    Ok((text, written.record))
+/// The record of a key as it is wanted, without its id and its secret.
+pub(super) fn record(
+    caller: &Caller,
+    catalog: &Catalog,
+    wanted: Wanted,
+    now: Timestamp,
+) -> Result<Key, Failure> {
+    let grant = grant(caller, catalog, wanted)?;
+    Ok(Key {
+        id: KeyId::from(""),
+        name: grant.name,
+        tenant: grant.tenant,
+        user: grant.user,
+        role: grant.role,
+        models: grant.models,
+        limits: grant.limits,
+        output_default_max: grant.output_default_max,
+        expires_at: grant.expires_at,
+        revoked: false,
+        created_at: now,
+        origin: Origin::Runtime,
+        prefix: "".into(),
+        reach: Reach::Member,
+        denied: rights::denied(caller, catalog),
+        rotated_at: None,
+        routing: None,
+    })
 }
 
-/// Marks a key as revoked.
-async fn mark(state: &Shared, caller: &Caller, id: &str, author: &Author) -> Result<Key, Failure> {
-    rights::administers(caller)?;
-    let none = || Failure::new(FailureCode::NotFound, "there is no such key");
-    let catalog = state.ports.catalog.load();
-    let mut keys = catalog.keys().into_iter();
-    let (digest, known) = keys.find(|(_, key)| key.id.as_str() == id).ok_or_else(none)?;
-    if !rights::reaches(caller, &known.tenant) || known.role > caller.role() {
-        return Err(none());
-    }
-    let revoked = |key: &Key| {
-        Ok(Key {
-            revoked: true,
-            // From now on a decision of run time: the file that brought the key does not bring it back.
-            origin: Origin::Runtime,
-            ..key.clone()
-        })
-    };
-    let written = records::change(state, &place(digest, known), Match::Any, author, revoked).await?;
-    Ok(written.record)
-}
-
-fn place(digest: &KeyDigest, key: &Key) -> Place {
-    Place {
-        kind: Kind::Key,
-        key: key_key(digest),
-        tenant: key.tenant.clone(),
-        id: Arc::clone(&key.id.0),
-    }
-}
-
-fn shown<'a>(record: &'a Key, key: Option<&'a str>) -> Shown<'a> {
+pub(super) fn shown<'a>(record: &'a Key, revision: u64, key: Option<&'a str>) -> Shown<'a> {
     Shown {
         id: record.id.as_str(),
         key,
@@ -317,6 +473,10 @@ fn shown<'a>(record: &'a Key, key: Option<&'a str>) -> Shown<'a> {
         output_default_max: record.output_default_max,
         expires_at: record.expires_at,
         created_at: record.created_at,
+        rotated_at: record.rotated_at,
         revoked: record.revoked,
+        routing: record.routing,
+        origin: record.origin,
+        revision,
     }
 }

@@ -47,6 +47,11 @@ impl Asked {
         Ok(asked)
     }
 
+    /// Records of the page.
+    pub(super) const fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// The first of `records`, which are all that follow; `cursor` says where the page ends.
     pub(super) fn page<R, T>(
         &self,

@@ -1,12 +1,15 @@
 //! Who may change what: pure. Nobody gives more than he has, and nobody takes from those above him.
 
-use schemas::catalog::{Catalog, Role};
+use std::collections::BTreeSet;
+
+use schemas::catalog::{Catalog, Key, Role};
 use schemas::failure::Failure;
-use schemas::id::{TenantId, UserId};
+use schemas::id::{ModelName, TenantId, UserId};
 use schemas::time::Timestamp;
 
 use super::{invalid, scope};
 use crate::caller::Caller;
+use crate::gate;
 
 /// Refuses what only administrators may do.
 pub(super) fn administers(caller: &Caller) -> Result<(), Failure> {
@@ -20,7 +23,9 @@ pub(super) fn administers(caller: &Caller) -> Result<(), Failure> {
 pub(super) fn operates(caller: &Caller) -> Result<(), Failure> {
     match caller.role() {
         Role::Operator => Ok(()),
-        Role::Admin | Role::Free | Role::Pro | Role::Internal => Err(scope("only an operator may do this")),
+        Role::Admin | Role::Free | Role::Pro | Role::Internal => {
+            Err(scope("only an operator may do this"))
+        }
     }
 }
 
@@ -63,7 +68,10 @@ pub(super) fn may_give(caller: &Caller, role: Role) -> Result<Role, Failure> {
 }
 
 /// Until when what a caller makes may last: no longer than the credential that he makes it with.
-pub(super) fn may_last(caller: &Caller, wanted: Option<Timestamp>) -> Result<Option<Timestamp>, Failure> {
+pub(super) fn may_last(
+    caller: &Caller,
+    wanted: Option<Timestamp>,
+) -> Result<Option<Timestamp>, Failure> {
     match (caller.key.expires_at, wanted) {
         (Some(own), Some(wanted)) if wanted > own => {
             Err(scope("nobody may grant a time beyond his own").param("expires_at"))
@@ -73,7 +81,7 @@ pub(super) fn may_last(caller: &Caller, wanted: Option<Timestamp>) -> Result<Opt
 }
 
 /// Refuses a change of a member who may do more than the caller.
-pub(super) fn may_touch(
+pub(crate) fn may_touch(
     caller: &Caller,
     catalog: &Catalog,
     (tenant, user): (&TenantId, &UserId),
@@ -82,6 +90,49 @@ pub(super) fn may_touch(
         return Err(scope("the member may do more than the key").param("id"));
     }
     Ok(())
+}
+
+/// The models that are not there for a caller, whatever else he may: what he mints may not use them either.
+pub(super) fn denied(caller: &Caller, catalog: &Catalog) -> Vec<ModelName> {
+    let key = &caller.key;
+    let user = key
+        .user
+        .as_ref()
+        .and_then(|id| catalog.user(&key.tenant, id));
+    let of_user = user.map_or(&[][..], |user| &user.disabled_models);
+    let all: BTreeSet<&ModelName> = key.denied.iter().chain(of_user).collect();
+    all.into_iter().cloned().collect()
+}
+
+/// Refuses what is done with a credential that may do more than the caller: to change it or to be given its secret
+/// would be to have that.
+pub(super) fn may_hold(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<(), Failure> {
+    if key.role > caller.role() {
+        return Err(scope("the credential may do more than the key").param("role"));
+    }
+    may_last(caller, key.expires_at)?;
+    if caller.key.expires_at.is_some() && key.expires_at.is_none() {
+        return Err(scope("the credential lasts longer than the key").param("expires_at"));
+    }
+    let denied = denied(caller, catalog);
+    let within = match &key.models {
+        Some(models) => models
+            .iter()
+            .all(|name| may_use(caller, catalog, &denied, name)),
+        None => caller.key.models.is_none() && denied.iter().all(|name| key.denied.contains(name)),
+    };
+    if within {
+        Ok(())
+    } else {
+        Err(scope("the credential may use models that the key may not").param("models"))
+    }
+}
+
+/// May the caller have others use this model?
+fn may_use(caller: &Caller, catalog: &Catalog, denied: &[ModelName], name: &ModelName) -> bool {
+    let own = caller.key.models.as_ref();
+    gate::visible(catalog, Some(&caller.key), name.as_str()).is_some()
+        || (!denied.contains(name) && own.is_none_or(|own| own.contains(name)))
 }
 
 /// True when a member is the one who calls.

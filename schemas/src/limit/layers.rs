@@ -191,6 +191,12 @@ impl Subjects<'_> {
     /// All that bounds a request for `model` (the catalogue's name, not an alias), in the order in which it is asked
     /// for: rates, concurrency, quotas; within one key tenant, user, key; over all models before the one.
     pub fn bounds(&self, model: &ModelName) -> Vec<Bound> {
+        self.bounds_under(model, &[])
+    }
+
+    /// The same of a model that has other names as well: what is written under one of them counts where the name of
+    /// the catalogue says nothing, and the least of several.
+    pub fn bounds_under(&self, model: &ModelName, aliases: &[ModelName]) -> Vec<Bound> {
         let nothing = Limits::default();
         let layers = [
             (Scope::Tenant, None, self.tenant.1, &nothing),
@@ -211,12 +217,10 @@ impl Subjects<'_> {
         for (scope, id, own, role) in layers {
             let subject = subject(self.tenant.0, scope, id);
             add(&mut bounds, (scope, &subject, None), &own.own, &role.own);
-            let none = Bounds::default();
-            let written = own.per_model.get(model).unwrap_or(&none);
-            let filled = role.per_model.get(model).unwrap_or(&none);
+            let (written, filled) = (own.of_model(model, aliases), role.of_model(model, aliases));
             if !written.is_empty() || !filled.is_empty() {
                 let subject = format!("{subject}.m.{}", digest(model.as_str()));
-                add(&mut bounds, (scope, &subject, Some(model)), written, filled);
+                add(&mut bounds, (scope, &subject, Some(model)), &written, &filled);
             }
         }
         // Stable: within one key the order of the layers stays.

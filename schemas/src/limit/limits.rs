@@ -291,6 +291,31 @@ impl Limits {
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.per_model.is_empty()
     }
+
+    /// What is written for calls of a model: under its name, else under one of its other names, the least of several.
+    pub fn of_model(&self, model: &ModelName, aliases: &[ModelName]) -> Cow<'_, Bounds> {
+        let nothing = || Cow::Owned(Bounds::default());
+        if self.per_model.is_empty() {
+            return nothing();
+        }
+        let own = self.per_model.get(model);
+        let mut others = aliases.iter().filter_map(|alias| self.per_model.get(alias)).peekable();
+        if others.peek().is_none() {
+            return own.map_or_else(nothing, Cow::Borrowed);
+        }
+        let mut least = Bounds::default();
+        for (key, amount) in others.flat_map(Bounds::iter) {
+            let known = least.written(key).filter(|known| *known > 0);
+            let tighter = known.is_none_or(|known| amount > 0 && amount < known);
+            if tighter && (amount > 0 || least.written(key).is_none()) {
+                least.set(key, amount);
+            }
+        }
+        for (key, amount) in own.into_iter().flat_map(Bounds::iter) {
+            least.set(key, amount);
+        }
+        Cow::Owned(least)
+    }
 }
 
 static NONE: Limits = Limits {
