@@ -20,6 +20,7 @@ use crate::state::Shared;
 use schemas::catalog::Role;
 
 mod creation;
+mod credentials;
 mod description;
 pub(crate) mod keys;
 pub(crate) mod logs;

@@ -95,9 +95,13 @@ pub(super) fn answer<T, S: Serialize>(written: &Written<T>, shown: &S) -> Respon
     let mut response = records::shown(shown, written.revision);
     *response.status_mut() = StatusCode::CREATED;
     if written.repeated {
-        response
-            .headers_mut()
-            .insert(X_REPLAY, HeaderValue::from_static("true"));
+        mark_repeated(&mut response);
     }
     response
+}
+
+/// Says that what the call asks for was made before.
+pub(super) fn mark_repeated(response: &mut Response) {
+    let headers = response.headers_mut();
+    headers.insert(X_REPLAY, HeaderValue::from_static("true"));
 }
