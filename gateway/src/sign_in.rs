@@ -1,0 +1,111 @@
+//! How people sign in: by an address of mail and a password to a session, which is an access token of some minutes and
+//! a cookie that gives the next one. What is kept of it lies in buckets that only gateways read, so that any node signs
+//! in whoever another one knows, and signs out for all.
+//!
+//! ```text
+//! setup · sign-up · login ─► attempts (counted first) ─► accounts ─► answer: access token + cookie
+//! refresh · logout        ─► cookie + origin          ─► accounts   (each token once)
+//! every other call        ─► caller::session          ─► follow     (which sessions are open)
+//! ```
+
+use http::HeaderMap;
+use schemas::failure::{Failure, FailureCode};
+use schemas::time::Timestamp;
+
+use crate::caller::{self, Presented};
+use crate::config::Config;
+use crate::state::{Shared, State};
+
+mod accounts;
+mod answer;
+mod attempts;
+mod audit;
+mod cookie;
+mod follow;
+mod hashing;
+pub(crate) mod login;
+pub(crate) mod me;
+pub(crate) mod member;
+pub(crate) mod origin;
+pub(crate) mod password;
+pub(crate) mod refresh;
+pub mod settings;
+pub mod setup;
+pub(crate) mod sign_up;
+pub(crate) mod token;
+
+pub(crate) use follow::run;
+
+use follow::Followed;
+use hashing::Hasher;
+use token::Signer;
+
+/// What a gateway has to sign people in.
+pub(crate) struct SignIn {
+    /// Signs tokens; `None` where nobody signs in.
+    pub(crate) signer: Option<Signer>,
+    pub(crate) hasher: Hasher,
+    pub(crate) followed: Followed,
+}
+
+impl SignIn {
+    pub(crate) fn new(config: &Config) -> Self {
+        let secret = config.sign_in.secret.as_ref();
+        Self {
+            signer: secret.map(|secret| Signer::new(secret.reveal(), &config.cluster)),
+            hasher: Hasher::default(),
+            followed: Followed::default(),
+        }
+    }
+}
+
+/// True for a session that the account has, as it is written now.
+pub(crate) async fn is_open(
+    state: &Shared,
+    who: accounts::Who<'_>,
+    session: &str,
+    now: Timestamp,
+) -> Result<bool, Failure> {
+    let account = accounts::of(state, who).await?;
+    Ok(account.is_some_and(|account| account.session(session, now).is_some()))
+}
+
+/// True where whoever comes is an administrator: on a node that says so, reached by a name of its own machine, and by no
+/// page of another site.
+pub(crate) fn asks_nobody(state: &State, request: Presented<'_>) -> bool {
+    let settings = &state.config.sign_in;
+    let Presented { headers, authority } = request;
+    let is_here = settings.insecure || origin::is_loopback(authority);
+    !settings.required && is_here && !is_of_another_page(state, headers, authority)
+}
+
+fn is_of_another_page(state: &State, headers: &HeaderMap, authority: Option<&str>) -> bool {
+    let from = origin::of(headers, authority, &state.cors_origins);
+    from == origin::From::Elsewhere
+}
+
+/// What signs tokens, where people can sign in at all.
+fn on(state: &State) -> Result<&Signer, Failure> {
+    let text = "nobody can sign in here: the node has no JWT_SECRET_KEY";
+    let off = || Failure::new(FailureCode::NotFound, text);
+    state.sign_in.signer.as_ref().ok_or_else(off)
+}
+
+fn wrong_password() -> Failure {
+    let text = "the address of mail or the password is wrong";
+    Failure::new(FailureCode::WrongPassword, text)
+}
+
+fn invalid(param: &'static str, text: &'static str) -> Failure {
+    Failure::new(FailureCode::InvalidRequest, text).param(param)
+}
+
+/// The digest of a code or token that is shown once.
+fn digest(state: &State, kind: &str, text: &str) -> schemas::digest::Digest {
+    schemas::digest::Digest(state.doorkeeper.digest(&format!("{kind} {text}")))
+}
+
+/// The same for a node that has no gateway yet.
+fn digest_under(secret: &[u8], kind: &str, text: &str) -> schemas::digest::Digest {
+    schemas::digest::Digest(caller::digest(secret, &format!("{kind} {text}")))
+}

@@ -1,0 +1,251 @@
+//! Passwords are changed by whoever knows the old one, and chosen anew by whoever has a token for it, which an
+//! administrator of his gives him. A changed password ends the member's sessions on every node.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::CACHE_CONTROL;
+use http::{HeaderValue, StatusCode};
+use schemars::JsonSchema;
+use schemas::account::email::Email;
+use schemas::account::{Account, Hash, Reset, later};
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::{TenantId, UserId};
+use schemas::secret::Secret;
+use schemas::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::answer::{self, Done};
+use super::attempts::{self, Of};
+use super::{accounts, audit, digest, hashing, invalid, login, member, on, refresh, wrong_password};
+use crate::arrival::Arrival;
+use crate::caller::{self, Caller};
+use crate::manage::openapi::Operation;
+use crate::manage::users::{self, Named};
+use crate::manage::{description, json, records, rights};
+use crate::state::Shared;
+
+/// How long a password may be chosen with a token, in seconds.
+const RESET_SECONDS: u64 = 86_400;
+const KIND: &str = "reset";
+
+/// What a password is to be.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PasswordChange")]
+pub(crate) struct Change {
+    /// The password as it is.
+    #[schemars(with = "String")]
+    current_password: Secret<String>,
+    /// What it is to be, of 8 to 256 characters.
+    #[schemars(with = "String")]
+    new_password: Secret<String>,
+}
+
+const CHANGE_WANTED: &str = "expected current_password and new_password";
+
+/// What a password is to be for whoever has a token.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PasswordChoice")]
+pub(crate) struct Choice {
+    /// The token that an administrator gave him.
+    #[schemars(with = "String")]
+    token: Secret<String>,
+    /// The password, of 8 to 256 characters.
+    #[schemars(with = "String")]
+    new_password: Secret<String>,
+}
+
+const CHOICE_WANTED: &str = "expected token and new_password";
+
+/// A token with which a member may choose a password once.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PasswordReset")]
+pub(crate) struct Token {
+    /// Shown only now.
+    token: String,
+    /// Until when it is good.
+    expires_at: Timestamp,
+}
+
+pub(crate) const CHANGE: Operation = Operation::ask::<Change, Done>("Changes the caller's password")
+    .of_callers()
+    .failing(&[404, 409]);
+pub(crate) const CHOOSE: Operation = Operation::ask::<Choice, Done>("Chooses a password with a token")
+    .of_everybody()
+    .failing(&[404, 409, 429, 503]);
+pub(crate) const RESET: Operation =
+    Operation::find::<Token>("Makes a token with which a member may choose a password once")
+        .answering(201)
+        .taking(users::OF_TENANT)
+        .failing(&[409]);
+
+/// Changes the caller's own password.
+pub(crate) async fn change(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let session = refresh::of_bearer(&state, &parts.headers, arrival.at).map(|(.., session)| session);
+    let done = async {
+        on(&state)?;
+        let bytes = description::body(&state, &parts.headers, body).await?;
+        let wanted = description::read(&bytes, CHANGE_WANTED)?;
+        changed(&state, (&arrival, &caller), wanted, session.as_deref()).await
+    };
+    match done.await {
+        Ok(()) => json(&Done {
+            message: "the password is changed",
+        }),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+async fn changed(
+    state: &Shared,
+    (arrival, caller): (&Arrival, &Caller),
+    wanted: Change,
+    session: Option<&str>,
+) -> Result<(), Failure> {
+    let user = caller.key.user.as_ref();
+    let none = || Failure::new(FailureCode::NotFound, "the credential belongs to no account");
+    let who = (caller.tenant(), user.ok_or_else(none)?);
+    let account = accounts::of(state, who).await?.ok_or_else(none)?;
+    let settings = &state.config.sign_in;
+    attempts::count(state, Of::Email(&account.email), settings.logins_of_email).await?;
+    let hasher = &state.sign_in.hasher;
+    let kept = account.password.as_ref();
+    if !hasher.verify(wanted.current_password, kept).await? {
+        caller::failed(state, arrival);
+        // The credential itself is good, so that this is no 401.
+        return Err(wrong_password().with_status(400).param("current_password"));
+    }
+    hashing::acceptable(&wanted.new_password, account.email.as_str(), "new_password")?;
+    let password = hasher
+        .hash(wanted.new_password, state.ports.mint.random())
+        .await?;
+    let replace = |found: &Account| {
+        if found.password != account.password {
+            return Err(wrong_password().with_status(400).param("current_password"));
+        }
+        Ok(Some(found.with_password(password.clone(), session)))
+    };
+    let written = accounts::change(state, who, replace).await?;
+    audit::tell(state, &written, caller.author(arrival), audit::What::Password);
+    Ok(())
+}
+
+/// Chooses a password with a token.
+pub(crate) async fn choose(State(state): State<Shared>, arrival: Arrival, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let done = async {
+        on(&state)?;
+        let bytes = description::body(&state, &parts.headers, body).await?;
+        chosen(&state, &arrival, description::read(&bytes, CHOICE_WANTED)?).await
+    };
+    match done.await {
+        Ok(()) => answer::signed_out(&state, &parts, "the password is chosen: sign in"),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+async fn chosen(state: &Shared, arrival: &Arrival, wanted: Choice) -> Result<(), Failure> {
+    caller::unblocked(state, arrival)?;
+    let allowance = state.config.sign_in.logins_of_address;
+    attempts::count(state, Of::Address(login::address(arrival)), allowance).await?;
+    let wrong = || {
+        caller::failed(state, arrival);
+        invalid("token", "the token is not good: ask for another")
+    };
+    let token = wanted.token.reveal();
+    let (tenant, user) = member_of(token).ok_or_else(wrong)?;
+    let digest = digest(state, KIND, token);
+    let found = accounts::of(state, (&tenant, &user)).await?;
+    let account = found
+        .filter(|account| account.is_reset_by(&digest, arrival.at))
+        .ok_or_else(wrong)?;
+    hashing::acceptable(&wanted.new_password, account.email.as_str(), "new_password")?;
+    let salt = state.ports.mint.random();
+    let password: Hash = state.sign_in.hasher.hash(wanted.new_password, salt).await?;
+    let replace = |found: &Account| {
+        if !found.is_reset_by(&digest, arrival.at) {
+            return Err(wrong());
+        }
+        Ok(Some(found.with_password(password.clone(), None)))
+    };
+    let written = accounts::change(state, (&tenant, &user), replace).await?;
+    let author = member::author(&written.0, "password-reset", arrival);
+    audit::tell(state, &written, author, audit::What::Password);
+    Ok(())
+}
+
+/// Makes a token for a member whom the caller administers.
+pub(crate) async fn reset(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    named: Named,
+    _body: Body,
+) -> Response {
+    let made = async {
+        let (tenant, user) = users::of(&caller, named)?;
+        on(&state)?;
+        token_for(&state, (&arrival, &caller), (&tenant, &user)).await
+    };
+    match made.await {
+        Ok(token) => {
+            let mut response = json(&token);
+            *response.status_mut() = StatusCode::CREATED;
+            let headers = response.headers_mut();
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            response
+        }
+        Err(failure) => arrival.refuse_unread(&failure),
+    }
+}
+
+async fn token_for(
+    state: &Shared,
+    (arrival, caller): (&Arrival, &Caller),
+    (tenant, user): accounts::Who<'_>,
+) -> Result<Token, Failure> {
+    let catalog = state.ports.catalog.load();
+    let found = catalog.user(tenant, user).ok_or_else(records::nothing)?;
+    rights::may_touch(caller, &catalog, (tenant, user))?;
+    if accounts::of(state, (tenant, user)).await?.is_none() {
+        let email = found.email.as_deref().and_then(Email::parse);
+        let email =
+            email.ok_or_else(|| invalid("email", "the member has no address of mail to sign in by"))?;
+        let account = Account::new(tenant.clone(), user.clone(), email);
+        accounts::create(state, &account, arrival.at).await?;
+    }
+    let secret = URL_SAFE_NO_PAD.encode(state.ports.mint.random::<32>());
+    let token = format!("{tenant}.{}.{secret}", URL_SAFE_NO_PAD.encode(user.as_str()));
+    let expires_at = later(arrival.at, RESET_SECONDS);
+    let reset = Reset {
+        digest: digest(state, KIND, &token),
+        ends_at: expires_at,
+    };
+    let with = |account: &Account| {
+        Ok(Some(Account {
+            reset: Some(reset),
+            ..account.clone()
+        }))
+    };
+    let written = accounts::change(state, (tenant, user), with).await?;
+    audit::tell(state, &written, caller.author(arrival), audit::What::Reset);
+    Ok(Token { token, expires_at })
+}
+
+/// Whose password a token is for.
+fn member_of(token: &str) -> Option<(TenantId, UserId)> {
+    let mut parts = token.split('.');
+    let (tenant, user) = (parts.next()?, parts.next()?);
+    let user = String::from_utf8(URL_SAFE_NO_PAD.decode(user).ok()?).ok()?;
+    Some((TenantId::parse(tenant)?, UserId::new(user)))
+}

@@ -1,0 +1,102 @@
+//! What a node tells of signing in.
+
+use schemas::account::attempts::Allowance;
+use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::secret::Secret;
+
+/// How people sign in. [`Settings::default`] has everything but the secret: without one nobody signs in.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Signs tokens; the same on every gateway. `None` turns sign-in off.
+    pub secret: Option<Secret<Vec<u8>>>,
+    /// False where whoever comes without a credential is an administrator: for one's own machine.
+    pub required: bool,
+    /// Serves such visitors under any name of this node, not only under those of the machine itself.
+    pub insecure: bool,
+    /// How long an access token is good, in seconds.
+    pub access_seconds: u64,
+    /// How long a session lasts that is not refreshed, in seconds.
+    pub refresh_seconds: u64,
+    /// The name of the cookie with the refresh token.
+    pub cookie_name: String,
+    /// Browsers send the cookie over TLS only. Never said to those that reach the node by a name of its own machine.
+    pub cookie_secure: bool,
+    /// The domain of the cookie; `None` for the name that the node is reached by.
+    pub cookie_domain: Option<String>,
+    /// Attempts to sign in to one account.
+    pub logins_of_email: Allowance,
+    /// Attempts from one address.
+    pub logins_of_address: Allowance,
+    /// Who may sign up.
+    pub sign_up: SignUp,
+    /// What the console is told of the site.
+    pub site: Site,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            secret: None,
+            required: true,
+            insecure: false,
+            access_seconds: 15 * 60,
+            refresh_seconds: 30 * 86_400,
+            cookie_name: "refresh_token".to_owned(),
+            cookie_secure: true,
+            cookie_domain: None,
+            logins_of_email: Allowance {
+                attempts_max: 5,
+                seconds: 15 * 60,
+            },
+            logins_of_address: Allowance {
+                attempts_max: 20,
+                seconds: 3_600,
+            },
+            sign_up: SignUp::default(),
+            site: Site::default(),
+        }
+    }
+}
+
+/// Who may sign up by himself.
+#[derive(Debug, Clone)]
+pub struct SignUp {
+    /// Anybody may at all.
+    pub enabled: bool,
+    /// Whoever is of no domain of the list waits for an administrator; without it he is refused.
+    pub approval: bool,
+    /// Domains of addresses of mail that need no approval: `example.com`, or `*.example.com` for all below it.
+    pub domains: Vec<String>,
+    /// The tenant that new members are of.
+    pub tenant: TenantId,
+    /// How many may sign up from one address.
+    pub of_address: Allowance,
+}
+
+impl Default for SignUp {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            approval: true,
+            domains: Vec::new(),
+            tenant: TenantId::from(DEFAULT_TENANT),
+            of_address: Allowance {
+                attempts_max: 5,
+                seconds: 3_600,
+            },
+        }
+    }
+}
+
+/// What pages say of the site.
+#[derive(Debug, Clone, Default)]
+pub struct Site {
+    /// Its name.
+    pub name: Option<String>,
+    /// Where it is reached.
+    pub base_url: Option<String>,
+    /// Whom users write to.
+    pub support_email: Option<String>,
+    /// Where its documentation is.
+    pub docs_url: Option<String>,
+}
