@@ -16,4 +16,6 @@ mod refusals;
 mod responses;
 mod scene;
 mod script;
+mod served;
+mod sign_in;
 mod surfaces;

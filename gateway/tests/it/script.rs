@@ -45,6 +45,11 @@ impl Script {
         self.scripts.lock().push_back(steps);
     }
 
+    /// Forgets what nobody has asked for.
+    pub(crate) fn clear(&self) {
+        self.scripts.lock().clear();
+    }
+
     pub(crate) fn told(&self) -> parking_lot::MutexGuard<'_, Told> {
         self.told.lock()
     }

@@ -1,0 +1,188 @@
+//! The price list that LiteLLM publishes, read exactly: US dollars per token as decimals such as 1.5e-07, to nano-dollars
+//! per million tokens. No float is in between; what cannot be kept exactly is told and left out.
+
+use std::collections::BTreeMap;
+
+use schemas::money::NanoUsd;
+use serde_json::value::RawValue;
+
+/// Prices by token, and what they are called here.
+const PER_TOKEN: [(&str, &str); 4] = [
+    ("input_cost_per_token", "prompt"),
+    ("output_cost_per_token", "completion"),
+    ("cache_read_input_token_cost", "input_cache_reads"),
+    ("cache_creation_input_token_cost", "input_cache_writes"),
+];
+/// Prices each, and what they are called here.
+const EACH: [(&str, &str); 2] = [
+    ("input_cost_per_request", "request"),
+    ("input_cost_per_image", "image"),
+];
+/// The entry that only shows what there may be.
+const SAMPLE: &str = "sample_spec";
+/// Decimal places from a dollar per token to a nano-dollar per million.
+const PLACES_PER_TOKEN: i32 = 15;
+/// Decimal places from a dollar to a nano-dollar.
+const PLACES_EACH: i32 = 9;
+/// Most digits that are looked at.
+const DIGITS_MAX: usize = 40;
+
+/// What an entry says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prices {
+    /// A `pricing` block: decimal strings of USD, per million tokens or each.
+    pub pricing: BTreeMap<&'static str, String>,
+    /// Prices that a `pricing` block has no place for.
+    pub other: Vec<String>,
+}
+
+/// Why an entry cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// A price that is no amount that could be kept exactly.
+    #[error("{field} is {text}, which cannot be kept exactly")]
+    Inexact {
+        /// Its name.
+        field: String,
+        /// What it says.
+        text: String,
+    },
+}
+
+/// The file is no such list.
+#[derive(Debug, thiserror::Error)]
+#[error("the file is not LiteLLM's list of prices: an object with an entry for each model")]
+pub struct NoList(#[source] serde_json::Error);
+
+/// Every entry of a list that prices something, by its name.
+pub fn read(text: &str) -> Result<BTreeMap<String, Result<Prices, Unusable>>, NoList> {
+    let entries: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(NoList)?;
+    let mut found = BTreeMap::new();
+    for (name, entry) in entries {
+        if name == SAMPLE {
+            continue;
+        }
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_str(entry.get()).map_err(NoList)?;
+        match prices(&fields) {
+            Ok(prices) if prices.pricing.is_empty() => {}
+            prices => {
+                found.insert(name, prices);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn prices(fields: &BTreeMap<String, &RawValue>) -> Result<Prices, Unusable> {
+    let mut found = Prices::default();
+    let known = PER_TOKEN
+        .iter()
+        .map(|names| (names, PLACES_PER_TOKEN))
+        .chain(EACH.iter().map(|names| (names, PLACES_EACH)));
+    for ((theirs, ours), places) in known {
+        let Some(text) = fields
+            .get(*theirs)
+            .map(|raw| raw.get())
+            .filter(|text| *text != "null")
+        else {
+            continue;
+        };
+        let nano = shifted(text, places).ok_or_else(|| Unusable::Inexact {
+            field: (*theirs).to_owned(),
+            text: text.chars().take(DIGITS_MAX).collect(),
+        })?;
+        found.pricing.insert(ours, NanoUsd(nano).usd());
+    }
+    let is_known = |name: &str| PER_TOKEN.iter().chain(&EACH).any(|(theirs, _)| *theirs == name);
+    let is_price = |name: &str| name.contains("cost") && !is_known(name);
+    let is_free = |text: &str| matches!(text, "null" | "0" | "0.0");
+    let others = fields
+        .iter()
+        .filter(|(name, raw)| is_price(name) && !is_free(raw.get()));
+    found.other = others.map(|(name, _)| name.clone()).collect();
+    Ok(found)
+}
+
+/// A decimal number times a power of ten, exactly; `None` where that is no whole number, is negative or does not fit.
+fn shifted(text: &str, places: i32) -> Option<i64> {
+    let text = text.trim().trim_matches('"');
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !(whole.is_empty() && fraction.is_empty()) && digits(whole) && digits(fraction);
+    if !is_number || whole.len() + fraction.len() > DIGITS_MAX || exponent.unsigned_abs() > 1_000 {
+        return None;
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let all = format!("{whole}{fraction}");
+    let all = all.trim_start_matches('0');
+    if all.is_empty() {
+        return Some(0);
+    }
+    let point = i32::try_from(fraction.len()).ok()?;
+    let shift = places + exponent - point;
+    if shift >= 0 {
+        let zeros = usize::try_from(shift).ok().filter(|zeros| *zeros <= DIGITS_MAX)?;
+        return format!("{all}{}", "0".repeat(zeros)).parse().ok();
+    }
+    let cut = usize::try_from(-shift).ok()?;
+    let kept = all.len().checked_sub(cut).filter(|kept| *kept > 0)?;
+    let (kept, rest) = all.split_at(kept);
+    rest.bytes().all(|byte| byte == b'0').then(|| kept.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_shifted_exactly_or_not_at_all() {
+        for (text, nano) in [
+            ("1.5e-07", Some(150_000_000)),
+            ("1.5E-7", Some(150_000_000)),
+            ("0.00000015", Some(150_000_000)),
+            ("3e-06", Some(3_000_000_000)),
+            ("7.5e-08", Some(75_000_000)),
+            ("1e-15", Some(1)),
+            ("0", Some(0)),
+            ("0.0", Some(0)),
+            ("0e-99", Some(0)),
+            ("1.25e-07", Some(125_000_000)),
+            ("0.1", Some(100_000_000_000_000)),
+            ("1e-16", None),
+            ("1.5e-15", None),
+            ("-1e-06", None),
+            ("1e400", None),
+            ("abc", None),
+            ("", None),
+        ] {
+            assert_eq!(shifted(text, PLACES_PER_TOKEN), nano, "{text}");
+        }
+        assert_eq!(shifted("0.003", PLACES_EACH), Some(3_000_000));
+    }
+
+    #[test]
+    fn entries_are_read_and_what_has_no_place_is_named() {
+        let text = r#"{
+            "sample_spec": {"input_cost_per_token": 0.0001, "max_tokens": "how many"},
+            "gpt-4o-mini": {"input_cost_per_token": 1.5e-07, "output_cost_per_token": 6e-07,
+                "cache_read_input_token_cost": 7.5e-08, "input_cost_per_token_batches": 7.5e-08,
+                "litellm_provider": "openai", "mode": "chat", "supports_vision": true},
+            "unpriced": {"mode": "chat"},
+            "odd": {"input_cost_per_token": 1.23456789012e-07}
+        }"#;
+        let read = read(text).expect("a list");
+
+        assert_eq!(read.keys().collect::<Vec<_>>(), ["gpt-4o-mini", "odd"]);
+        let mini = read["gpt-4o-mini"].as_ref().expect("usable");
+        assert_eq!(mini.pricing["prompt"], "0.150000000");
+        assert_eq!(mini.pricing["completion"], "0.600000000");
+        assert_eq!(mini.pricing["input_cache_reads"], "0.075000000");
+        assert_eq!(mini.other, ["input_cost_per_token_batches"]);
+        assert!(matches!(read["odd"], Err(Unusable::Inexact { .. })));
+        assert!(super::read("[]").is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! `waybill prices import`: entries of LiteLLM's list for what this deployment serves. An entry is one of a model when
+//! it has the model's name, or the name that its upstream knows it by, with or without a provider before it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context as _;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use crate::UsageError;
+use crate::litellm::{self, Prices, Unusable};
+use crate::management::RunningNode;
+use crate::resource::{self, Column};
+
+/// Largest list, in bytes.
+const LIST_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// What became of a list.
+#[derive(Debug, Default)]
+pub(super) struct Imported {
+    /// The versions of prices.
+    made: Vec<Value>,
+    /// What was left out, and why.
+    notes: Vec<String>,
+}
+
+/// Amounts as they are typed: `prompt=0.15`.
+pub(super) fn amounts(usd: &[String]) -> Result<Map<String, Value>, UsageError> {
+    let mut members = Map::new();
+    for text in usd {
+        let parts = text.split_once('=');
+        let (name, amount) =
+            parts.ok_or_else(|| UsageError(format!("\"{text}\" is not NAME=USD, such as prompt=0.15")))?;
+        members.insert(name.to_owned(), json!(amount));
+    }
+    Ok(members)
+}
+
+/// Makes a version of the price of every model that the list knows.
+pub(super) async fn run(
+    node: &RunningNode,
+    file: &Path,
+    from: Option<&str>,
+    dry_run: bool,
+) -> anyhow::Result<Imported> {
+    let unreadable = || format!("{} cannot be read", file.display());
+    let bytes = std::fs::metadata(file).with_context(unreadable)?.len();
+    if bytes > LIST_BYTES_MAX {
+        return Err(UsageError(format!("{} is too large", file.display())).into());
+    }
+    let text = std::fs::read_to_string(file).with_context(unreadable)?;
+    let list = litellm::read(&text).map_err(|problem| UsageError(problem.to_string()))?;
+    let models = resource::all(node, "/api/v1/models", "").await?;
+    let mut imported = Imported::default();
+    for model in &models {
+        let (name, tenant) = (resource::text(&model["id"]), resource::text(&model["tenant"]));
+        let Some((entry, prices)) = entry_of(&list, model) else {
+            imported.notes.push(format!("{name}: the list does not know it"));
+            continue;
+        };
+        let prices = match prices {
+            Ok(prices) => prices,
+            Err(problem) => {
+                imported.notes.push(format!("{name}: {problem} in {entry}"));
+                continue;
+            }
+        };
+        if !prices.other.is_empty() {
+            let other = prices.other.join(", ");
+            imported
+                .notes
+                .push(format!("{name}: {other} of {entry} have no place in a price"));
+        }
+        let mut body = json!({"model": name, "tenant": tenant, "pricing": prices.pricing});
+        if let Some(from) = from {
+            body["effective_from"] = json!(from);
+        }
+        let made = if dry_run {
+            body
+        } else {
+            node.call(Method::POST, super::PRICES, Some(body)).await?
+        };
+        imported.made.push(made);
+    }
+    Ok(imported)
+}
+
+/// The entry of a model, and its name.
+fn entry_of<'l>(
+    list: &'l BTreeMap<String, Result<Prices, Unusable>>,
+    model: &Value,
+) -> Option<(&'l String, &'l Result<Prices, Unusable>)> {
+    let upstream = model["routes"].as_array().into_iter().flatten();
+    let upstream = upstream.map(|route| &route["upstream_model"]);
+    let names = std::iter::once(&model["id"]).chain(upstream);
+    let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+    let whole = names.iter().find_map(|name| list.get_key_value(*name));
+    whole.or_else(|| {
+        let bare = names.iter().filter_map(|name| Some(name.rsplit_once('/')?.1));
+        bare.filter_map(|name| list.get_key_value(name)).next()
+    })
+}
+
+/// What was made, as it is printed.
+pub(super) fn told(imported: &Imported, columns: &[Column], as_json: bool) -> String {
+    if as_json {
+        return format!("{:#}\n", json!({"made": imported.made, "notes": imported.notes}));
+    }
+    let mut text = resource::printed(columns, &imported.made, false);
+    for note in &imported.notes {
+        text.push_str(note);
+        text.push('\n');
+    }
+    text
+}
