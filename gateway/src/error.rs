@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use schemas::failure::{Exceeded, Failure, FailureCode};
 use schemas::frame::Head;
 use schemas::id::RequestId;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::shape::Shape;
@@ -43,21 +44,31 @@ pub enum Error {
     Secret,
 }
 
-#[derive(Serialize)]
-struct Wrapped<'a> {
+/// A failure as callers see it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Failure")]
+pub(crate) struct Wrapped<'a> {
     error: Shown<'a>,
 }
 
 /// The members of an error as callers see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FailureError")]
 struct Shown<'a> {
+    /// For people.
     message: &'a str,
+    /// The class of error that client libraries know.
     #[serde(rename = "type")]
     kind: &'static str,
+    /// What went wrong, of a closed list.
+    #[schemars(with = "FailureCode")]
     code: &'static str,
+    /// The field, parameter or header at fault.
     param: Option<&'a str>,
+    /// The request's id.
     request_id: RequestId,
     #[serde(flatten)]
+    #[schemars(skip)]
     exceeded: Option<&'a Exceeded>,
 }
 

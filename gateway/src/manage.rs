@@ -15,21 +15,34 @@ use schemas::query::{LogFilter, QueryError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, session};
 use crate::state::Shared;
 use schemas::catalog::Role;
 
+pub(crate) mod config;
 mod creation;
 mod credentials;
-mod description;
+pub(crate) mod endpoint_keys;
+pub(crate) mod grants;
+pub(crate) mod description;
+pub(crate) mod endpoint_test;
+pub(crate) mod endpoints;
 pub(crate) mod keys;
 pub(crate) mod logs;
+pub(crate) mod model_routes;
+pub(crate) mod models;
+pub(crate) mod openapi;
 mod page;
-mod records;
-mod rights;
+pub(crate) mod policies;
+pub(crate) mod providers;
+pub(crate) mod prices;
+pub(crate) mod records;
+pub(crate) mod rights;
 mod sealing;
+pub(crate) mod settings;
 pub(crate) mod system;
 pub(crate) mod tenants;
+mod upsert;
 pub(crate) mod usage;
 pub(crate) mod users;
 
@@ -102,6 +115,13 @@ fn narrow(filter: &mut LogFilter, caller: &Caller) -> Result<(), Failure> {
     }
     if caller.role() == Role::Admin {
         return Ok(());
+    }
+    if let Some((_, user)) = session::member(caller) {
+        // Whoever signed in reads what his keys did.
+        return match filter.user.get_or_insert_with(|| user.clone()) {
+            asked if asked == user => Ok(()),
+            _ => Err(scope("nobody may read what other members did").param("user")),
+        };
     }
     let key = filter.key.get_or_insert_with(|| caller.key.id.clone());
     if *key != caller.key.id {

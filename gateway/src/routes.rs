@@ -3,18 +3,21 @@
 
 use axum::Router;
 use axum::handler::Handler;
-use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use crate::config::Config;
 use crate::inference::{balance, call, count, models, responses};
+use crate::manage::openapi::Operation;
 use crate::state::Shared;
-use crate::{manage, ops, path};
+use crate::{manage, ops, path, sign_in};
 
 /// A router, and what is in it.
 #[derive(Default)]
 pub(crate) struct Table {
     pub(crate) router: Router<Shared>,
     listed: Vec<Listed>,
+    /// What of it is described.
+    described: Vec<(Listed, Operation)>,
 }
 
 /// One method of one path, as the router knows it: `{id}` stands for a segment, `{*id}` for the rest.
@@ -36,10 +39,37 @@ pub fn of_admin() -> Vec<Listed> {
     admin().listed
 }
 
+/// What of the management API is described, in order.
+pub(crate) fn described() -> Vec<(Listed, Operation)> {
+    let mut described = management(Table::default()).described;
+    described.sort_by(|(one, _), (other, _)| one.cmp(other));
+    described
+}
+
+/// Routes that nobody describes although they are neither of those that clients of models know nor of health.
+#[cfg(test)]
+pub(crate) fn undescribed() -> Vec<Listed> {
+    let known = |table: Table| table.described.into_iter().map(|(listed, _)| listed);
+    let all = management(health(inference(Table::default())));
+    let others = health(inference(Table::default())).listed;
+    let mut listed = all.listed.clone();
+    let described: Vec<Listed> = known(all).collect();
+    listed.retain(|route| !described.contains(route) && !others.contains(route));
+    listed
+}
+
 impl Table {
     fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<Shared>) -> Self {
         self.listed.push(Listed { path, method });
         self.router = self.router.route(path, handler);
+        self
+    }
+
+    /// Says what the route does that was added last.
+    fn told(mut self, operation: Operation) -> Self {
+        if let Some(last) = self.listed.last() {
+            self.described.push((last.clone(), operation));
+        }
         self
     }
 
@@ -49,6 +79,10 @@ impl Table {
 
     fn post<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared>) -> Self {
         self.add("POST", path, post(handler))
+    }
+
+    fn put<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared>) -> Self {
+        self.add("PUT", path, put(handler))
     }
 
     fn patch<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared>) -> Self {
@@ -107,23 +141,217 @@ fn health(table: Table) -> Table {
         .get("/health/deep", ops::deep)
 }
 
-fn management(table: Table) -> Table {
+/// How people sign in, and who they are then.
+fn sign_in(table: Table) -> Table {
     table
+        .post("/auth/setup", sign_in::setup::create)
+        .told(sign_in::setup::SETUP)
+        .post("/auth/signup", sign_in::sign_up::create)
+        .told(sign_in::sign_up::SIGN_UP)
+        .post("/auth/login", sign_in::login::login)
+        .told(sign_in::login::LOGIN)
+        .post("/auth/refresh", sign_in::refresh::refresh)
+        .told(sign_in::refresh::REFRESH)
+        .post("/auth/logout", sign_in::refresh::logout)
+        .told(sign_in::refresh::LOGOUT)
+        .post("/auth/reset-password", sign_in::password::choose)
+        .told(sign_in::password::CHOOSE)
+        .post("/user/change-password", sign_in::password::change)
+        .told(sign_in::password::CHANGE)
+        .get("/user/me", sign_in::me::show)
+        .told(sign_in::me::ME)
+        .get("/site-config", sign_in::me::site)
+        .told(sign_in::me::SITE)
+        .post("/api/v1/users/{id}/password-reset", sign_in::password::reset)
+        .told(sign_in::password::RESET)
+}
+
+/// The management API. Each route says what it does: see [`manage::openapi`].
+fn management(table: Table) -> Table {
+    let table = policies(settings(credentials(table)));
+    sign_in(served(table))
+        .get("/api/v1/openapi.json", manage::openapi::show)
+        .told(manage::openapi::SHOW)
+        .get("/admin/config", manage::config::show)
+        .told(manage::config::SHOW)
+        .get("/admin/config/problems", manage::config::problems)
+        .told(manage::config::PROBLEMS)
+        .get("/admin/config/history", manage::config::history)
+        .told(manage::config::HISTORY)
+        .get("/admin/config/history/{id}", manage::config::revision)
+        .told(manage::config::REVISION)
+        .get("/admin/config/diff", manage::config::diff)
+        .told(manage::config::DIFF)
+        .post("/admin/config/rollback", manage::config::rollback::create)
+        .told(manage::config::rollback::ROLLBACK)
+        .get("/admin/config/export", manage::config::transfer::export)
+        .told(manage::config::transfer::EXPORT)
+        .post("/admin/config/import", manage::config::transfer::import)
+        .told(manage::config::transfer::IMPORT)
         .get("/api/v1/logs", manage::logs::list)
+        .told(manage::logs::LIST)
         .get("/api/v1/logs/{id}", manage::logs::show)
+        .told(manage::logs::SHOW)
         .get("/api/v1/usage", manage::usage::sums)
+        .told(manage::usage::SUMS)
         .get("/api/v1/tenant/api-keys", manage::keys::list)
+        .told(manage::keys::LIST)
         .post("/api/v1/tenant/api-keys", manage::keys::create)
+        .told(manage::keys::CREATE)
         .delete("/api/v1/tenant/api-keys/{id}", manage::keys::revoke)
+        .told(manage::keys::REVOKE)
         .get("/api/v1/tenants", manage::tenants::list)
+        .told(manage::tenants::LIST)
         .post("/api/v1/tenants", manage::tenants::create)
+        .told(manage::tenants::CREATE)
         .get("/api/v1/tenants/{id}", manage::tenants::show)
+        .told(manage::tenants::SHOW)
         .patch("/api/v1/tenants/{id}", manage::tenants::patch)
+        .told(manage::tenants::CHANGE)
         .get("/api/v1/tenants/{id}/history", manage::tenants::history)
+        .told(manage::tenants::HISTORY)
         .get("/api/v1/users", manage::users::list)
+        .told(manage::users::LIST)
         .post("/api/v1/users", manage::users::create)
+        .told(manage::users::CREATE)
         .get("/api/v1/users/{id}", manage::users::show)
+        .told(manage::users::SHOW)
         .patch("/api/v1/users/{id}", manage::users::patch)
+        .told(manage::users::CHANGE)
         .get("/api/v1/users/{id}/history", manage::users::history)
+        .told(manage::users::HISTORY)
         .post("/api/v1/system/rebuild", manage::system::rebuild)
+        .told(manage::system::REBUILD)
+}
+
+/// Keys one by one, keys of endpoints, and grants.
+fn credentials(table: Table) -> Table {
+    table
+        .get("/api/v1/tenant/api-keys/{id}", manage::keys::show)
+        .told(manage::keys::SHOW)
+        .patch("/api/v1/tenant/api-keys/{id}", manage::keys::patch)
+        .told(manage::keys::CHANGE)
+        .get("/api/v1/tenant/api-keys/{id}/history", manage::keys::history)
+        .told(manage::keys::HISTORY)
+        .post("/api/v1/tenant/api-keys/{id}/rotate", manage::keys::rotate)
+        .told(manage::keys::ROTATE)
+        .get("/api/v1/endpoint-keys", manage::endpoint_keys::list)
+        .told(manage::endpoint_keys::LIST)
+        .post("/api/v1/endpoint-keys", manage::endpoint_keys::create)
+        .told(manage::endpoint_keys::CREATE)
+        .get("/api/v1/endpoint-keys/{id}", manage::endpoint_keys::show)
+        .told(manage::endpoint_keys::SHOW)
+        .delete("/api/v1/endpoint-keys/{id}", manage::endpoint_keys::revoke)
+        .told(manage::endpoint_keys::REVOKE)
+        .get("/api/v1/endpoint-keys/{id}/history", manage::endpoint_keys::history)
+        .told(manage::endpoint_keys::HISTORY)
+        .post("/api/v1/endpoint-keys/{id}/rotate", manage::endpoint_keys::rotate)
+        .told(manage::endpoint_keys::ROTATE)
+        .get("/internal/agent-grants", manage::grants::list)
+        .told(manage::grants::LIST)
+        .post("/internal/agent-grants", manage::grants::create)
+        .told(manage::grants::CREATE)
+        .delete("/internal/agent-grants/{id}", manage::grants::revoke)
+        .told(manage::grants::REVOKE)
+}
+
+/// What operators set at run time.
+fn settings(table: Table) -> Table {
+    table
+        .get("/admin/settings", manage::settings::list)
+        .told(manage::settings::LIST)
+        .get("/admin/settings/{name}", manage::settings::show)
+        .told(manage::settings::SHOW)
+        .put("/admin/settings/{name}", manage::settings::set)
+        .told(manage::settings::SET)
+        .patch("/admin/settings/{name}", manage::settings::set)
+        .told(manage::settings::SET)
+        .delete("/admin/settings/{name}", manage::settings::drop_it)
+        .told(manage::settings::DROP)
+        .get("/admin/settings/{name}/history", manage::settings::history)
+        .told(manage::settings::HISTORY)
+        .get("/admin/providers", manage::providers::list)
+        .told(manage::providers::LIST)
+        .get("/admin/providers/{provider}", manage::providers::show)
+        .told(manage::providers::SHOW)
+        .patch("/admin/providers/{provider}", manage::providers::patch)
+        .told(manage::providers::CHANGE)
+        .patch("/admin/providers/{provider}/disabled", manage::providers::patch)
+        .told(manage::providers::CHANGE)
+        .get("/admin/providers/{provider}/history", manage::providers::history)
+        .told(manage::providers::HISTORY)
+        .get("/admin/routing", ops::routing_of_platform)
+        .told(ops::ROUTING_OF_PLATFORM)
+}
+
+/// How calls are routed that leave the choice of a model to us.
+fn policies(table: Table) -> Table {
+    table
+        .get("/api/v1/system/inference-config", manage::policies::inference)
+        .told(manage::policies::INFERENCE)
+        .put("/api/v1/system/inference-config", manage::policies::set_inference)
+        .told(manage::policies::SET_INFERENCE)
+        .get("/api/v1/tenant/api-keys/{id}/routing-policy", manage::policies::of_key)
+        .told(manage::policies::KEY)
+        .put("/api/v1/tenant/api-keys/{id}/routing-policy", manage::policies::set_of_key)
+        .told(manage::policies::SET_KEY)
+        .get("/api/v1/models/routing-policies", manage::policies::models)
+        .told(manage::policies::MODELS)
+        .put("/api/v1/models/routing-policies", manage::policies::set_model)
+        .told(manage::policies::SET_MODEL)
+}
+
+/// Endpoints, ways to models, models and prices.
+fn served(table: Table) -> Table {
+    table
+        .delete("/api/v1/tenants/{id}/overlay", manage::tenants::restore)
+        .told(manage::tenants::RESTORE)
+        .delete("/api/v1/users/{id}/overlay", manage::users::restore)
+        .told(manage::users::RESTORE)
+        .get("/api/v1/endpoints", manage::endpoints::list)
+        .told(manage::endpoints::LIST)
+        .post("/api/v1/endpoints", manage::endpoints::create)
+        .told(manage::endpoints::CREATE)
+        .get("/api/v1/endpoints/{id}", manage::endpoints::show)
+        .told(manage::endpoints::SHOW)
+        .patch("/api/v1/endpoints/{id}", manage::endpoints::patch)
+        .told(manage::endpoints::CHANGE)
+        .delete("/api/v1/endpoints/{id}", manage::endpoints::remove)
+        .told(manage::endpoints::REMOVE)
+        .get("/api/v1/endpoints/{id}/history", manage::endpoints::history)
+        .told(manage::endpoints::HISTORY)
+        .post("/api/v1/endpoints/{id}/test", manage::endpoint_test::create)
+        .told(manage::endpoint_test::TEST)
+        .get("/api/v1/model-routes", manage::model_routes::list)
+        .told(manage::model_routes::LIST)
+        .post("/api/v1/model-routes", manage::model_routes::create)
+        .told(manage::model_routes::CREATE)
+        .get("/api/v1/model-routes/{id}", manage::model_routes::show)
+        .told(manage::model_routes::SHOW)
+        .patch("/api/v1/model-routes/{id}", manage::model_routes::patch)
+        .told(manage::model_routes::CHANGE)
+        .delete("/api/v1/model-routes/{id}", manage::model_routes::remove)
+        .told(manage::model_routes::REMOVE)
+        .get("/api/v1/model-routes/{id}/history", manage::model_routes::history)
+        .told(manage::model_routes::HISTORY)
+        .get("/api/v1/models", manage::models::list)
+        .told(manage::models::LIST)
+        .get("/api/v1/models/{id}", manage::models::show)
+        .told(manage::models::SHOW)
+        .patch("/api/v1/models/{id}", manage::models::patch)
+        .told(manage::models::CHANGE)
+        .delete("/api/v1/models/{id}/overlay", manage::models::drop_overlay)
+        .told(manage::models::DROP)
+        .get("/api/v1/models/{id}/history", manage::models::history)
+        .told(manage::models::HISTORY)
+        .get("/api/v1/prices", manage::prices::list)
+        .told(manage::prices::LIST)
+        .post("/api/v1/prices", manage::prices::create)
+        .told(manage::prices::CREATE)
+        .get("/api/v1/prices/{id}", manage::prices::show)
+        .told(manage::prices::SHOW)
+        .delete("/api/v1/prices/{id}", manage::prices::remove)
+        .told(manage::prices::REMOVE)
+        .get("/api/v1/prices/{id}/history", manage::prices::history)
+        .told(manage::prices::HISTORY)
 }

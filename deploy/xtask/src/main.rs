@@ -13,10 +13,7 @@ use std::process::ExitCode;
 fn main() -> anyhow::Result<ExitCode> {
     match std::env::args().nth(1).as_deref() {
         Some("check") => check(),
-        Some("gen") => {
-            generate();
-            Ok(ExitCode::SUCCESS)
-        }
+        Some("gen") => generate(),
         _ => anyhow::bail!("usage: cargo run -p xtask -- check|gen"),
     }
 }
@@ -40,7 +37,10 @@ fn check() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Says what is generated; nothing is, so far.
-fn generate() {
-    println!("xtask gen: no file of this project is generated yet");
+/// Writes what is generated from code: the description of the management API.
+fn generate() -> anyhow::Result<ExitCode> {
+    let path = check::tree::root()?.join("docs/openapi.json");
+    std::fs::write(&path, gateway::openapi())?;
+    println!("xtask gen: {}", path.display());
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,14 @@
 //! What callers of the management API send: a description in JSON, every field of which is known. What is wrong is
 //! told by the field's name, never in the parser's words.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use schemas::catalog::Catalog;
 use schemas::failure::{Failure, FailureCode};
 use schemas::limit::limits::Limits;
@@ -22,15 +24,26 @@ use crate::state::Shared;
 
 /// Largest body of a management call, in bytes.
 const BODY_BYTES_MAX: u64 = 64 * 1024;
+/// Largest body that may hold a whole catalogue, in bytes.
+const LARGE_BODY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// How long a caller may pause while he sends it.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Longest name of anything, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
 /// Reads the body of a management call.
-pub(super) async fn body(state: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+pub(crate) async fn body(state: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+    bounded(state, headers, body, BODY_BYTES_MAX).await
+}
+
+/// The same of one that may hold a whole catalogue.
+pub(crate) async fn large_body(state: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+    bounded(state, headers, body, LARGE_BODY_BYTES_MAX).await
+}
+
+async fn bounded(state: &Shared, headers: &HeaderMap, body: Body, bytes_max: u64) -> Result<Bytes, Failure> {
     let limits = body::Limits {
-        bytes_max: BODY_BYTES_MAX,
+        bytes_max,
         pause_max: PAUSE_MAX,
     };
     let read = body::read(&state.bodies, headers, body, limits).await;
@@ -39,7 +52,7 @@ pub(super) async fn body(state: &Shared, headers: &HeaderMap, body: Body) -> Res
 }
 
 /// Reads a description. `expected` says to the caller what it is.
-pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], expected: &'static str) -> Result<T, Failure> {
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8], expected: &'static str) -> Result<T, Failure> {
     // The parser tells some wrong values as if they were no JSON.
     if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
         return Err(Failure::new(FailureCode::InvalidJson, expected).param("body"));
@@ -101,6 +114,20 @@ impl<'de> Deserialize<'de> for Edit {
     }
 }
 
+impl JsonSchema for Edit {
+    fn schema_name() -> Cow<'static, str> {
+        "Edit".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "null"], "maxLength": NAME_BYTES_MAX})
+    }
+}
+
 impl Edit {
     /// Edits `text`; `good` says whether what it is to be may stand there.
     pub(super) fn apply(
@@ -159,6 +186,6 @@ pub(super) fn named(field: &'static str, text: String) -> Result<Arc<str>, Failu
 }
 
 /// The field `name`, which a record need not have.
-pub(super) fn name(text: String) -> Result<Arc<str>, Failure> {
+pub(crate) fn name(text: String) -> Result<Arc<str>, Failure> {
     named("name", text)
 }

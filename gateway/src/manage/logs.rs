@@ -3,17 +3,52 @@
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::RequestId;
-use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsQuery, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, Row};
+use schemas::outcome::Outcome;
+use schemas::query::{
+    LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, Row,
+};
 use schemas::subject::{QUERY_LOG, QUERY_LOGS};
+use schemas::time::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::openapi::{Operation, Parameter};
+use super::page::page_size;
 use super::{Parameters, READ_WITHIN, ask, filtered, id, invalid, json, narrow, number, parameters};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
+
+/// The parameters that filter rows.
+const FILTERS: &[Parameter] = &[
+    Parameter::new::<Timestamp>("from", "Admitted at or after."),
+    Parameter::new::<Timestamp>("to", "Admitted before."),
+    Parameter::new::<String>("tenant", "Of this tenant."),
+    Parameter::new::<String>("user", "Of this member."),
+    Parameter::new::<String>("key", "Of this key, by id."),
+    Parameter::new::<String>("model", "Of this model."),
+    Parameter::new::<String>("endpoint", "Served by this endpoint."),
+    Parameter::new::<Outcome>("outcome", "Ended so."),
+    Parameter::new::<u16>("status", "With this status.").like(a_status),
+    Parameter::new::<RequestId>("request_id", "This request."),
+    Parameter::new::<u32>("limit", "Rows of the page.").like(page_size),
+    Parameter::new::<RequestId>("after", "Where the page before ended: what it said as `next`."),
+];
+
+/// What the paths of the request log do.
+pub(crate) const LIST: Operation =
+    Operation::read::<LogsAnswer>("Lists requests that ended, the newest first")
+        .taking(FILTERS)
+        .of_callers();
+pub(crate) const SHOW: Operation =
+    Operation::find::<Shown>("Shows one request, with the event that it came from").of_callers();
+
+fn a_status(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "minimum": 100, "maximum": 599})
+}
 
 /// A page of rows.
 pub(crate) async fn list(
@@ -33,10 +68,12 @@ pub(crate) async fn list(
 }
 
 /// A row with the event it came from.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowWithEvent")]
 struct Shown {
     #[serde(flatten)]
     row: Row,
+    /// The envelope as it stands in the log.
     event: Option<Box<RawValue>>,
 }
 
@@ -59,7 +96,8 @@ pub(crate) async fn show(
             key: filter.key,
         };
         let LogAnswer { row, event } = ask(&state, QUERY_LOG, &query, READ_WITHIN).await?;
-        let row = row.ok_or_else(none)?;
+        let is_theirs = |row: &Row| filter.user.is_none() || row.settled.user == filter.user;
+        let row = row.filter(is_theirs).ok_or_else(none)?;
         Ok(Shown { row, event })
     };
     match answered.await {

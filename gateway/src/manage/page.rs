@@ -1,5 +1,6 @@
 //! Pages of records: so many, from where the page before ended.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use schemas::failure::Failure;
 use serde::Serialize;
 
@@ -10,9 +11,16 @@ const RECORDS_DEFAULT: u32 = 50;
 /// Most records of a page.
 const RECORDS_MAX: u32 = 1_000;
 
+/// What may be asked for as the size of a page.
+pub(super) fn page_size(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "minimum": 1, "maximum": RECORDS_MAX, "default": RECORDS_DEFAULT})
+}
+
 /// A page as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
 pub(super) struct Page<T> {
+    /// The records.
     data: Vec<T>,
     /// To be given as `after` for the page that follows; null on the last one.
     next: Option<String>,

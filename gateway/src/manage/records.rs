@@ -244,6 +244,29 @@ async fn delete(state: &Shared, key: &str, revision: u64) -> Result<Option<u64>,
     }
 }
 
+/// Has a record be again as its file has it. 404 where no file says anything of it.
+pub(super) async fn restore<T>(
+    state: &Shared,
+    place: &Place,
+    expected: Match,
+    author: &Author,
+) -> Result<Written<T>, Failure>
+where
+    T: Serialize + DeserializeOwned,
+{
+    for _ in 0..TRIES_MAX {
+        let (found, revision) = read::<T>(state, &place.key).await?.ok_or_else(nothing)?;
+        if !expected.admits(revision) {
+            return Err(lost_race());
+        }
+        let restored = found.restored(revision, author.clone()).ok_or_else(nothing)?;
+        if let Some(revision) = put(state, &place.key, &restored, Expected::Revision(revision)).await? {
+            return Ok(written(state, place, restored, revision).await);
+        }
+    }
+    Err(lost_race())
+}
+
 /// Is there a record?
 pub(super) async fn exists<T: DeserializeOwned>(state: &Shared, place: &Place) -> Result<bool, Failure> {
     Ok(read::<T>(state, &place.key).await?.is_some())
@@ -304,7 +327,7 @@ async fn written<T>(state: &Shared, place: &Place, kept: Kept<T>, revision: u64)
 }
 
 /// Waits until this node's own catalogue has a revision.
-async fn seen(state: &Shared, revision: u64) {
+pub(super) async fn seen(state: &Shared, revision: u64) {
     let seen = async {
         while state.ports.catalog.peek().revision < revision {
             sleep(SEEN_POLL).await;
@@ -359,7 +382,7 @@ fn tell_again<T>(state: &Shared, place: &Place, (kept, revision): (&Kept<T>, u64
 }
 
 /// Puts the event of a change into the spool, under an id that is the change's own.
-fn tell(state: &Shared, place: &Place, change: &Change, revision: u64) {
+pub(super) fn tell(state: &Shared, place: &Place, change: &Change, revision: u64) {
     let audited = Audited {
         kind: place.kind,
         tenant: place.tenant.clone(),

@@ -8,6 +8,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::HeaderMap;
+use schemars::JsonSchema;
 use schemas::catalog::tenant::{Tenant, tenant_key};
 use schemas::catalog::{Catalog, Origin, Stored};
 use schemas::event::audit::Kind;
@@ -19,8 +20,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::description::Edit;
+use super::openapi::{Condition, Operation};
 use super::page::Asked;
-use super::records::{self, Match, Place};
+use super::records::{self, History, Match, Place};
 use super::{Parameters, creation, description, invalid, json, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
@@ -30,34 +32,47 @@ use crate::state::Shared;
 const PATH: &str = "/api/v1/tenants";
 
 /// A tenant that is to be made.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "TenantWanted")]
 pub(super) struct Wanted {
+    /// 1 to 63 lower-case letters, digits and hyphens, beginning with a letter or digit.
+    #[schemars(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,62}$"))]
     id: String,
+    /// For people.
     #[serde(default)]
     name: Option<String>,
+    /// Of all its members and keys together.
     #[serde(default)]
+    #[schemars(with = "Option<Limits>")]
     limits: Option<Map<String, Value>>,
 }
 
 const WANTED: &str = "the body is not a tenant's description: expected id and, optionally, name, limits";
 
 /// What of a tenant is to be different. What is not named stays; limits are replaced as a whole.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "TenantPatch")]
 pub(super) struct Patch {
+    /// Null takes it away.
     #[serde(default)]
     name: Edit,
+    /// All of them: what is not named is no more.
     #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "Limits")]
     limits: Option<Map<String, Value>>,
+    /// True has all its keys refused.
     #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "bool")]
     disabled: Option<bool>,
 }
 
 const PATCH: &str = "the body is not a change of a tenant: expected any of name, limits, disabled";
 
 /// A tenant as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Tenant")]
 struct Shown {
     id: TenantId,
     name: Option<Arc<str>>,
@@ -68,6 +83,38 @@ struct Shown {
     origin: Origin,
     /// The number in its `ETag`.
     revision: u64,
+}
+
+/// What the paths of tenants do.
+pub(crate) const LIST: Operation = Operation::list::<Shown>("Lists the tenants, by id").of_operators();
+pub(crate) const CREATE: Operation = Operation::create::<Wanted, Shown>("Makes a tenant").of_operators();
+pub(crate) const SHOW: Operation = Operation::show::<Shown>("Shows a tenant").of_operators();
+pub(crate) const HISTORY: Operation =
+    Operation::find::<History>("Tells who changed a tenant, and what, the newest first").of_operators();
+pub(crate) const CHANGE: Operation =
+    Operation::change::<Patch, Shown>("Changes a tenant; what is not named stays").of_operators();
+pub(crate) const RESTORE: Operation =
+    Operation::remove::<Shown>("Drops what was changed of a tenant: it is again as its file has it")
+        .of_operators()
+        .under(Condition::IfMatch);
+
+/// Has a tenant be again as its file has it.
+pub(crate) async fn restore(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let restored = async {
+        let place = place(&named(&caller, id)?);
+        let expected = Match::of(&headers)?;
+        records::restore::<Tenant>(&state, &place, expected, &caller.author(&arrival)).await
+    };
+    match restored.await {
+        Ok(written) => json(&shown(&written.record, written.revision)),
+        Err(failure) => arrival.refuse(&failure),
+    }
 }
 
 /// Makes a tenant.

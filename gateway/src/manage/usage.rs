@@ -3,12 +3,15 @@
 use axum::extract::State;
 use axum::response::Response;
 use chrono_tz::Tz;
+use schemars::JsonSchema;
 use schemas::failure::Failure;
-use schemas::query::{GroupBy, LogFilter, UsageQuery};
+use schemas::query::{GroupBy, Interval, LogFilter, UsageQuery, UsageRow};
 use schemas::subject::QUERY_USAGE;
+use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::openapi::{Operation, Parameter};
 use super::{Parameters, READ_WITHIN, ask, filtered, invalid, json, narrow, parameters, word};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
@@ -25,12 +28,41 @@ struct Sums {
 }
 
 /// The same as they are shown.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Usage")]
 struct Shown {
+    /// The sums, the oldest bucket first, then by group.
+    #[schemars(with = "Vec<UsageRow>")]
     data: Box<RawValue>,
     /// False where what some node answered may be missing.
     is_current: bool,
 }
+
+/// The parameters of sums.
+const PARAMETERS: &[Parameter] = &[
+    Parameter::new::<Vec<GroupBy>>("group_by", "The fields that sums are grouped by."),
+    Parameter::new::<Interval>(
+        "interval",
+        "The width of a bucket; one for all where it is left out.",
+    ),
+    Parameter::new::<String>(
+        "tz",
+        "The time zone of the buckets, by its IANA name; the billing time zone else.",
+    ),
+    Parameter::new::<Timestamp>("from", "Admitted at or after."),
+    Parameter::new::<Timestamp>("to", "Admitted before."),
+    Parameter::new::<String>("tenant", "Of this tenant."),
+    Parameter::new::<String>("user", "Of this member."),
+    Parameter::new::<String>("key", "Of this key, by id."),
+    Parameter::new::<String>("model", "Of this model."),
+    Parameter::new::<String>("endpoint", "Served by this endpoint."),
+];
+
+/// What the path does.
+pub(crate) const SUMS: Operation =
+    Operation::read::<Shown>("Sums what was used, in groups and buckets of time")
+        .taking(PARAMETERS)
+        .of_callers();
 
 /// Sums of usage.
 pub(crate) async fn sums(

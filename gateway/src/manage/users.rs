@@ -11,26 +11,30 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
+use schemars::JsonSchema;
 use schemas::catalog::user::{User, user_key, user_of_cursor};
 use schemas::catalog::{Catalog, Origin, Role, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{TenantId, UserId};
 use schemas::limit::limits::Limits;
+use schemas::secret::Secret;
 use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::description::Edit;
+use super::openapi::{Condition, Operation, Parameter};
 use super::page::Asked;
-use super::records::{self, Match, Place};
+use super::records::{self, History, Match, Place};
 use super::{Parameters, creation, description, invalid, json, parameters, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
+use crate::sign_in::member;
 use crate::state::Shared;
 
 /// How a member is named: by his id, and by the parameter `tenant`.
-type Named = (Result<Path<String>, PathRejection>, Parameters);
+pub(crate) type Named = (Result<Path<String>, PathRejection>, Parameters);
 
 /// Where members are made.
 const PATH: &str = "/api/v1/users";
@@ -38,40 +42,60 @@ const PATH: &str = "/api/v1/users";
 const EMAIL_BYTES_MAX: usize = 254;
 
 /// A member that is to be made.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "UserWanted")]
 pub(super) struct Wanted {
+    /// The caller's own where it is left out.
     #[serde(default)]
     pub(super) tenant: Option<String>,
     /// A fresh one where it is left out.
     #[serde(default)]
     pub(super) id: Option<String>,
+    /// Where he is written to.
     #[serde(default)]
     pub(super) email: Option<String>,
+    /// For people.
     #[serde(default)]
     pub(super) name: Option<String>,
+    /// The most that his keys may do; the lowest where it is left out.
     #[serde(default)]
     pub(super) role: Option<Role>,
+    /// Of all his keys together.
     #[serde(default)]
+    #[schemars(with = "Option<Limits>")]
     pub(super) limits: Option<Map<String, Value>>,
+    /// With what he signs in by his address of mail, of 8 to 256 characters; he has none where it is left out.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub(super) password: Option<Secret<String>>,
 }
 
 const WANTED: &str =
-    "the body is not a member's description: expected any of tenant, id, email, name, role, limits";
+    "the body is not a member's description: expected any of tenant, id, email, name, role, limits, password";
 
 /// What of a member is to be different. What is not named stays; limits are replaced as a whole.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "UserPatch")]
 pub(super) struct Patch {
+    /// Null takes it away.
     #[serde(default)]
     pub(super) email: Edit,
+    /// Null takes it away.
     #[serde(default)]
     pub(super) name: Edit,
+    /// The most that his keys may do.
     #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "Role")]
     pub(super) role: Option<Role>,
+    /// All of them: what is not named is no more.
     #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "Limits")]
     pub(super) limits: Option<Map<String, Value>>,
+    /// True has all his keys refused.
     #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "bool")]
     pub(super) disabled: Option<bool>,
 }
 
@@ -79,7 +103,8 @@ const PATCH: &str =
     "the body is not a change of a member: expected any of email, name, role, limits, disabled";
 
 /// A member as he is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "User")]
 struct Shown {
     tenant: TenantId,
     id: UserId,
@@ -96,6 +121,49 @@ struct Shown {
     revision: u64,
 }
 
+/// What names the tenant of a member.
+pub(crate) const OF_TENANT: &[Parameter] = &[Parameter::new::<TenantId>(
+    "tenant",
+    "The tenant, where it is not the caller's own.",
+)];
+
+/// What the paths of members do.
+pub(crate) const LIST: Operation =
+    Operation::list::<Shown>("Lists the members that the caller administers, by tenant and id")
+        .taking(OF_TENANT);
+pub(crate) const CREATE: Operation = Operation::create::<Wanted, Shown>("Makes a member");
+pub(crate) const SHOW: Operation = Operation::show::<Shown>("Shows a member").taking(OF_TENANT);
+pub(crate) const HISTORY: Operation =
+    Operation::find::<History>("Tells who changed a member, and what, the newest first").taking(OF_TENANT);
+pub(crate) const CHANGE: Operation =
+    Operation::change::<Patch, Shown>("Changes a member; what is not named stays").taking(OF_TENANT);
+pub(crate) const RESTORE: Operation =
+    Operation::remove::<Shown>("Drops what was changed of a member: he is again as his file has him")
+        .taking(OF_TENANT)
+        .of_operators()
+        .under(Condition::IfMatch);
+
+/// Has a member be again as his file has him.
+pub(crate) async fn restore(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    named: Named,
+    headers: HeaderMap,
+) -> Response {
+    let restored = async {
+        rights::operates(&caller)?;
+        let (tenant, id) = of(&caller, named)?;
+        let expected = Match::of(&headers)?;
+        let place = place(&tenant, &id);
+        records::restore::<User>(&state, &place, expected, &caller.author(&arrival)).await
+    };
+    match restored.await {
+        Ok(written) => json(&shown(&written.record, written.revision)),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
 /// Makes a member.
 pub(crate) async fn create(
     State(state): State<Shared>,
@@ -109,14 +177,19 @@ pub(crate) async fn create(
     }
     let made = async {
         let bytes = description::body(&state, &headers, body).await?;
-        let wanted: Wanted = description::read(&bytes, WANTED)?;
+        let mut wanted: Wanted = description::read(&bytes, WANTED)?;
+        let password = wanted.password.take();
+        let asked = member::without_password(&bytes);
         let fresh = || format!("user-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
         let id = wanted.id.clone().unwrap_or_else(fresh);
         let mut user = wanted_user(&caller, &state.ports.catalog.load(), wanted, (&id, arrival.at))?;
-        let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id.into()).await?;
+        let creation = creation::begin(&state, &caller, &headers, (PATH, &asked), id.into()).await?;
         user.id = UserId(creation.id);
         let place = place(&user.tenant, &user.id);
-        records::create(&state, &place, user, creation.made, caller.author(&arrival)).await
+        let credentials = member::credentials(&state, &user, password).await?;
+        let made = records::create(&state, &place, user, creation.made, caller.author(&arrival)).await?;
+        member::give_account(&state, &made.record, credentials, arrival.at).await?;
+        Ok::<_, Failure>(made)
     };
     match made.await {
         Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
@@ -208,8 +281,16 @@ pub(crate) async fn patch(
         let bytes = description::body(&state, &parts.headers, body).await?;
         let patch: Patch = description::read(&bytes, PATCH)?;
         let catalog = state.ports.catalog.load();
+        let who = (&place.tenant, &UserId(Arc::clone(&place.id)));
+        match &patch.email {
+            Edit::Stays => {}
+            Edit::Goes => member::may_have(&state, who, None).await?,
+            Edit::Is(email) => member::may_have(&state, who, Some(email)).await?,
+        }
         let decide = |user: &User| patched(&caller, &catalog, user, &patch);
-        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
+        let changed = records::change(&state, &place, expected, &caller.author(&arrival), decide).await?;
+        member::follow(&state, &changed.record, arrival.at).await?;
+        Ok::<_, Failure>(changed)
     };
     match changed.await {
         Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
@@ -218,7 +299,7 @@ pub(crate) async fn patch(
 }
 
 /// The member that a caller names, of a tenant that he administers.
-fn of(caller: &Caller, (id, given): Named) -> Result<(TenantId, UserId), Failure> {
+pub(crate) fn of(caller: &Caller, (id, given): Named) -> Result<(TenantId, UserId), Failure> {
     rights::administers(caller)?;
     let mut tenant = None;
     for (name, value) in parameters(given)? {

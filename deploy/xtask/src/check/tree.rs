@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Dependency, File, Package, Tree};
@@ -30,13 +30,18 @@ struct MetadataDependency {
     kind: Option<String>,
 }
 
+/// Where the checkout is that the current directory lies in.
+pub(crate) fn root() -> anyhow::Result<PathBuf> {
+    let root = text(Command::new("git").args(["rev-parse", "--show-toplevel"]))?;
+    Ok(PathBuf::from(root.trim_end()))
+}
+
 /// Reads the checkout that the current directory lies in.
 pub(crate) fn read() -> anyhow::Result<Tree> {
-    let root = text(Command::new("git").args(["rev-parse", "--show-toplevel"]))?;
-    let root = Path::new(root.trim_end());
-    let (packages, graph) = packages(root)?;
+    let root = root()?;
+    let (packages, graph) = packages(&root)?;
     Ok(Tree {
-        files: files(root)?,
+        files: files(&root)?,
         packages,
         graph,
     })
