@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use bus::{Message, Stored};
 use bytes::Bytes;
 use chrono::Datelike as _;
+use schemas::catalog::change::{Actor, Change};
 use schemas::envelope::{ContentType, Envelope, SpecVersion};
 use schemas::event::Fact;
+use schemas::event::audit::{Audited, Kind};
 use schemas::event::request::{Attempt, Payer, RequestAccepted, RequestLost, RequestSettled, Surface};
 use schemas::failure::FailureCode;
 use schemas::id::{EventId, KeyId, ModelName, NodeId, RequestId, TenantId};
@@ -164,18 +166,62 @@ pub(crate) fn envelope<F: Fact>(source: &str, sequence: u64, fact: F) -> Bytes {
     let name = source
         .bytes()
         .fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let id = Uuid::from_u64_pair(name, sequence);
+    envelope_of((id, source, sequence), "acme", fact)
+}
+
+/// The envelope of a fact about a tenant.
+fn envelope_of<F: Fact>((id, source, sequence): (Uuid, &str, u64), tenant: &str, fact: F) -> Bytes {
     let envelope = Envelope {
         specversion: SpecVersion::V1,
-        id: EventId(Uuid::from_u64_pair(name, sequence)),
+        id: EventId(id),
         source: source.to_owned(),
         kind: F::KIND.to_owned(),
-        subject: "acme".to_owned(),
+        subject: tenant.to_owned(),
         time: NOON,
         datacontenttype: ContentType::Json,
         sourcesequence: sequence,
         data: fact,
     };
     serde_json::to_vec(&envelope).expect("envelope").into()
+}
+
+/// The record of a change: the `n`th of a day, at a place of a source. Those up to 5 are of `beta`, the others of
+/// `acme`; the even ones of members, every third is by `olive`.
+pub(crate) fn audited(n: u64, (source, sequence): (&str, u64)) -> Record {
+    let at = Timestamp::from_micros(NOON.micros() + i64::try_from(n).expect("small") * 60_000_000);
+    let id = Uuid::from_u64_pair(
+        (u64::try_from(at.millis()).expect("later") << 16) | 0x7000,
+        (1 << 63) | n,
+    );
+    let tenant = if n <= 5 { "beta" } else { "acme" };
+    let fact = Audited {
+        kind: if n.is_multiple_of(2) {
+            Kind::User
+        } else {
+            Kind::Tenant
+        },
+        tenant: tenant.into(),
+        id: format!("r{n}").into(),
+        revision: n,
+        change: Change {
+            id: RequestId(id),
+            at,
+            actor: Actor {
+                tenant: "default".into(),
+                user: n.is_multiple_of(3).then(|| "olive".into()),
+                key_id: "key_ops".into(),
+                key_name: "ops".into(),
+            },
+            replaced: None,
+            fields: BTreeMap::new(),
+        },
+        node: "node-1".into(),
+    };
+    Record::read(&stored(
+        sequence,
+        envelope_of((id, source, sequence), tenant, fact),
+    ))
 }
 
 /// A message at a place of the stream.

@@ -9,6 +9,7 @@
 //! Applying an event twice, or in another order, changes nothing.
 
 mod apply;
+mod audit;
 mod book;
 pub mod coverage;
 pub mod fold;

@@ -7,17 +7,21 @@ use std::sync::Arc;
 use bus::{Bus, BusError, Question};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use schemas::query::audit::{AuditAnswer, AuditQuery};
 use schemas::query::{
     LedgerState, LogAnswer, LogQuery, LogsAnswer, LogsQuery, PAGE_ROWS_MAX, QUOTA_EVENTS_MAX, QueryError,
     QuotasAnswer, QuotasQuery, RebuildAnswer, UsageAnswer, UsageQuery,
 };
-use schemas::subject::{QUERY_LEDGER, QUERY_LOG, QUERY_LOGS, QUERY_QUOTAS, QUERY_REBUILD, QUERY_USAGE};
+use schemas::subject::{
+    QUERY_AUDIT, QUERY_LEDGER, QUERY_LOG, QUERY_LOGS, QUERY_QUOTAS, QUERY_REBUILD, QUERY_USAGE,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::audit;
 use crate::record::Fact;
 use crate::state::State;
 use crate::store::{Store, StoreError};
@@ -37,6 +41,7 @@ pub(crate) struct Desk {
 struct Queues {
     logs: mpsc::Receiver<Question>,
     log: mpsc::Receiver<Question>,
+    audit: mpsc::Receiver<Question>,
     usage: mpsc::Receiver<Question>,
     quotas: mpsc::Receiver<Question>,
     ledger: mpsc::Receiver<Question>,
@@ -53,6 +58,7 @@ impl Desk {
         let queues = Queues {
             logs: bus.serve(QUERY_LOGS).await?,
             log: bus.serve(QUERY_LOG).await?,
+            audit: bus.serve(QUERY_AUDIT).await?,
             usage: bus.serve(QUERY_USAGE).await?,
             quotas: bus.serve(QUERY_QUOTAS).await?,
             ledger: bus.serve(QUERY_LEDGER).await?,
@@ -69,6 +75,7 @@ impl Desk {
             tokio::join!(
                 serve(queues.logs, |query| logs(store, query)),
                 serve(queues.log, |query| log(store, query)),
+                serve(queues.audit, |query| audit(store, query)),
                 serve(queues.usage, |query| usage(store, query)),
                 serve(queues.quotas, |query| quotas(store, query)),
                 serve(queues.ledger, |Nothing {}| ledger(store, state)),
@@ -137,6 +144,15 @@ async fn logs(store: &dyn Store, query: LogsQuery) -> Result<LogsAnswer, QueryEr
         )));
     }
     store.logs(&query).await.map_err(refuse)
+}
+
+async fn audit(store: &dyn Store, query: AuditQuery) -> Result<AuditAnswer, QueryError> {
+    if query.limit == 0 || query.limit > PAGE_ROWS_MAX {
+        return Err(QueryError::Invalid(format!(
+            "limit: expected 1 to {PAGE_ROWS_MAX}"
+        )));
+    }
+    audit::page(store, &query).await.map_err(refuse)
 }
 
 async fn log(store: &dyn Store, query: LogQuery) -> Result<LogAnswer, QueryError> {

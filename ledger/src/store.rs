@@ -4,7 +4,7 @@
 pub mod postgres;
 mod row;
 pub mod sqlite;
-mod sums;
+pub(crate) mod sums;
 
 #[cfg(test)]
 mod conformance;
@@ -74,8 +74,23 @@ pub trait Store: Send + Sync {
         events_max: usize,
     ) -> Result<Vec<Record>, StoreError>;
 
+    /// Events of type `waybill.audit.v1`, the highest id first, each once although it may be kept at several places;
+    /// at most `events_max`.
+    async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError>;
+
     /// True when the database answers.
     async fn healthy(&self) -> bool;
+}
+
+/// Which events of changes are read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuditRange {
+    /// Of records of this tenant.
+    pub tenant: Option<Arc<str>>,
+    /// With an id below this one.
+    pub below: Option<Arc<str>>,
+    /// With this id or a higher one.
+    pub least: Option<Arc<str>>,
 }
 
 /// A place in a stream.

@@ -13,6 +13,8 @@ use crate::limit::quota::Spent;
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
+pub mod audit;
+
 /// Rows on a page when the caller does not say.
 pub const PAGE_ROWS_DEFAULT: u32 = 50;
 /// Most rows on a page.

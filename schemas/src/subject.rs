@@ -72,6 +72,8 @@ pub const QUERY_LOG: &str = "wb.q.log";
 pub const QUERY_USAGE: &str = "wb.q.usage";
 /// Query: what a source charged to quotas.
 pub const QUERY_QUOTAS: &str = "wb.q.quotas";
+/// Query: who changed what.
+pub const QUERY_AUDIT: &str = "wb.q.audit";
 /// Query: the health of endpoints, answered by routers.
 pub const QUERY_HEALTH: &str = "wb.q.health";
 /// Query: rebuild the projections from the log.
@@ -98,6 +100,11 @@ pub fn run(pool: &str) -> String {
 /// Where a router listens for what gateways say about requests it has taken; `boot` names the router's process.
 pub fn control(boot: &str) -> String {
     format!("wb.ctl.{boot}")
+}
+
+/// Where the routers of a pool are asked to call an endpoint once, to see whether it works.
+pub fn trial(pool: &str) -> String {
+    format!("wb.q.trial.{pool}")
 }
 
 /// Where a gateway is asked by others for what it has not told yet; `boot` names the gateway's process.

@@ -14,7 +14,7 @@ use super::*;
 use crate::fixture::memory::MemoryBus;
 use crate::fixture::{SOURCE, books, envelope, settled, sums_of};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Applied, Batch, Store};
+use crate::store::{Applied, AuditRange, Batch, Store};
 
 /// A ledger that can be stopped and started on the same log and books.
 struct Scene {
@@ -395,6 +395,10 @@ impl Store for Flaky {
         events_max: usize,
     ) -> Result<Vec<Record>, StoreError> {
         self.store.events_after(source, source_sequence, events_max).await
+    }
+
+    async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
+        self.store.audits(range, events_max).await
     }
 
     async fn healthy(&self) -> bool {

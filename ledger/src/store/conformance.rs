@@ -21,9 +21,11 @@ use crate::fixture::{
 use crate::fold::Changes;
 use crate::record::{Fact, Record};
 
+mod audit;
 mod places;
 mod usage;
 
+pub(crate) use audit::changes_are_read_by_their_ids;
 pub(crate) use places::{a_place_that_is_given_twice_has_two_ids, events_of_a_source_are_read_in_order};
 pub(crate) use usage::{usage_is_bounded, usage_is_exact_to_the_instant, usage_is_grouped};
 
@@ -51,6 +53,7 @@ macro_rules! every_promise {
             accepted_requests_are_open_until_they_have_a_row
             a_place_that_is_given_twice_has_two_ids
             events_of_a_source_are_read_in_order
+            changes_are_read_by_their_ids
         }
     };
     ($open:ident: $($promise:ident)*) => {$(

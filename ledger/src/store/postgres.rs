@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{Applied, Batch, Cursor, Store, StoreError};
+use super::{Applied, AuditRange, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
 use crate::record::Record;
 use session::{Purpose, bounded, sort};
@@ -295,6 +295,11 @@ impl Store for PostgresStore {
             read::events_after(connection, (source, source_sequence), events_max).await
         })
         .await
+    }
+
+    async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
+        self.reading(async |connection| read::audits(connection, range, events_max).await)
+            .await
     }
 
     async fn healthy(&self) -> bool {

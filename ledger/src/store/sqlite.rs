@@ -21,7 +21,7 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions as _, Connection as _, Sqlite, SqlitePool};
 use tokio::sync::Mutex;
 
-use super::{Applied, Batch, Cursor, Store, StoreError};
+use super::{Applied, AuditRange, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
 use crate::record::Record;
 use write::Writes;
@@ -231,6 +231,10 @@ impl Store for SqliteStore {
         events_max: usize,
     ) -> Result<Vec<Record>, StoreError> {
         read::events_after(&mut *self.reader().await?, (source, source_sequence), events_max).await
+    }
+
+    async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
+        read::audits(&mut *self.reader().await?, range, events_max).await
     }
 
     async fn healthy(&self) -> bool {

@@ -104,7 +104,7 @@ impl Span {
 }
 
 /// The least request id that can be minted at `time`.
-pub(super) fn least_id(time: Timestamp) -> Uuid {
+pub(crate) fn least_id(time: Timestamp) -> Uuid {
     const MILLIS_MAX: u64 = (1 << 48) - 1;
     let millis = u64::try_from(time.millis()).unwrap_or(0).min(MILLIS_MAX);
     Uuid::from_u128(u128::from(millis) << 80)

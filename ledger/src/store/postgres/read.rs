@@ -23,7 +23,7 @@ use crate::coverage::Coverage;
 use crate::record::{self, Record};
 use crate::store::row::{self, COLUMNS, FIGURES, capped, unreadable};
 use crate::store::sums::Summed;
-use crate::store::{Cursor, StoreError};
+use crate::store::{AuditRange, Cursor, StoreError};
 use crate::usage::{Span, Tally};
 
 /// How far a request's admission may be from the moment inside its id, in microseconds. Only narrows a scan.
@@ -152,6 +152,29 @@ pub(super) async fn events_after(
         .bind(capped(source_sequence))
         .bind(i64::try_from(events_max).unwrap_or(i64::MAX));
     let found = query.fetch_all(connection).await.map_err(sort)?;
+    found.iter().map(read_record).collect()
+}
+
+/// Events of changes, the highest id first, each once.
+pub(super) async fn audits(
+    connection: &mut PgConnection,
+    range: &AuditRange,
+    events_max: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let mut clause = Clause::default();
+    // The type as a literal: only then are the partial indexes used.
+    clause.fragment(&format!("type = '{}'", subject::AUDIT));
+    clause.add_text("subject =", range.tenant.as_deref());
+    clause.add_text("event_id <", range.below.as_deref());
+    clause.add_text("event_id >=", range.least.as_deref());
+    clause.text.push_str(" ORDER BY event_id DESC LIMIT");
+    clause.place(i64::try_from(events_max).unwrap_or(i64::MAX));
+    let statement = format!(
+        "SELECT DISTINCT ON (event_id) event_id, envelope FROM event_log{}",
+        clause.text
+    );
+    let found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?);
+    let found = found.fetch_all(connection).await.map_err(sort)?;
     found.iter().map(read_record).collect()
 }
 

@@ -22,7 +22,7 @@ use crate::fold::Standing;
 use crate::record::{self, Record};
 use crate::store::row::{self, FIGURES, STANDING_COLUMNS};
 use crate::store::sums::{Summed, least_id};
-use crate::store::{Cursor, StoreError};
+use crate::store::{AuditRange, Cursor, StoreError};
 use crate::usage::{Span, Tally};
 
 /// Requests asked about in one statement.
@@ -166,6 +166,29 @@ pub(super) async fn events_after(
         .bind(i64::try_from(source_sequence).unwrap_or(i64::MAX))
         .bind(i64::try_from(events_max).unwrap_or(i64::MAX));
     let rows = query.fetch_all(connection).await.map_err(sort)?;
+    rows.iter().map(record).collect()
+}
+
+/// Events of changes, the highest id first, each once.
+pub(super) async fn audits(
+    connection: &mut SqliteConnection,
+    range: &AuditRange,
+    events_max: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let mut clause = Clause::default();
+    // The type as a literal: only then are the partial indexes used.
+    clause.fragment(&format!("type = '{}'", subject::AUDIT));
+    clause.add_if("subject = ?", range.tenant.clone());
+    clause.add_if("event_id < ?", range.below.clone());
+    clause.add_if("event_id >= ?", range.least.clone());
+    let text = format!(
+        "SELECT event_id, envelope FROM event_log{} GROUP BY event_id ORDER BY event_id DESC LIMIT ?",
+        clause.text
+    );
+    clause.values.put(i64::try_from(events_max).unwrap_or(i64::MAX));
+    let values = clause.values.finish().map_err(sort)?;
+    let rows = sqlx::query_with(AssertSqlSafe(text), values);
+    let rows = rows.fetch_all(connection).await.map_err(sort)?;
     rows.iter().map(record).collect()
 }
 
