@@ -7,6 +7,7 @@ use schemas::secret::Secret;
 use serde_json::{Value, json};
 
 use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, Scene};
+use crate::sign_in;
 
 const ADMIN_TOKEN: &str = "an administrator's token 1";
 
@@ -23,6 +24,8 @@ enum Open {
     Platform,
     /// Operators.
     Operators,
+    /// Whoever has the cookie of a session; no other credential counts.
+    Cookie,
 }
 
 /// What a credential is worth.
@@ -43,6 +46,7 @@ impl Open {
             Self::Administrators => worth >= Worth::Administrator,
             Self::Platform => worth >= Worth::AdministratorOfDefault,
             Self::Operators => worth >= Worth::Operator,
+            Self::Cookie => false,
         }
     }
 }
@@ -79,6 +83,15 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("GET", "/api/v1/logs", Open::Callers),
     ("GET", "/api/v1/logs/{id}", Open::Callers),
     ("GET", "/api/v1/usage", Open::Callers),
+    ("GET", "/site-config", Open::Everybody),
+    ("POST", "/auth/setup", Open::Everybody),
+    ("POST", "/auth/signup", Open::Everybody),
+    ("POST", "/auth/login", Open::Everybody),
+    ("POST", "/auth/reset-password", Open::Everybody),
+    ("POST", "/auth/refresh", Open::Cookie),
+    ("GET", "/user/me", Open::Callers),
+    ("POST", "/user/change-password", Open::Callers),
+    ("POST", "/api/v1/users/{id}/password-reset", Open::Administrators),
     ("GET", "/routing", Open::Platform),
     ("GET", "/health/deep", Open::Platform),
     ("GET", "/api/v1/tenant/api-keys", Open::Administrators),
@@ -95,12 +108,15 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("PATCH", "/api/v1/endpoints/{id}", Open::Administrators),
     ("DELETE", "/api/v1/endpoints/{id}", Open::Administrators),
     ("GET", "/api/v1/endpoints/{id}/history", Open::Administrators),
+    ("POST", "/api/v1/endpoints/{id}/test", Open::Administrators),
     ("GET", "/api/v1/model-routes", Open::Administrators),
     ("POST", "/api/v1/model-routes", Open::Administrators),
     ("GET", "/api/v1/model-routes/{id}", Open::Administrators),
     ("PATCH", "/api/v1/model-routes/{id}", Open::Administrators),
     ("DELETE", "/api/v1/model-routes/{id}", Open::Administrators),
     ("GET", "/api/v1/model-routes/{id}/history", Open::Administrators),
+    ("DELETE", "/api/v1/tenants/{id}/overlay", Open::Operators),
+    ("DELETE", "/api/v1/users/{id}/overlay", Open::Operators),
     ("GET", "/api/v1/models", Open::Administrators),
     ("GET", "/api/v1/models/{id}", Open::Operators),
     ("PATCH", "/api/v1/models/{id}", Open::Operators),
@@ -116,7 +132,17 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("GET", "/api/v1/tenants/{id}", Open::Operators),
     ("PATCH", "/api/v1/tenants/{id}", Open::Operators),
     ("GET", "/api/v1/tenants/{id}/history", Open::Operators),
+    ("GET", "/admin/config", Open::Operators),
+    ("GET", "/admin/config/problems", Open::Operators),
+    ("GET", "/admin/config/history", Open::Operators),
+    ("GET", "/admin/config/history/{id}", Open::Operators),
+    ("GET", "/admin/config/diff", Open::Operators),
+    ("POST", "/admin/config/rollback", Open::Operators),
+    ("GET", "/admin/config/export", Open::Operators),
+    ("POST", "/admin/config/import", Open::Operators),
     ("POST", "/api/v1/system/rebuild", Open::Operators),
+    // The last: whoever signed in is signed out by it.
+    ("POST", "/auth/logout", Open::Everybody),
 ];
 
 /// A credential: what it is, itself, and what it is worth.
@@ -162,6 +188,23 @@ async fn good(scene: &Scene) -> Vec<Credential> {
         let body = json!({"name": what, "role": role, "tenant": tenant});
         found.push((what, minted(scene, body).await.1, worth));
     }
+    for (what, id, role, worth) in [
+        ("a session of a member's", "signed-in", "pro", Worth::Member),
+        (
+            "an administrator's session",
+            "signed-in-admin",
+            "admin",
+            Worth::Administrator,
+        ),
+        (
+            "an operator's session",
+            "signed-in-operator",
+            "operator",
+            Worth::Operator,
+        ),
+    ] {
+        found.push((what, sign_in::signed_in(scene, id, role).await.0, worth));
+    }
     let lowered = json!({"tenant": "acme", "id": "lowered", "role": "admin"});
     done(scene, "POST /api/v1/users", lowered).await;
     let body = json!({"name": "k", "role": "admin", "tenant": "acme", "user": "lowered"});
@@ -197,7 +240,12 @@ async fn bad(scene: &Scene) -> Vec<Credential> {
     done(scene, "POST /api/v1/users", left).await;
     let of_left = json!({"name": "k", "role": "admin", "tenant": "acme", "user": "left"});
     found.push(("one of a disabled member", minted(scene, of_left).await.1));
-    done(scene, "PATCH /api/v1/users/left?tenant=acme", disable).await;
+    done(scene, "PATCH /api/v1/users/left?tenant=acme", disable.clone()).await;
+
+    found.push(("a session that is over", sign_in::signed_out(scene, "gone").await));
+    let (token, _) = sign_in::signed_in(scene, "locked", "operator").await;
+    done(scene, "PATCH /api/v1/users/locked?tenant=acme", disable).await;
+    found.push(("a session of a disabled member", token));
     found
         .into_iter()
         .map(|(what, key)| (what, key, Worth::Nothing))
@@ -219,6 +267,7 @@ fn judge(answer: &Answer, open: Open, worth: Worth) -> Result<(), String> {
     };
     let expected = match (open.lets_in(worth), worth) {
         (true, _) => ![401, 403].contains(&told),
+        (false, _) if open == Open::Cookie => told == 401 && says("invalid_api_key"),
         (false, Worth::Nothing) => told == 401 && says("invalid_api_key"),
         (false, _) => told == 403 && says("insufficient_scope"),
     };
@@ -231,7 +280,11 @@ fn judge(answer: &Answer, open: Open, worth: Worth) -> Result<(), String> {
 
 #[tokio::test]
 async fn every_path_lets_in_whom_it_is_open_to_and_nobody_else() {
-    let scene = Scene::with(|config| config.admin_token = Some(Secret::new(ADMIN_TOKEN.to_owned()))).await;
+    let scene = Scene::with(|config| {
+        sign_in::settings(config);
+        config.admin_token = Some(Secret::new(ADMIN_TOKEN.to_owned()));
+    })
+    .await;
     let mut credentials = good(&scene).await;
     credentials.extend(bad(&scene).await);
 

@@ -515,3 +515,35 @@ async fn no_sequence_of_calls_lets_a_tenant_reach_what_another_made() {
     }
     assert!(made > 10 && served > 10, "nothing was tried: {made} {served}");
 }
+
+#[tokio::test]
+async fn a_tenant_of_a_file_that_was_changed_is_again_as_the_file_has_it_once_that_is_dropped() {
+    let scene = Scene::new().await;
+    let line = |method: &str, part: &str| format!("{method} /api/v1/tenants/acme{part}");
+    assert_eq!(
+        scene.call(&line("DELETE", "/overlay"), OPERATOR, "").await.status,
+        404
+    );
+    done(
+        &scene,
+        &line("PATCH", ""),
+        OPERATOR,
+        json!({"name": "Other", "disabled": true}),
+    )
+    .await;
+    assert_eq!(scene.chat(crate::scene::PLAIN).await.status, 401);
+
+    let back = done(&scene, &line("DELETE", "/overlay"), OPERATOR, Value::Null).await;
+    assert_eq!(
+        (&back["name"], &back["disabled"], &back["origin"]),
+        (&Value::Null, &json!(false), &json!("file"))
+    );
+    scene.script.push(whole(BODY));
+    assert_eq!(scene.chat(crate::scene::PLAIN).await.status, 200);
+    let history = done(&scene, &line("GET", "/history"), OPERATOR, Value::Null).await;
+    assert_eq!(history["data"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        scene.call(&line("DELETE", "/overlay"), ADMIN, "").await.status,
+        403
+    );
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -79,6 +80,9 @@ pub struct Kept<T> {
     /// Its newest changes, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Change>,
+    /// What a file says of it, where that was changed at run time: it is so again once the change is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<Value>,
 }
 
 /// What a change is told of beside its fields.
@@ -100,6 +104,7 @@ impl<T: Serialize> Kept<T> {
             record,
             made,
             history: vec![author.change(None, fields)],
+            file: None,
         }
     }
 
@@ -122,6 +127,24 @@ impl<T: Serialize> Kept<T> {
             record,
             made: self.made,
             history: newest(history),
+            file: self.file.clone().or_else(|| of_file(&self.record)),
+        })
+    }
+
+    /// The same as its file has it; `None` where no file says anything of it.
+    pub fn restored(&self, revision: u64, author: Author) -> Option<Self>
+    where
+        T: DeserializeOwned,
+    {
+        let record: T = serde_json::from_value(self.file.clone()?).ok()?;
+        let fields = differences(&fields(&self.record), &fields(&record));
+        let mut history = self.history.clone();
+        history.push(author.change(Some(revision), fields));
+        Some(Self {
+            record,
+            made: self.made,
+            history: newest(history),
+            file: None,
         })
     }
 }
@@ -136,6 +159,12 @@ impl Author {
             fields,
         }
     }
+}
+
+/// What a record says, if a file says it.
+fn of_file<T: Serialize>(record: &T) -> Option<Value> {
+    let said = serde_json::to_value(record).ok()?;
+    (said.get("origin")? == "file").then_some(said)
 }
 
 /// The members of a record; none for what is no object.
@@ -238,6 +267,21 @@ mod tests {
         assert_eq!(changed.history[1].replaced, Some(7));
         assert_eq!(changed.history[0].fields["id"].to, json!("acme"));
         assert_eq!(changed.history[0].replaced, None);
+    }
+
+    #[test]
+    fn what_a_file_says_is_kept_beneath_what_was_changed_and_comes_back() {
+        let of_file: Kept<Tenant> =
+            serde_json::from_str(r#"{"id":"acme","name":"Of the file","origin":"file"}"#).expect("read");
+
+        let once = of_file.changed(tenant("One"), 7, author(1)).expect("a difference");
+        let twice = once.changed(tenant("Two"), 8, author(2)).expect("a difference");
+        let back = twice.restored(9, author(3)).expect("a file");
+
+        assert_eq!(back.record, of_file.record);
+        assert_eq!((back.file.is_none(), back.history.len()), (true, 3));
+        assert_eq!(back.history[2].fields["name"].to, json!("Of the file"));
+        assert_eq!(Kept::new(tenant("Made"), None, author(1)).restored(1, author(2)), None);
     }
 
     #[test]

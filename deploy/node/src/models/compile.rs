@@ -11,13 +11,16 @@ mod unsaid;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use dialects::provider::{self, Kind};
-use schemas::catalog::pricing as price;
+use schemas::catalog::pricing::{self as price, ScheduleText};
+use schemas::catalog::rates::{Rates, Schedule, Version};
 use schemas::catalog::{Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
 use schemas::money::Price;
 use schemas::time::Timestamp;
+use serde_json::Value;
 
 use super::file::{Entry, Leg, ModelsFile};
 use super::{Compiled, endpoint_id};
@@ -306,6 +309,7 @@ impl Context<'_> {
             .as_ref()
             .or(entry.provider_model_id.as_ref())
             .unwrap_or(&entry.id);
+        let price = self.price(leg, key, endpoint)?;
         Ok(Route {
             endpoint_id: endpoint.id.clone(),
             upstream_model: upstream.as_str().into(),
@@ -329,9 +333,9 @@ impl Context<'_> {
                 key,
             )?,
             takes: takes::takes(entry, leg).into(),
-            price: self.price(leg, key, endpoint)?,
+            rates: self.rates(leg, price),
+            price,
             origin: Origin::File,
-            rates: None,
         })
     }
 
@@ -349,6 +353,19 @@ impl Context<'_> {
         };
         price::read(block)
             .map_err(|error| self.problem(&key, error.to_string(), "write prices as decimal strings of USD"))
+    }
+
+    /// Prices by the time of the day, where they are understood.
+    fn rates(&self, leg: &Leg, price: Option<Price>) -> Option<Arc<Rates>> {
+        let told = leg.pricing_schedule.as_ref();
+        let told = told.or(self.entry.pricing_schedule.as_ref())?;
+        let schedule = schedule_of(told, &price.unwrap_or_default())?;
+        let version = Version {
+            from: None,
+            price,
+            schedule: Some(schedule),
+        };
+        Some(Arc::new(Rates(vec![version])))
     }
 
     fn modalities(&self, words: Option<&[String]>, key: &str) -> Result<Modalities, Problem> {
@@ -482,6 +499,12 @@ impl Context<'_> {
         };
         names.iter().map(parse).collect::<Result<_, _>>().map(Some)
     }
+}
+
+/// A schedule as it is written; `None` where that is not understood.
+fn schedule_of(value: &Value, base: &Price) -> Option<Schedule> {
+    let text: ScheduleText = serde_json::from_value(value.clone()).ok()?;
+    price::schedule(&text, base).ok()
 }
 
 fn left_out(leg: &Leg, problem: Problem) -> Compiling {

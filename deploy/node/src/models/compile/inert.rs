@@ -1,6 +1,9 @@
 //! What of a models file loads and does nothing in this version: each that is set is named, so that nobody relies on it.
 
-use super::Context;
+use schemas::money::Price;
+use serde_json::Value;
+
+use super::{Context, schedule_of};
 use crate::models::file::Leg;
 use crate::yaml::Problem;
 
@@ -8,7 +11,7 @@ impl Context<'_> {
     pub(super) fn note_what_has_no_effect(&self, problems: &mut Vec<Problem>) {
         let entry = self.entry;
         let inert = [
-            ("pricing_schedule", entry.pricing_schedule.is_some()),
+            ("pricing_schedule", is_unread(entry.pricing_schedule.as_ref())),
             ("router_params", !entry.router_params.is_empty()),
             (
                 "router",
@@ -34,8 +37,13 @@ impl Context<'_> {
     }
 }
 
+/// A schedule that is there and is not understood.
+fn is_unread(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| schedule_of(value, &Price::default()).is_none())
+}
+
 /// What is read of a leg without effect, and whether it is set.
-const fn inert_of(leg: &Leg) -> [(&'static str, bool); 12] {
+fn inert_of(leg: &Leg) -> [(&'static str, bool); 12] {
     [
         ("provider_type", leg.provider_type.is_some()),
         ("quota", leg.quota.is_some()),
@@ -47,7 +55,7 @@ const fn inert_of(leg: &Leg) -> [(&'static str, bool); 12] {
         ("algorithm", leg.algorithm.is_some()),
         ("health_check", leg.health_check.is_some()),
         ("wake", leg.wake.is_some()),
-        ("pricing_schedule", leg.pricing_schedule.is_some()),
+        ("pricing_schedule", is_unread(leg.pricing_schedule.as_ref())),
         (
             "null_cache_details_means_miss",
             leg.null_cache_details_means_miss.is_some(),

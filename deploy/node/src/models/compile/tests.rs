@@ -243,3 +243,28 @@ models:
     assert_eq!(told, [("models[0].route[1].supported_params[1]", 9)]);
     assert_eq!(compiled.models.len(), 1, "it is served");
 }
+
+#[test]
+fn a_schedule_of_prices_is_served_and_one_that_is_not_understood_is_told() {
+    let of = |schedule: &str| {
+        let text = format!(
+            "models: [{{ id: m, provider: openai_compat, base_url: http://h, pricing: {{ prompt: \"0.27\" }}, \
+             pricing_schedule: {schedule} }}]"
+        );
+        compiled(&text).expect("compile")
+    };
+
+    let read = of("{ windows: [{ start: \"16:30\", end: \"00:30\", pricing: { prompt: \"0.135\" } }] }");
+    let rates = read.models[0].routes[0].rates.as_ref().expect("a schedule");
+    let at = |text: &str| {
+        let applied = rates.at(Timestamp::parse(text).expect("a time"));
+        applied.and_then(|applied| applied.price).map(|price| price.input)
+    };
+    assert_eq!(at("2026-11-30T17:00:00Z"), Some(135_000_000));
+    assert_eq!(at("2026-11-30T12:00:00Z"), Some(270_000_000));
+    assert_eq!(read.problems, []);
+
+    let odd = of("{ windows: [{ from: \"16:30\" }] }");
+    assert_eq!(odd.models[0].routes[0].rates, None);
+    assert_eq!(odd.problems[0].path, "models[0].pricing_schedule");
+}
