@@ -26,6 +26,7 @@ use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
 
+mod address;
 mod body;
 
 use body::{Patch, Shown, Wanted, shown};

@@ -11,7 +11,6 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
-use schemars::JsonSchema;
 use schemas::catalog::served::{RouteRecord, place_of_cursor, route_key};
 use schemas::catalog::{Catalog, Endpoint, Modalities, Origin, Role, Stored};
 use schemas::event::audit::Kind;
@@ -19,7 +18,6 @@ use schemas::failure::Failure;
 use schemas::id::{DEFAULT_TENANT, EndpointId, MODEL_NAME_BYTES_MAX, ModelName, PoolName, TenantId};
 use schemas::time::Timestamp;
 use schemas::usage::TOKENS_MAX;
-use serde::{Deserialize, Serialize};
 
 use super::openapi::{Condition, Operation};
 use super::page::Asked;
@@ -28,6 +26,10 @@ use super::{Parameters, creation, description, invalid, json, rights, scope};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
+
+mod body;
+
+use body::{Patch, Shown, Wanted, shown};
 
 /// Where routes are made.
 const PATH: &str = "/api/v1/model-routes";
@@ -39,122 +41,6 @@ const WEIGHT_MAX: u32 = 1_000_000;
 const WEIGHT_DEFAULT: u32 = 100;
 /// The pool of a route that says none.
 const POOL_DEFAULT: &str = "default";
-
-/// A route that is to be made.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ModelRouteWanted")]
-struct Wanted {
-    /// The name that callers ask for.
-    model: String,
-    /// The endpoint, by its id or by its name within the tenant.
-    endpoint: String,
-    /// Whose callers it serves; the endpoint's tenant where it is left out.
-    #[serde(default)]
-    tenant: Option<String>,
-    /// The upstream's name of the model; that of the model where it is left out.
-    #[serde(default)]
-    upstream_model: Option<String>,
-    /// 0 is tried first; less than 0 is for operators.
-    #[serde(default)]
-    priority: i32,
-    /// Share of the draw within a priority; 0 serves only when nobody else of the priority can.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = 1_000_000))]
-    weight: Option<u32>,
-    /// The pool of routers that may run it; for operators.
-    #[serde(default)]
-    pool: Option<String>,
-    /// Tokens of prompt and answer together.
-    #[serde(default)]
-    context_length: Option<u64>,
-    /// Tokens of an answer.
-    #[serde(default)]
-    max_output_length: Option<u64>,
-    /// `text`, `image`, `audio`, `video`.
-    #[serde(default)]
-    input_modalities: Option<Vec<String>>,
-    /// Takes tools; counts for a model that has no file.
-    #[serde(default)]
-    supports_tools: bool,
-    /// Takes a form of its answers; counts likewise.
-    #[serde(default)]
-    supports_structured_output: bool,
-    /// `chat` or `embedding`; counts likewise.
-    #[serde(default)]
-    model_type: Option<String>,
-}
-
-const WANTED: &str = "the body is not a route's description: expected model, endpoint and, optionally, tenant, \
-                      upstream_model, priority, weight, pool, context_length, max_output_length, input_modalities, \
-                      supports_tools, supports_structured_output, model_type";
-
-/// What of a route is to be different. What is not named stays.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ModelRoutePatch")]
-struct Patch {
-    /// The endpoint, by its id or by its name within the tenant.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "String")]
-    endpoint: Option<String>,
-    /// The upstream's name of the model.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "String")]
-    upstream_model: Option<String>,
-    /// 0 is tried first; less than 0 is for operators.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "i32")]
-    priority: Option<i32>,
-    /// Share of the draw within a priority.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "u32", range(min = 0, max = 1_000_000))]
-    weight: Option<u32>,
-    /// The pool of routers that may run it; for operators.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "String")]
-    pool: Option<String>,
-    /// Tokens of prompt and answer together.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "u64")]
-    context_length: Option<u64>,
-    /// Tokens of an answer.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "u64")]
-    max_output_length: Option<u64>,
-}
-
-const PATCH: &str = "the body is not a change of a route: expected any of endpoint, upstream_model, priority, weight, \
-                     pool, context_length, max_output_length";
-
-/// A route as it is shown.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ModelRoute")]
-struct Shown {
-    id: Arc<str>,
-    tenant: TenantId,
-    model: ModelName,
-    /// The endpoint's id.
-    endpoint: EndpointId,
-    upstream_model: Arc<str>,
-    priority: i32,
-    weight: u32,
-    pool: PoolName,
-    /// Null for what the model has.
-    context_length: Option<u64>,
-    /// Null for what the model has.
-    max_output_length: Option<u64>,
-    /// Null for what the model has.
-    input_modalities: Option<Vec<&'static str>>,
-    supports_tools: bool,
-    supports_structured_output: bool,
-    /// `chat` or `embedding`.
-    model_type: &'static str,
-    created_at: Timestamp,
-    origin: Origin,
-    /// The number in its `ETag`.
-    revision: u64,
-}
 
 /// What the paths of routes do.
 pub(crate) const LIST: Operation =
@@ -235,7 +121,7 @@ pub(crate) async fn create(
     }
     let made = async {
         let bytes = description::body(&state, &headers, body).await?;
-        let wanted: Wanted = description::read(&bytes, WANTED)?;
+        let wanted: Wanted = description::read(&bytes, body::WANTED)?;
         let id = format!("rt-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
         let mut route = wanted_route(&caller, &state.ports.catalog.load(), &wanted, (&id, arrival.at))?;
         let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id.into()).await?;
@@ -336,7 +222,7 @@ pub(crate) async fn patch(
     let changed = async {
         let expected = Match::of(&parts.headers)?;
         let bytes = description::body(&state, &parts.headers, body).await?;
-        let patch: Patch = description::read(&bytes, PATCH)?;
+        let patch: Patch = description::read(&bytes, body::PATCH)?;
         let catalog = state.ports.catalog.load();
         let decide = |route: &RouteRecord| patched(&caller, &catalog, route, &patch);
         records::change(&state, &place, expected, &caller.author(&arrival), decide).await
@@ -608,26 +494,4 @@ fn modalities(words: &[String]) -> Result<Modalities, Failure> {
         set = set | Modalities::of_word(word).ok_or_else(|| invalid("input_modalities", text))?;
     }
     Ok(set)
-}
-
-fn shown(route: &RouteRecord, revision: u64) -> Shown {
-    Shown {
-        id: Arc::clone(&route.id),
-        tenant: route.tenant.clone(),
-        model: route.model.clone(),
-        endpoint: route.endpoint.clone(),
-        upstream_model: Arc::clone(&route.upstream_model),
-        priority: route.priority,
-        weight: route.weight,
-        pool: route.pool.clone(),
-        context_length: route.context_length,
-        max_output_length: route.max_output_length,
-        input_modalities: route.input_modalities.map(Modalities::words),
-        supports_tools: route.supports_tools,
-        supports_structured_output: route.supports_structured_output,
-        model_type: if route.embeds { "embedding" } else { "chat" },
-        created_at: route.created_at,
-        origin: route.origin,
-        revision,
-    }
 }

@@ -1,0 +1,105 @@
+//! `waybill endpoints`, `waybill routes` and `waybill prices`: what is typed, what is printed, and what calls cost then.
+
+use harness::{Scene, Upstream, chat};
+use serde_json::{Value, json};
+
+use super::one_node;
+
+/// Runs a command that is to succeed; none of its words has a blank. Gives what it tells as JSON.
+async fn told(scene: &Scene, typed: &str) -> Value {
+    let typed = format!("{typed} --json");
+    let args: Vec<&str> = typed.split_whitespace().collect();
+    let (code, output) = scene.node.command(&args).await;
+    assert_eq!(code, Some(0), "{typed}: {output}");
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{typed}: {error} in {output}"))
+}
+
+fn id(record: &Value) -> &str {
+    record["id"].as_str().expect("an id")
+}
+
+#[tokio::test]
+async fn endpoints_and_routes_are_made_changed_listed_and_removed_by_typed_commands() {
+    let scene = one_node().await;
+    let own = Upstream::start();
+
+    let made = told(
+        &scene,
+        &format!(
+            "endpoints create box --url {} --tenant acme --kind vllm",
+            own.url()
+        ),
+    )
+    .await;
+    assert_eq!(
+        (&made["tenant"], &made["kind"], &made["credential"]),
+        (&json!("acme"), &json!("vllm"), &Value::Null)
+    );
+    let routes = told(&scene, "routes list --tenant acme").await;
+    assert_eq!(
+        (&routes[0]["model"], &routes[0]["endpoint"], &routes[0]["weight"]),
+        (&json!("box"), &made["id"], &json!(100))
+    );
+    let canary = told(
+        &scene,
+        "routes create canary --endpoint box --tenant acme --weight 20 --upstream-model org/up",
+    )
+    .await;
+    assert_eq!(
+        (&canary["endpoint"], &canary["upstream_model"]),
+        (&made["id"], &json!("org/up"))
+    );
+    let changed = told(
+        &scene,
+        &format!("routes set {} --priority -1 --weight 0", id(&canary)),
+    )
+    .await;
+    assert_eq!(
+        (&changed["priority"], &changed["weight"]),
+        (&json!(-1), &json!(0))
+    );
+    let off = told(
+        &scene,
+        &format!("endpoints set {} --disabled true --name crate", id(&made)),
+    )
+    .await;
+    assert_eq!((&off["disabled"], &off["name"]), (&json!(true), &json!("crate")));
+
+    told(&scene, &format!("endpoints delete {}", id(&made))).await;
+    assert_eq!(told(&scene, "routes list --tenant acme").await, json!([]));
+    assert_eq!(told(&scene, "endpoints list --tenant acme").await, json!([]));
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn prices_of_litellms_list_are_taken_over_exactly_for_what_is_served() {
+    let mut scene = one_node().await;
+    scene.price("m", None);
+    let list = scene.node.data_dir().join("prices.json");
+    let text = r#"{
+        "sample_spec": {"input_cost_per_token": 1},
+        "m": {"input_cost_per_token": 1.5e-07, "output_cost_per_token": 6e-07,
+              "cache_read_input_token_cost": 7.5e-08, "input_cost_per_token_above_128k_tokens": 3e-07},
+        "gpt-of-nobody": {"input_cost_per_token": 1e-06}
+    }"#;
+    std::fs::write(&list, text).expect("write");
+    let typed = format!("prices import {}", list.display());
+
+    let dry = told(&scene, &format!("{typed} --dry-run")).await;
+    assert_eq!(told(&scene, "prices list").await, json!([]), "{dry}");
+    let made = told(&scene, &typed).await;
+    assert_eq!(made["made"].as_array().map(Vec::len), Some(1), "{made}");
+    let pricing = json!({"prompt": "0.15", "completion": "0.6", "input_cache_reads": "0.075"});
+    assert_eq!(made["made"][0]["pricing"], pricing);
+    assert!(made["notes"].to_string().contains("above_128k"), "{made}");
+
+    let answer = scene.client.post_chat(&chat("m")).await;
+    assert_eq!(answer.status, 200);
+    let row = scene.row(answer.request_id()).await;
+    let number = |name: &str| row[name].as_i64().expect("a number");
+    let cost = number("input_tokens") * 150 + number("cached_tokens") * 75 + number("output_tokens") * 600;
+    assert_eq!(number("cost_nano_usd"), cost, "{row}");
+    assert!(cost > 0);
+    assert!(row["price_version"].as_str().expect("a version").contains('@'));
+    scene.finish().await;
+}
