@@ -20,6 +20,8 @@ use crate::state::Shared;
 use schemas::catalog::Role;
 
 pub(crate) mod config;
+pub(crate) mod aliases;
+pub(crate) mod audit;
 mod creation;
 mod credentials;
 pub(crate) mod endpoint_keys;

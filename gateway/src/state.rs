@@ -19,6 +19,7 @@ use crate::body::Bodies;
 use crate::caller::Doorkeeper;
 use crate::caller::flood::Floods;
 use crate::config::Config;
+use crate::configuration::Configuration;
 use crate::connection::Connections;
 use crate::demand;
 use crate::error::Error;
@@ -54,6 +55,8 @@ pub struct Ports {
     /// The node's metrics, for `/metrics`.
     pub registry: Arc<Registry>,
 }
+    /// What the node says of its configuration.
+    pub configuration: Configuration,
 
 /// The state of a gateway, shared by its handlers.
 pub(crate) type Shared = Arc<State>;

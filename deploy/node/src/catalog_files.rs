@@ -1,6 +1,7 @@
 //! Everything that files, discovery and the demo say, as records of the catalogue.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use bus::mint::Mint;
 use schemas::catalog::limited::{self, RoleLimits};
@@ -15,6 +16,8 @@ use schemas::time::Timestamp;
 
 use crate::config::{self, Config};
 use crate::environment::Environment;
+use crate::files::Files;
+use crate::manifest::{self, Kind};
 use crate::models::compile::{self, Held, Sources};
 use crate::models::{Compiled, file::ModelsFile, routing};
 use crate::seed::{self, Records};
@@ -40,26 +43,10 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
     let sources = Sources {
         held: if holds { Held::Here } else { Held::Elsewhere },
         application_credentials: config.environment.get(APPLICATION_CREDENTIALS),
-        read: &read_credentials,
+        read: &|path| read_credentials(&config.files, path),
     };
-    let mut compiled = Compiled::default();
-    if let Some(path) = &config.models_path {
-        let document = Document::parse(
-            &path.display().to_string(),
-            &config::read(path)?,
-            &config.environment,
-        )?;
-        let file: ModelsFile = document.read()?;
-        compiled = compile::compile(&file, &document, sources, now)?;
-    }
-    if let Some(path) = &config.routing_path {
-        let document = Document::parse(
-            &path.display().to_string(),
-            &config::read(path)?,
-            &config.environment,
-        )?;
-        routing::apply(&document.read()?, &document, &mut compiled)?;
-    }
+    let files = (config.models_path.as_deref(), config.routing_path.as_deref());
+    let mut compiled = of_files(config, files, sources, now)?;
     if config.demo {
         let document = Document::parse("demo", DEMO, &config.environment)?;
         let mut demo = compile::compile(&document.read()?, &document, sources, now)?;
@@ -74,11 +61,72 @@ pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Erro
         }
     }
     attribute(&mut compiled, &config.environment);
+    compiled.problems.extend(manifest_problem(config, sources, now));
     Ok(compiled)
 }
 
+/// Compiles models.yaml and routing.yaml.
+fn of_files(
+    config: &Config,
+    (models, routing): (Option<&Path>, Option<&Path>),
+    sources: Sources<'_>,
+    now: Timestamp,
+) -> Result<Compiled, config::Error> {
+    let document = |path: &Path| -> Result<Document, config::Error> {
+        let text = config::read(&config.files, path)?;
+        let name = path.display().to_string();
+        Ok(Document::parse(&name, &text, &config.environment)?)
+    };
+    let mut compiled = Compiled::default();
+    if let Some(path) = models {
+        let document = document(path)?;
+        let file: ModelsFile = document.read()?;
+        compiled = compile::compile(&file, &document, sources, now)?;
+        let served = |id: &str| compiled.models.iter().any(|model| model.id.as_str() == id);
+        let left_out = file.models.iter().enumerate().filter(|(_, entry)| !served(&entry.id));
+        compiled.left_out = left_out
+            .map(|(n, entry)| (entry.id.as_str().into(), format!("models[{n}]")))
+            .collect();
+    }
+    if let Some(path) = routing {
+        let document = document(path)?;
+        routing::apply(&document.read()?, &document, &mut compiled)?;
+    }
+    Ok(compiled)
+}
+
+/// What is wrong with a manifest that is not served from, or with the files that it names.
+fn manifest_problem(config: &Config, sources: Sources<'_>, now: Timestamp) -> Option<Problem> {
+    let manifest = &config.manifest;
+    if manifest.mode != Some(manifest::Mode::Dark) {
+        return None;
+    }
+    if let Some(problem) = &manifest.broken {
+        return Some(problem.clone());
+    }
+    let path = |kind| manifest.dark(kind).map(PathBuf::as_path);
+    let files = (path(Kind::Models), path(Kind::Routing));
+    match of_files(config, files, sources, now) {
+        Ok(_) => None,
+        Err(problem) => Some(problem.problem()),
+    }
+}
+
+/// What a dark manifest would change, and which of several files was chosen.
+pub fn notes(config: &Config) -> Vec<String> {
+    let kinds = [
+        (Kind::Models, config.models_path.as_deref()),
+        (Kind::Routing, config.routing_path.as_deref()),
+    ];
+    let compared = kinds
+        .into_iter()
+        .filter_map(|(kind, served)| config.manifest.compared(kind, served, &config.files));
+    config.notes.iter().cloned().chain(compared).collect()
+}
+
 /// Reads a file with a credential.
-fn read_credentials(path: &str) -> io::Result<String> {
+fn read_credentials(files: &Files, path: &str) -> io::Result<String> {
+    files.note(Path::new(path));
     let bytes = std::fs::metadata(path)?.len();
     if bytes > CREDENTIALS_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large"));
@@ -183,14 +231,13 @@ pub fn served(compiled: &Compiled) -> Result<Records, seed::Error> {
 }
 
 /// Variables of HybridInference that change what it serves and that this version does not honour.
-const NOT_HONOURED: [&str; 16] = [
+const NOT_HONOURED: [&str; 15] = [
     "ALERTS_ENABLED",
     "BACKEND_EXTENSIONS",
     "DB_HOST",
     "DB_NAME",
     "DB_PASSWORD",
     "DB_USER",
-    "DISTRIBUTION_CONFIG_PATH",
     "ENABLE_ROUTEWISE",
     "GEOIP_COUNTRY_DB",
     "IDENTITY_JWT_PRIVATE_KEY",

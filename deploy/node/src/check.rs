@@ -11,6 +11,9 @@ use crate::yaml::Problem;
 
 /// The report as text. A configuration that would stop the start is an error instead.
 pub fn report(config: &Config) -> Result<String, Error> {
+    if let Some(problem) = config.manifest.broken.as_ref().filter(|_| config.manifest.is_active()) {
+        return Err(Error::Wrong(problem.clone()));
+    }
     let compiled = catalog_files::compile(config, Timestamp::default())?;
     let mut text = String::new();
     let mut line = |part: std::fmt::Arguments<'_>| {
@@ -36,6 +39,9 @@ pub fn report(config: &Config) -> Result<String, Error> {
     ));
     for model in &compiled.models {
         line(format_args!("{}", described(model)));
+    }
+    for note in catalog_files::notes(config) {
+        line(format_args!("note {note}"));
     }
     let unhonoured = catalog_files::not_honoured(config);
     let problems: Vec<&Problem> = config

@@ -37,6 +37,22 @@ pub enum Command {
     /// See who is in the cluster, declare a node gone.
     Node {
         /// What to do with them.
+    /// See what of the configuration files is in force, what is wrong with them, what they changed, and put it back.
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        action: ConfigAction,
+    },
+    /// Print the catalogue of a running node as YAML, without keys and secrets.
+    Export(Output),
+    /// Have a running node take in the records of an exported catalogue that are of run time.
+    Import {
+        /// The document, YAML or JSON; - for stdin.
+        file: PathBuf,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
+    },
         #[command(subcommand)]
         action: NodeAction,
     },
@@ -98,6 +114,60 @@ pub enum NodeAction {
         flags: Flags,
     },
 }
+/// What can be done with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigAction {
+    /// Which files are in force at which node.
+    Show {
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// What is wrong with the files of the node that runs here.
+    Problems {
+        /// How they are told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// What files changed, the newest first.
+    History {
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// What is different between two revisions.
+    Diff {
+        /// The number of a revision.
+        from: u64,
+        /// The number of another.
+        to: u64,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Put back what files said after a revision. The files stay as they are, and their next change wins.
+    Rollback {
+        /// The number of the revision.
+        to: u64,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+impl ConfigAction {
+    /// How its outcome is told.
+    pub fn output(&self) -> &Output {
+        match self {
+            Self::Show { output }
+            | Self::Problems { output }
+            | Self::History { output }
+            | Self::Diff { output, .. }
+            | Self::Rollback { output, .. } => output,
+        }
+    }
+}
+
 
 /// What can be done with keys.
 #[derive(Debug, Subcommand)]

@@ -12,16 +12,24 @@ use schemas::secret::Secret;
 
 use crate::command_line::Flags;
 use crate::environment::Environment;
+use crate::files::Files;
 use crate::keys::{self, FileKey};
+use crate::manifest::{self, Kind};
 use crate::settings::Settings;
 use crate::yaml::{Document, Problem};
 
 use cluster::{Bus, Roles, Store};
+pub use egress::SealingKeys;
+pub use error::Error;
+use fixed::Fixed;
 use limits::FileLimits;
 
 mod affinity;
 pub mod cluster;
 mod concurrency;
+mod egress;
+mod error;
+mod fixed;
 mod idempotency;
 mod idle;
 pub mod limits;
@@ -147,6 +155,19 @@ impl Config {
     pub fn servable(&self) -> Result<(), Error> {
         self.unservable
             .clone()
+    /// The distribution's manifest.
+    pub manifest: manifest::Resolved,
+    /// True where the models are those of the manifest.
+    pub models_of_manifest: bool,
+    /// True where waybill.yaml says nothing.
+    pub is_empty: bool,
+    /// What operators are to know of the files that were chosen.
+    pub notes: Vec<String>,
+    /// The files that were read.
+    pub files: Files,
+    /// How the command was given, for reading the configuration again.
+    pub flags: Flags,
+    fixed: Fixed,
             .map_or(Ok(()), |problem| Err(Error::Refused(problem)))
     }
 
@@ -159,6 +180,11 @@ impl Config {
             durability: self.durability,
         }
     }
+    /// What of this configuration waits for the next start of a node that was started with `start`.
+    pub fn waits_for_start(&self, start: &Self) -> Vec<Problem> {
+        self.fixed.changed_since(&start.fixed)
+    }
+
 }
 
 /// Sections of the file of which each entry is a record of the catalogue.
@@ -173,32 +199,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why a node does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The configuration is wrong.
-    #[error("{0}")]
-    Wrong(Problem),
-    /// The configuration is understood and refused, because it would be unsafe to go on.
-    #[error("{0}")]
-    Refused(Problem),
-    /// A file cannot be read.
-    #[error("cannot read {path}; check that it exists and may be read", path = path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-impl From<Problem> for Error {
-    fn from(problem: Problem) -> Self {
-        Self::Wrong(problem)
-    }
-}
-
 /// Reads and checks everything.
 pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
     let path = flags
@@ -206,7 +206,7 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         .clone()
         .or_else(|| environment.get("WAYBILL_CONFIG").map(PathBuf::from));
     let document = match &path {
-        Some(path) => Document::parse(&path.display().to_string(), &read(path)?, environment)?,
+        Some(path) => Document::parse(&path.display().to_string(), &read(&files, path)?, environment)?,
         None => Document::parse("waybill.yaml", "", environment)?,
     };
     let settings: Settings = document.read()?;
@@ -214,16 +214,19 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         flags,
         environment,
         document: &document,
+    let files = Files::default();
         settings: &settings,
     }
     .resolve()
 }
 
 /// Reads a file as text.
-pub fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Unreadable {
+pub fn read(files: &Files, path: &Path) -> Result<String, Error> {
+    files.read(path).map_err(|source| Error::Unreadable {
         path: path.to_owned(),
         source,
+        manifest: manifest::resolve(environment, &files),
+        files,
     })
 }
 
@@ -239,8 +242,10 @@ impl Resolver<'_> {
         let settings = self.settings;
         let parts = self.parts()?;
         let data_dir = self.data_dir()?;
-        let models_path = self.models_path();
-        let first_run = self.has_no_file() && models_path.is_none();
+        let (models, routing) = (self.models(), self.routing());
+        let first_run = self.has_no_file() && models.path.is_none() && !self.manifest.is_active();
+    manifest: manifest::Resolved,
+    files: Files,
         let (keys, mut warnings) = keys::from_settings(settings, self.document)?;
         warnings.extend(idle::problems(settings, self.document, parts.bus.is_shared()));
         warnings.extend(parts.warnings);
@@ -253,6 +258,7 @@ impl Resolver<'_> {
                 self.flags.admin_listen.as_ref(),
                 settings.admin_listen.as_ref(),
             )?,
+        warnings.extend(self.manifest.warnings.clone());
             cluster: self
                 .name("cluster", settings.cluster.as_deref())?
                 .unwrap_or("local")
@@ -272,8 +278,15 @@ impl Resolver<'_> {
             limits: limits::read_all(settings, self.document)?,
             sections: self.sections(),
             keys,
-            models_path,
-            routing_path: self.routing_path(),
+            models_path: models.path,
+            routing_path: routing.path,
+            models_of_manifest: models.of_manifest,
+            is_empty: self.document.leaves().is_empty(),
+            notes: models.told.into_iter().chain(routing.told).collect(),
+            manifest: self.manifest.clone(),
+            files: self.files.clone(),
+            flags: self.flags.clone(),
+            fixed: Fixed::of(self.document),
             demo: settings.demo.unwrap_or(first_run),
             discover: settings.discover.unwrap_or(first_run && !parts.bus.is_shared()),
             unservable: parts.unservable,
@@ -302,14 +315,16 @@ impl Resolver<'_> {
         })
     }
 
-    fn models_path(&self) -> Option<PathBuf> {
-        let path = self.settings.models_path.as_deref();
-        self.path("MODELS_CONFIG_PATH", "MODELS_CONFIG", path)
+    fn models(&self) -> manifest::Choice {
+        let explicit = self.path("MODELS_CONFIG_PATH", "MODELS_CONFIG");
+        let otherwise = self.settings.models_path.as_ref().map(PathBuf::from);
+        self.manifest.choose(Kind::Models, explicit, otherwise)
     }
 
-    fn routing_path(&self) -> Option<PathBuf> {
-        let path = self.settings.routing_path.as_deref();
-        self.path("ROUTING_CONFIG_PATH", "ROUTING_CONFIG", path)
+    fn routing(&self) -> manifest::Choice {
+        let explicit = self.path("ROUTING_CONFIG_PATH", "ROUTING_CONFIG");
+        let otherwise = self.settings.routing_path.as_ref().map(PathBuf::from);
+        self.manifest.choose(Kind::Routing, explicit, otherwise)
     }
 
     /// Which of [`SECTIONS`] the file has, be they empty.
@@ -440,11 +455,8 @@ impl Resolver<'_> {
         Ok(named)
     }
 
-    fn path(&self, variable: &str, legacy: &str, file: Option<&str>) -> Option<PathBuf> {
-        self.environment
-            .first(&[variable, legacy])
-            .or(file)
-            .map(PathBuf::from)
+    fn path(&self, variable: &str, legacy: &str) -> Option<PathBuf> {
+        self.environment.first(&[variable, legacy]).map(PathBuf::from)
     }
 
     fn address(

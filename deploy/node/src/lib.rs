@@ -6,17 +6,20 @@ pub mod catalog_files;
 pub mod check;
 pub mod command_line;
 pub mod config;
+pub mod config_command;
 pub mod control;
 pub mod data;
 pub mod discover;
 pub mod drain;
 pub mod environment;
 pub mod exit;
+pub mod files;
 mod joining;
 pub mod key_command;
 pub mod keys;
 pub mod management;
 pub mod migrate;
+pub mod manifest;
 pub mod models;
 pub mod node_command;
 mod numbering;
@@ -37,6 +40,7 @@ pub mod user_command;
 pub mod yaml;
 
 /// A command was typed wrongly; the text says how it is right.
+mod watch;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);

@@ -11,7 +11,7 @@ use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
 use node::{
-    check, data, drain, key_command, migrate, node_command, reload, replay, serve, telemetry, tenant_command,
+    check, config_command, data, drain, key_command, migrate, node_command, reload, replay, serve, served_command, telemetry, tenant_command,
     user_command,
 };
 
@@ -65,6 +65,11 @@ fn run(command: Command) -> anyhow::Result<()> {
             print(&runtime()?.block_on(drain::run(&config, Duration::from_secs(wait_seconds)))?)
         }
         Command::Reload(flags) => print(&runtime()?.block_on(reload::run(&load(&flags)?))?),
+        Command::Config { action } => print(&runtime()?.block_on(config_command::run(action, load))?),
+        Command::Export(output) => print(&runtime()?.block_on(config_command::export(output, load))?),
+        Command::Import { file, output } => {
+            print(&runtime()?.block_on(config_command::import(&file, output, load))?)
+        }
         Command::Node { action } => print(&runtime()?.block_on(node_command::run(action, load))?),
         Command::Replay {
             rebuild,

@@ -25,8 +25,8 @@ pub struct Compiled {
     pub credentials: HashMap<CredentialRef, Secret<String>>,
     /// What is odd: left out, not served yet, without effect.
     pub problems: Vec<Problem>,
-    /// Models of the file that cannot be served: a variable is blank, or nothing has a weight.
-    pub left_out: Vec<ModelName>,
+    /// Models of the file that cannot be served, with their place in it: a variable is blank, or nothing has a weight.
+    pub left_out: Vec<(ModelName, String)>,
 }
 
 impl Compiled {

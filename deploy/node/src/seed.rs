@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bus::revisions::Revisions;
 use bus::{BusError, Change, Entry, Expected, Kv, Revision};
 use bytes::Bytes;
+use schemas::configuration::{self, RecordChange};
 use schemas::subject::{CATALOG_BUCKET, catalog};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -33,6 +35,9 @@ impl Passing for Error {
         matches!(self, Self::Bus(problem) if problem.passes())
     }
 }
+
+/// The member of a record that was changed at run time which has what its file says.
+const FILE: &str = "file";
 
 /// Records by their key in the bucket.
 pub type Records = BTreeMap<String, Value>;
@@ -72,13 +77,33 @@ enum Step {
     Delete(String, Expected),
 }
 
+/// What becomes of a change is kept here, with this said of it.
+pub struct Keeper {
+    /// Where.
+    pub revisions: Revisions,
+    /// What is said; its number and what it changed are filled in.
+    pub told: configuration::Revision,
+}
+
 /// Makes the bucket say what the files say. `complete` prefixes lose records of files that are no longer there.
 /// [`BusError::Conflict`] when another node wrote in between: to be tried again, which then finds less to do. Gives the
 /// revision with which all of it is in force; `None` where nothing had to be written.
-pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<Option<Revision>, Error> {
+pub async fn apply(
+    kv: &dyn Kv,
+    records: Records,
+    complete: &[&str],
+    keeper: &Keeper,
+) -> Result<Option<Revision>, Error> {
     let present = current(kv).await?;
+    let steps = steps(records, &present, complete);
+    if steps.is_empty() {
+        return Ok(None);
+    }
+    let changes: Vec<RecordChange> = steps.iter().map(|step| step.change(&present)).collect();
+    // What cannot be kept counts all the same: who changes a file wants it in force.
+    let begun = keeper.revisions.begin(keeper.told.clone(), &changes).await;
     let mut last = None;
-    for step in steps(records, &present, complete) {
+    for step in steps {
         match step {
             Step::Put(key, value, expected) => {
                 let value = Bytes::from(serde_json::to_vec(&value)?);
@@ -89,7 +114,31 @@ pub async fn apply(kv: &dyn Kv, records: Records, complete: &[&str]) -> Result<O
             }
         }
     }
+    let kept = match (begun, last) {
+        (Ok(begun), Some(last)) => keeper.revisions.finish(begun, last).await.map(drop),
+        (begun, _) => begun.map(drop),
+    };
+    if let Err(problem) = kept {
+        warn!(
+            error = &problem as &dyn std::error::Error,
+            "what the files changed is in force and is not kept: it cannot be put back"
+        );
+    }
     Ok(last)
+}
+
+impl Step {
+    fn change(&self, present: &BTreeMap<String, Entry>) -> RecordChange {
+        let (key, to) = match self {
+            Self::Put(key, value, _) => (key, Some(value.clone())),
+            Self::Delete(key, _) => (key, None),
+        };
+        RecordChange {
+            key: key.clone(),
+            from: present.get(key).and_then(parsed),
+            to,
+        }
+    }
 }
 
 fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str]) -> Vec<Step> {
@@ -100,6 +149,7 @@ fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str])
             continue;
         };
         if old.get("origin").is_some_and(|origin| origin != "file") {
+            steps.extend(without_file(key, old, entry.revision));
             continue;
         }
         let expected = Expected::Revision(entry.revision);
@@ -125,19 +175,38 @@ fn steps(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str])
                     "a key of waybill.yaml was revoked and stays so; remove it there, or give another"
                 );
             }
-            Some((old, _)) if !key.starts_with(catalog::KEY) && old["origin"] == "runtime" => {
+            Some((old, revision)) if !key.starts_with(catalog::KEY) && old["origin"] == "runtime" => {
                 if differs(&old, &value) {
                     warn!(
                         record.key = key,
                         "what waybill.yaml says of it was changed at run time and stays as it was changed"
                     );
                 }
+                steps.extend(beneath(key, (old, revision), value));
             }
             Some((_, revision)) => steps.push(Step::Put(key, value, Expected::Revision(revision))),
             None => steps.push(Step::Put(key, value, Expected::Absent)),
         }
     }
     steps
+}
+
+/// Puts what a file says beneath what was made of its record at run time, for when that is dropped.
+fn beneath(key: String, (mut old, revision): (Value, Revision), file: Value) -> Option<Step> {
+    let is_overlaid = [catalog::TENANT, catalog::USER]
+        .iter()
+        .any(|kind| key.starts_with(kind));
+    if !is_overlaid || old.get(FILE) == Some(&file) {
+        return None;
+    }
+    old[FILE] = file;
+    Some(Step::Put(key, old, Expected::Revision(revision)))
+}
+
+/// Forgets what a file said of a record that was changed at run time.
+fn without_file(key: &str, mut old: Value, revision: Revision) -> Option<Step> {
+    old.as_object_mut()?.remove(FILE)?;
+    Some(Step::Put(key.to_owned(), old, Expected::Revision(revision)))
 }
 
 /// True for a key that an administrator revoked, be it from a file or not.
@@ -221,7 +290,7 @@ mod tests {
     fn what_was_changed_at_run_time_stays_as_it_was_changed() {
         let changed = json!({ "origin": "runtime", "limits": { "rpm": 5 }, "disabled": true });
         let old = present(&[
-            ("tenant.acme", changed),
+            ("tenant.acme", changed.clone()),
             ("user.acme.61", json!({ "origin": "file" })),
         ]);
         let of_file = json!({ "origin": "file", "limits": { "rpm": 1 }, "disabled": false });
@@ -229,12 +298,22 @@ mod tests {
             ("tenant.acme".into(), of_file.clone()),
             ("user.acme.61".into(), of_file.clone()),
         ]);
+        let mut overlaid = changed.clone();
+        overlaid["file"] = of_file.clone();
 
         assert_eq!(
             steps(records, &old, &["tenant.", "user."]),
-            [Step::Put("user.acme.61".into(), of_file, Expected::Revision(2))]
+            [
+                Step::Put("tenant.acme".into(), overlaid.clone(), Expected::Revision(1)),
+                Step::Put("user.acme.61".into(), of_file, Expected::Revision(2))
+            ]
         );
         assert_eq!(steps(Records::new(), &old, &["tenant."]), []);
+        let old = present(&[("tenant.acme", overlaid)]);
+        assert_eq!(
+            steps(Records::new(), &old, &["tenant."]),
+            [Step::Put("tenant.acme".into(), changed, Expected::Revision(1))]
+        );
     }
 
     #[test]

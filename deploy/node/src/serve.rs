@@ -31,12 +31,13 @@ use crate::{numbering, orphans, secrets};
 mod catalog;
 mod ending;
 mod roles;
+mod reloading;
 mod room;
 
-use catalog::Reloader;
 use ending::Signals;
 use roles::Running;
 
+use reloading::Reloader;
 /// How long the publisher and the ledger may take to finish what is spooled.
 const FINISH_WAIT: Duration = Duration::from_secs(8);
 
@@ -70,24 +71,25 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let opened = async {
         let adapters = open(&config).await?;
-        let credentials = catalog::seed(&config, &adapters).await?;
-        anyhow::Ok((adapters, credentials))
+        let seeded = catalog::seed(&config, &adapters).await?;
+        anyhow::Ok((adapters, seeded))
     };
     // It may wait for services; what it has written by then the next start finds.
-    let (mut adapters, credentials) = tokio::select! {
+    let (mut adapters, seeded) = tokio::select! {
         opened = opened => opened?,
         () = signals.next() => {
             info!("a signal ends the node before it runs");
             return Ok(());
         }
     };
-    let mut running = Running::new(&config, &adapters);
+    let mut running = Running::new(&config, &adapters, seeded.configuration.clone());
     running.open_limits(&adapters).await?;
     running.start_log(&adapters).await?;
     running.start_ledger(&adapters)?;
 
     let mut registry = Registry::default();
-    let router = running.start_router(&adapters, credentials.clone(), &mut registry)?;
+    seeded.configuration.register(&mut registry);
+    let router = running.start_router(&adapters, seeded.credentials.clone(), &mut registry)?;
     running.start_health();
     settle_orphans(&config, &mut adapters).await?;
     let address = if config.roles.has(NodeRole::Gateway) {
@@ -105,7 +107,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         running.start_status(&adapters, registry).await?
     };
     running.start_registry(&adapters, address);
-    let reloader = Reloader::new(&config, &adapters, &running.view, credentials);
+    let reloader = Reloader::new(&config, &adapters, &running.view, seeded);
     let drain = running.start_control(control(adapters.data.path()), reloader);
     info!(roles = %config.roles, bus = %config.bus, pool = %config.pool, "the node runs");
     let Running {

@@ -69,6 +69,13 @@ enum Node {
 impl Document {
     /// Parses `text` and expands its variables. A variable without default that is not set expands to nothing.
     pub fn parse(file: &str, text: &str, environment: &Environment) -> Result<Self, Problem> {
+        let mut document = Self::verbatim(file, text)?;
+        expand(&mut document.root, environment);
+        Ok(document)
+    }
+
+    /// Parses `text`, in which nothing is replaced.
+    pub fn verbatim(file: &str, text: &str) -> Result<Self, Problem> {
         let problem = |line, message: String, remedy: &str| Problem {
             file: file.to_owned(),
             line,
@@ -98,11 +105,9 @@ impl Document {
                 "make it valid YAML (a JSON document is valid, too)",
             )
         })?;
-        let mut root = located(root);
-        expand(&mut root, environment);
         Ok(Self {
             file: file.to_owned(),
-            root,
+            root: located(root),
         })
     }
 
@@ -146,6 +151,13 @@ impl Document {
         self.problem(&path, message, remedy)
     }
 
+    /// Every scalar, and every list and mapping with nothing in it, with its path and as JSON.
+    pub fn leaves(&self) -> Vec<(String, String)> {
+        let mut leaves = Vec::new();
+        self.root.leaves("", &mut leaves);
+        leaves
+    }
+
     /// True when there is something at `path`.
     pub fn has(&self, path: &str) -> bool {
         self.find(path).1
@@ -173,6 +185,28 @@ impl Document {
 }
 
 impl Located {
+    fn leaves(&self, path: &str, leaves: &mut Vec<(String, String)>) {
+        match &self.node {
+            Node::Mapping(entries) if !entries.is_empty() => {
+                for (key, _, value) in entries {
+                    let place = if path.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{path}.{key}")
+                    };
+                    value.leaves(&place, leaves);
+                }
+            }
+            Node::Sequence(items) if !items.is_empty() => {
+                for (n, item) in items.iter().enumerate() {
+                    item.leaves(&format!("{path}[{n}]"), leaves);
+                }
+            }
+            _ if path.is_empty() => {}
+            _ => leaves.push((path.to_owned(), to_value(self).to_string())),
+        }
+    }
+
     /// What the first step of a path leads to, with its line, and the rest of the path. Keys may have dots in them.
     fn step<'a, 'p>(&'a self, path: &'p str) -> Option<(u64, &'a Self, &'p str)> {
         match &self.node {

@@ -109,6 +109,7 @@ impl Scene {
             clock,
             mint,
             registry: Arc::new(registry),
+            configuration: gateway::Configuration::default(),
         };
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config::new(listen, NodeId::from("n1"), Secret::new(SECRET.to_vec()));

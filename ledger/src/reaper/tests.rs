@@ -86,6 +86,7 @@ impl Scene {
             address: None,
             started_at: NOON,
             catalog_revision: 0,
+            configuration: None,
             database_connected: None,
         });
         let end = CancellationToken::new();

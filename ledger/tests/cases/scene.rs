@@ -183,6 +183,7 @@ impl Scene {
             address: None,
             started_at: self.clock.now(),
             catalog_revision: 0,
+            configuration: None,
             database_connected: None,
         }
     }

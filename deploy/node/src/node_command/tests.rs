@@ -20,6 +20,7 @@ fn record(name: &str, boot: &str, spool: &str) -> NodeRecord {
         address: None,
         started_at: Timestamp::default(),
         catalog_revision: 0,
+        configuration: None,
         database_connected: None,
     }
 }

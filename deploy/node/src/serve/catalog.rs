@@ -4,45 +4,48 @@
 //! same models.yaml for the credentials in it. A node whose files say nothing about a kind of record leaves the others'
 //! records of that kind alone; an empty list of them says that there are none.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bus::clock::Clock;
 use bus::follow::CatalogView;
+use bus::revisions::Revisions;
 use bus::{Expected, Kv, Revision};
 use bytes::Bytes;
-use schemas::catalog::{self, Origin, Role};
-use schemas::id::{DEFAULT_TENANT, TenantId};
+use gateway::Configuration;
+use schemas::catalog::{self, CredentialRef, Origin, Role};
+use schemas::configuration::{Cause, InForce, Report, Severity};
+use schemas::id::{DEFAULT_TENANT, ModelName, TenantId};
 use schemas::limit::limits::Limits;
 use schemas::node::NodeRole;
 use schemas::subject;
 use schemas::time::Timestamp;
-use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
+use super::reloading::{in_force_now, revision, told};
 use super::{Adapters, FINISH_WAIT};
 use crate::catalog_files::{self, Seeds};
-use crate::config::Config;
-use crate::control::Reload;
+use crate::config::{self, Config};
 use crate::models::Compiled;
 use crate::patience::{self, START_WAIT};
-use crate::{agreement, discover, seed};
+use crate::seed::{self, Keeper, Records};
+use crate::yaml::Problem;
+use crate::{agreement, discover};
 
 /// How often is looked whether the first key is in force.
 const KEY_POLL: Duration = Duration::from_millis(1);
 
 /// True for a node that writes what its files say.
-fn writes(config: &Config) -> bool {
+pub(super) fn writes(config: &Config) -> bool {
     !config.bus.is_shared() || config.roles.has(NodeRole::Gateway)
 }
 
 /// Prefixes of which this node's files are the whole truth.
-fn complete(config: &Config) -> Vec<&'static str> {
+pub(super) fn complete(config: &Config) -> Vec<&'static str> {
     let alone = !config.bus.is_shared();
     let has = |section| config.sections.contains(&section);
     let kinds = [
@@ -57,38 +60,51 @@ fn complete(config: &Config) -> Vec<&'static str> {
     mine.map(|(prefix, _)| *prefix).collect()
 }
 
-/// Writes what files, discovery and the demo say into the catalogue; returns the book of credentials.
-pub(super) async fn seed(
-    config: &Config,
-    adapters: &Adapters,
-) -> anyhow::Result<Arc<router_worker::Credentials>> {
+/// What the files of a node amount to at its start.
+pub(super) struct Seeded {
+    /// The book of credentials.
+    pub(super) credentials: Arc<router_worker::Credentials>,
+    /// What the node says of its configuration.
+    pub(super) configuration: Configuration,
+    /// What the files refer to.
+    pub(super) references: HashSet<CredentialRef>,
+    /// The models of the files that are served.
+    pub(super) served: HashSet<ModelName>,
+}
+
+/// Writes what files, discovery and the demo say into the catalogue.
+pub(super) async fn seed(config: &Config, adapters: &Adapters) -> anyhow::Result<Seeded> {
     let kv = adapters.carrier.kv();
     if config.bus.is_shared() && config.roles.read_catalog() {
         join_cluster(config, adapters, &*kv).await?;
     }
-    let compiled = compile(config, adapters.clock.now()).await?;
-    for problem in config
-        .warnings
-        .iter()
-        .chain(&compiled.problems)
-        .chain(&catalog_files::not_honoured(config))
-    {
+    let now = adapters.clock.now();
+    let (compiled, unloadable) = compile_at_start(config, now).await?;
+    let warnings = warnings(config, &compiled);
+    for problem in &warnings {
         warn!("{problem}");
     }
+    for note in catalog_files::notes(config) {
+        info!("{note}");
+    }
+    let configuration = Configuration::default();
+    configuration.tell(Report {
+        in_force: in_force_now(config, &InForce::default(), now),
+        read_at: now,
+        problems: told(unloadable.as_slice(), Severity::Error, now)
+            .chain(told(&warnings, Severity::Warning, now))
+            .collect(),
+    });
     if writes(config) {
         let seeds = Seeds {
             config,
             api_key_secret: &adapters.api_key_secret,
             mint: &adapters.mint,
-            now: adapters.clock.now(),
+            now,
         };
         let mut records = seeds.callers()?;
         records.extend(catalog_files::served(&compiled)?);
-        let complete = complete(config);
-        patience::until("the catalogue cannot be written", START_WAIT, || {
-            seed::apply(&*kv, records.clone(), &complete)
-        })
-        .await?;
+        write(config, adapters, records).await?;
         info!(
             models = compiled.models.len(),
             endpoints = compiled.endpoints.len(),
@@ -97,7 +113,64 @@ pub(super) async fn seed(
     } else if !config.keys.is_empty() || config.models_path.is_some() {
         info!("keys and models are written into the catalogue by nodes with the role gateway");
     }
-    Ok(Arc::new(router_worker::Credentials::new(compiled.credentials)))
+    Ok(Seeded {
+        configuration,
+        references: compiled.credentials.keys().cloned().collect(),
+        served: compiled.models.iter().map(|model| model.id.clone()).collect(),
+        credentials: Arc::new(router_worker::Credentials::new(compiled.credentials)
+                .opening(adapters.sealing.private.clone())
+                .referring(crate::sealing::machine(config))),
+    })
+}
+
+/// What is odd about a configuration.
+pub(super) fn warnings(config: &Config, compiled: &Compiled) -> Vec<Problem> {
+    let own = config.warnings.iter().chain(&compiled.problems).cloned();
+    own.chain(catalog_files::not_honoured(config)).collect()
+}
+
+/// Compiles the files. Where a distribution's manifest is to be served and cannot be, no models are, and the node runs
+/// without: the problem says why.
+async fn compile_at_start(config: &Config, now: Timestamp) -> anyhow::Result<(Compiled, Option<Problem>)> {
+    let unloadable = config.manifest.broken.clone().filter(|_| config.manifest.is_active());
+    let (compiled, problem) = match (unloadable, compile(config, now).await) {
+        (Some(problem), compiled) => (compiled?, problem),
+        (None, Err(problem)) if config.models_of_manifest => {
+            (Compiled::default(), problem.downcast::<config::Error>()?.problem())
+        }
+        (None, compiled) => return Ok((compiled?, None)),
+    };
+    error!("CRITICAL: the distribution's manifest cannot be used, and no models are served from it: {problem}");
+    Ok((compiled, Some(problem)))
+}
+
+/// Makes the catalogue say what the files say, unless an operator has put something else in their place.
+async fn write(config: &Config, adapters: &Adapters, records: Records) -> anyhow::Result<()> {
+    let kv = adapters.carrier.kv();
+    let revisions = Revisions::new(kv.clone());
+    let set = config.files.set();
+    let newest = revisions.all().await.unwrap_or_default().pop();
+    if let Some(Cause::Rollback { to, overruled }) = newest.map(|newest| newest.cause)
+        && overruled.contains(&set)
+    {
+        warn!(
+            revision = to,
+            "the files say what was overruled by a rollback, which stays in force: the next change of a file wins"
+        );
+        return Ok(());
+    }
+    let keeper = Keeper {
+        revisions,
+        told: revision(
+            config,
+            (&adapters.node_id(config), adapters.clock.now()),
+            Cause::Start,
+        ),
+    };
+    let complete = complete(config);
+    let write = || seed::apply(&*kv, records.clone(), &complete, &keeper);
+    patience::until("the catalogue cannot be written", START_WAIT, write).await?;
+    Ok(())
 }
 
 async fn join_cluster(config: &Config, adapters: &Adapters, kv: &dyn Kv) -> anyhow::Result<()> {
@@ -115,7 +188,7 @@ async fn join_cluster(config: &Config, adapters: &Adapters, kv: &dyn Kv) -> anyh
     .await?)
 }
 
-async fn compile(config: &Config, now: Timestamp) -> anyhow::Result<Compiled> {
+pub(super) async fn compile(config: &Config, now: Timestamp) -> anyhow::Result<Compiled> {
     if !config.roles.read_catalog() {
         return Ok(Compiled::default());
     }
@@ -128,80 +201,8 @@ async fn compile(config: &Config, now: Timestamp) -> anyhow::Result<Compiled> {
     Ok(compiled)
 }
 
-/// What reads the models of a node again while it runs.
-pub(super) struct Reloader {
-    config: Config,
-    kv: Arc<dyn Kv>,
-    clock: Arc<dyn Clock>,
-    view: CatalogView,
-    credentials: Arc<router_worker::Credentials>,
-}
-
-impl Reloader {
-    pub(super) fn new(
-        config: &Config,
-        adapters: &Adapters,
-        view: &CatalogView,
-        credentials: Arc<router_worker::Credentials>,
-    ) -> Self {
-        Self {
-            config: config.clone(),
-            kv: adapters.carrier.kv(),
-            clock: adapters.clock.clone(),
-            view: view.clone(),
-            credentials,
-        }
-    }
-
-    /// Does what `wishes` ask for, one after another.
-    pub(super) async fn run(
-        self,
-        mut wishes: mpsc::Receiver<Reload>,
-        end: CancellationToken,
-    ) -> anyhow::Result<()> {
-        while let Some(Some(wish)) = end.run_until_cancelled(wishes.recv()).await {
-            let told = self.reload().await.map_err(|problem| {
-                warn!(error = format!("{problem:#}"), "the models stay as they were");
-                format!("{problem:#}\n")
-            });
-            // Who asked may have left.
-            let _ = wish.send(told);
-        }
-        Ok(())
-    }
-
-    /// Reads the files of models again. Nothing is changed when they are wrong; callers of what stays notice nothing.
-    async fn reload(&self) -> anyhow::Result<String> {
-        let compiled = compile(&self.config, self.clock.now()).await?;
-        let references = compiled.credentials.keys().cloned().collect();
-        let records = catalog_files::served(&compiled)?;
-        // First what is new, last what is gone: requests run on either side of the change.
-        self.credentials.add(compiled.credentials);
-        for problem in &compiled.problems {
-            warn!("{problem}");
-        }
-        if writes(&self.config) {
-            let mut complete = complete(&self.config);
-            complete.retain(|prefix| [subject::catalog::MODEL, subject::catalog::ENDPOINT].contains(prefix));
-            let write = || seed::apply(&*self.kv, records.clone(), &complete);
-            let last = patience::until("the catalogue cannot be written", FINISH_WAIT, write).await?;
-            if let Some(last) = last {
-                in_force(&self.view, last)
-                    .await
-                    .context("the catalogue was written and has not come back yet")?;
-            }
-        }
-        self.credentials.retain(&references);
-        let (models, endpoints) = (compiled.models.len(), compiled.endpoints.len());
-        info!(models, endpoints, "the models were read again");
-        let problems = compiled.problems.iter().map(|problem| format!("{problem}\n"));
-        let counts = format!("{models} models on {endpoints} endpoints are in force\n");
-        Ok(problems.chain([counts]).collect())
-    }
-}
-
 /// Waits until a view shows the catalogue as of `revision`.
-async fn in_force(view: &CatalogView, revision: Revision) -> Result<(), Elapsed> {
+pub(super) async fn in_force(view: &CatalogView, revision: Revision) -> Result<(), Elapsed> {
     let seen = async {
         while view.peek().revision < revision {
             tokio::time::sleep(KEY_POLL).await;

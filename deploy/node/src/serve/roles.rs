@@ -13,6 +13,7 @@ use bus::remote::gateway::RemoteDispatcher;
 use bus::remote::intake::Intake;
 use bus::wire::Wire;
 use bus::{Bus, BusError};
+use gateway::Configuration;
 use gateway::limits::{self, Limiter};
 use prometheus_client::registry::Registry;
 use router_worker::{Credentials, Router};
@@ -22,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::catalog::Reloader;
+use super::reloading::Reloader;
 use super::{Adapters, Stages, room};
 use crate::adapters::Carrier;
 use crate::config::Config;
@@ -43,6 +44,7 @@ pub(super) struct Running<'a> {
     pub(super) view: CatalogView,
     nodes: Nodes,
     node: NodeId,
+    configuration: Configuration,
     /// With the role gateway: what bounds its requests.
     limits: Option<Limiter>,
     /// With the role ledger.
@@ -52,12 +54,13 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn new(config: &'a Config, adapters: &Adapters) -> Self {
+    pub(super) fn new(config: &'a Config, adapters: &Adapters, configuration: Configuration) -> Self {
         Self {
             config,
             view: adapters.view(),
             nodes: Nodes::new(adapters.clock.clone()),
             node: adapters.node_id(config),
+            configuration,
             limits: None,
             ledger: None,
             stages: Stages::default(),
@@ -257,6 +260,7 @@ impl<'a> Running<'a> {
             registry: Arc::new(registry),
         };
         Ok(gateway::bind(self.gateway_config(adapters), ports, metrics).await?)
+            configuration: self.configuration.clone(),
     }
 
     /// Dispatches over the bus to routers of the pool.
@@ -356,15 +360,15 @@ impl<'a> Running<'a> {
     ) -> CancellationToken {
         let drain = CancellationToken::new();
         if let Some(control) = control {
-            let (reload, wishes) = mpsc::channel(1);
             let asks = control::Asks {
                 drain: drain.clone(),
                 reload,
+        let (reload, wishes) = mpsc::channel(1);
+        self.supervisor
+            .spawn("reload", reloader.run(wishes, self.stages.intake.clone()));
             };
             self.supervisor
                 .spawn("control", control.run(asks, self.stages.ledger.clone()));
-            self.supervisor
-                .spawn("reload", reloader.run(wishes, self.stages.intake.clone()));
         }
         drain
     }
@@ -389,6 +393,7 @@ fn telling(running: &Running<'_>, adapters: &Adapters, address: Option<SocketAdd
         boot: adapters.boot.clone(),
         spool: adapters.spool.id().clone(),
         roles: running.config.roles.list().to_vec(),
+    let configuration = running.configuration.clone();
         pool: running.config.pool.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
         address,
@@ -399,6 +404,8 @@ fn telling(running: &Running<'_>, adapters: &Adapters, address: Option<SocketAdd
     Box::new(move || NodeRecord {
         catalog_revision: view.peek().revision,
         database_connected: ledger.as_ref().map(ledger::Ports::database_connected),
+        configuration: None,
         ..told.clone()
     })
 }
+        configuration: Some((&*configuration.report()).into()),

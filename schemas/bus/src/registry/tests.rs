@@ -17,6 +17,7 @@ fn record(boot: &str, roles: &[NodeRole]) -> NodeRecord {
         address: None,
         started_at: Timestamp::from_micros(0),
         catalog_revision: 0,
+        configuration: None,
         database_connected: roles.contains(&NodeRole::Ledger).then_some(true),
     }
 }

@@ -1,0 +1,56 @@
+//! What this node says of its configuration: written by whoever reads the files, read by the management API, by the
+//! node's record among the nodes, and by its metrics.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use schemas::configuration::{Report, Severity};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SeverityLabel {
+    severity: &'static str,
+}
+
+/// The report of a node; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Configuration {
+    report: Arc<RwLock<Arc<Report>>>,
+    problems: Family<SeverityLabel, Gauge>,
+}
+
+impl Configuration {
+    /// Adds its figures to those of the node.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "waybill_config_problems",
+            "What is wrong with the configuration files, by how bad it is",
+            self.problems.clone(),
+        );
+        self.count(&Report::default());
+    }
+
+    /// The report as it is now.
+    pub fn report(&self) -> Arc<Report> {
+        Arc::clone(&self.report.read())
+    }
+
+    /// Replaces the report.
+    pub fn tell(&self, report: Report) {
+        self.count(&report);
+        *self.report.write() = Arc::new(report);
+    }
+
+    fn count(&self, report: &Report) {
+        for severity in Severity::ALL {
+            let label = SeverityLabel {
+                severity: severity.word(),
+            };
+            let count = i64::try_from(report.count(severity)).unwrap_or(i64::MAX);
+            self.problems.get_or_create(&label).set(count);
+        }
+    }
+}

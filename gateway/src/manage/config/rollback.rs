@@ -1,0 +1,263 @@
+//! `POST /admin/config/rollback`: puts back what the records of files said after a revision. The files are not changed:
+//! from then on they say something else, and the next change of one of them wins.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use bus::revisions::Begun;
+use bus::{BusError, Expected};
+use bytes::Bytes;
+use http::HeaderMap;
+use schemars::JsonSchema;
+use schemas::catalog::change::{Author, Change, Difference};
+use schemas::configuration::{Cause, RecordChange, Revision, shown, undo};
+use schemas::event::audit::Kind;
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::subject::CATALOG_BUCKET;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{Shown, away, later, of, revisions};
+use crate::arrival::Arrival;
+use crate::caller::Caller;
+use crate::manage::openapi::Operation;
+use crate::manage::records::{self, Match, Place};
+use crate::manage::{description, json as answer, rights};
+use crate::state::Shared;
+
+/// How long the catalogue may take over one operation.
+const WITHIN: Duration = Duration::from_secs(8);
+
+/// To which revision.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "RollbackWanted")]
+pub(crate) struct Wanted {
+    /// The number of the revision that is to be in force again.
+    to: u64,
+}
+
+const WANTED: &str = "the body does not say where to: expected to, the number of a revision";
+
+/// What was put back.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Rollback")]
+pub(crate) struct Done {
+    /// The revision that this made; null where nothing had to be put back.
+    revision: Option<Shown>,
+    /// Records that were put back.
+    changed: usize,
+    /// Records that stay as they are, and why.
+    left: Vec<Left>,
+    /// What is to be known.
+    notice: &'static str,
+}
+
+/// A record that was not put back.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RollbackLeft")]
+pub(crate) struct Left {
+    kind: String,
+    id: String,
+    why: &'static str,
+}
+
+const NOTICE: &str = "the files say something else now: correct them, because their next change is in force again";
+
+/// What the path does.
+pub(crate) const ROLLBACK: Operation =
+    Operation::ask::<Wanted, Done>("Puts back what configuration files said after a revision")
+        .of_operators()
+        .under(crate::manage::openapi::Condition::IfMatch)
+        .failing(&[404, 409, 503]);
+
+/// A record as it lies in the bucket.
+type Lying = (Option<Value>, Expected);
+
+/// Puts records back.
+pub(crate) async fn create(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Err(failure) = rights::operates(&caller) {
+        return arrival.refuse_unread(&failure);
+    }
+    let done = async {
+        let expected = Match::of(&headers)?;
+        let bytes = description::body(&state, &headers, body).await?;
+        let wanted: Wanted = description::read(&bytes, WANTED)?;
+        put_back(&state, (wanted.to, expected), caller.author(&arrival)).await
+    };
+    match done.await {
+        Ok(done) => answer(&done),
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+async fn put_back(
+    state: &Shared,
+    (to, expected): (u64, Match),
+    author: Author,
+) -> Result<Done, Failure> {
+    let later = later(state, to).await?;
+    let newest = later.last().map_or(to, |(revision, _)| revision.number);
+    if !expected.admits(newest) {
+        let text = "files or somebody else changed the configuration: look again and decide again";
+        return Err(Failure::new(FailureCode::Conflict, text));
+    }
+    let overruled = overruled(&later);
+    let said = undo::before(later.into_iter().flat_map(|(_, changes)| changes));
+    let (steps, left) = steps(state, said).await?;
+    if steps.is_empty() {
+        return Ok(Done {
+            revision: None,
+            changed: 0,
+            left,
+            notice: NOTICE,
+        });
+    }
+    let report = state.ports.configuration.report();
+    let told = Revision {
+        number: 0,
+        at: author.at,
+        node: state.config.node.clone(),
+        cause: Cause::Rollback { to, overruled },
+        actor: Some(author.actor.clone()),
+        set: Arc::clone(&report.in_force.set),
+        files: report.in_force.files.clone(),
+        changed: 0,
+        pieces: 0,
+        catalog_revision: None,
+    };
+    let changes: Vec<RecordChange> = steps.iter().map(|(change, _)| change.clone()).collect();
+    let begun = revisions(state).begin(told, &changes).await.map_err(away)?;
+    let revision = write(state, steps, begun).await?;
+    tell(state, author, (newest, to), revision.catalog_revision.unwrap_or_default());
+    records::seen(state, revision.catalog_revision.unwrap_or_default()).await;
+    Ok(Done {
+        changed: revision.changed,
+        revision: Some(of(&revision)),
+        left,
+        notice: NOTICE,
+    })
+}
+
+/// Sets of files that came after the revision that is put back, and those that earlier rollbacks overruled.
+fn overruled(later: &[(Revision, Vec<RecordChange>)]) -> Vec<Arc<str>> {
+    let mut sets: Vec<Arc<str>> = Vec::new();
+    for (revision, _) in later {
+        sets.push(Arc::clone(&revision.set));
+        if let Cause::Rollback { overruled, .. } = &revision.cause {
+            sets.extend(overruled.iter().cloned());
+        }
+    }
+    sets.sort();
+    sets.dedup();
+    sets
+}
+
+/// What has to be written, and what stays.
+async fn steps(
+    state: &Shared,
+    said: BTreeMap<String, Option<Value>>,
+) -> Result<(Vec<(RecordChange, Expected)>, Vec<Left>), Failure> {
+    let (mut steps, mut left) = (Vec::new(), Vec::new());
+    for (key, to) in said {
+        let (from, expected) = lying(state, &key).await?;
+        let change = RecordChange { key, from, to };
+        if change.from == change.to {
+            continue;
+        }
+        match stays(&change) {
+            Some(why) => {
+                let (kind, id) = shown::named(&change.key, change.from.as_ref().or(change.to.as_ref()));
+                left.push(Left { kind, id, why });
+            }
+            None => steps.push((change, expected)),
+        }
+    }
+    Ok((steps, left))
+}
+
+/// Why a record stays as it is.
+fn stays(change: &RecordChange) -> Option<&'static str> {
+    let of_run_time = |record: &Value| record.get("origin").is_some_and(|origin| origin == "runtime");
+    if change.stays() {
+        Some("keys are not put back: one that was taken away stays so")
+    } else if change.from.as_ref().is_some_and(of_run_time) {
+        Some("it was changed at run time since")
+    } else {
+        None
+    }
+}
+
+async fn lying(state: &Shared, key: &str) -> Result<Lying, Failure> {
+    let get = timeout(WITHIN, state.ports.kv.get(CATALOG_BUCKET, key)).await;
+    let entry = get.unwrap_or(Err(BusError::Timeout)).map_err(away)?;
+    let found = entry.and_then(|entry| Some((entry.value?, entry.revision)));
+    Ok(match found {
+        Some((value, revision)) => (
+            serde_json::from_slice(&value).ok(),
+            Expected::Revision(revision),
+        ),
+        None => (None, Expected::Absent),
+    })
+}
+
+async fn write(
+    state: &Shared,
+    steps: Vec<(RecordChange, Expected)>,
+    begun: Begun,
+) -> Result<Revision, Failure> {
+    let mut last = 0;
+    for (change, expected) in steps {
+        let kv = &state.ports.kv;
+        let written = match change.to {
+            Some(value) => {
+                let value = Bytes::from(value.to_string());
+                timeout(WITHIN, kv.put(CATALOG_BUCKET, &change.key, value, expected)).await
+            }
+            None => timeout(WITHIN, kv.delete(CATALOG_BUCKET, &change.key, expected)).await,
+        };
+        last = match written.unwrap_or(Err(BusError::Timeout)) {
+            Ok(revision) => revision,
+            Err(BusError::Conflict) => return Err(records::lost_race()),
+            Err(problem) => return Err(away(problem)),
+        };
+    }
+    revisions(state).finish(begun, last).await.map_err(away)
+}
+
+/// Tells who did it.
+fn tell(state: &Shared, author: Author, (from, to): (u64, u64), revision: u64) {
+    let place = Place {
+        kind: Kind::Configuration,
+        key: String::new(),
+        tenant: TenantId::from(DEFAULT_TENANT),
+        id: "files".into(),
+    };
+    let fields = [(
+        "revision".to_owned(),
+        Difference {
+            from: json!(from),
+            to: json!(to),
+        },
+    )];
+    let change = Change {
+        id: author.id,
+        at: author.at,
+        actor: author.actor,
+        replaced: None,
+        fields: BTreeMap::from(fields),
+    };
+    records::tell(state, &place, &change, revision);
+}
