@@ -7,7 +7,9 @@ use schemas::affinity::Policy;
 use schemas::affinity::choice::Margins;
 use schemas::affinity::prefill::Terms;
 use schemas::circuit::Parameters;
-use schemas::id::NodeId;
+use schemas::id::{NodeId, PoolName};
+
+use crate::egress::Egress;
 
 /// Mebibytes to bytes.
 const MIB: usize = 1024 * 1024;
@@ -29,6 +31,8 @@ pub struct Config {
     pub concurrency: Option<Concurrency>,
     /// What makes sessions stay on a backend.
     pub affinity: Affinity,
+    /// Where endpoints may lie that were registered at run time.
+    pub egress: Egress,
     /// Longest time to a connection, name resolution and TLS included.
     pub connect_timeout: Duration,
     /// Idle connections are closed after this: below the keep-alive of common servers (5 s).
@@ -43,6 +47,8 @@ pub struct Config {
     pub decoded_bytes_max: usize,
     /// The node it runs on.
     pub node: NodeId,
+    /// The pool it is in.
+    pub pool: PoolName,
 }
 
 impl Config {
@@ -56,6 +62,7 @@ impl Config {
             circuit: Parameters::default(),
             concurrency: Some(Concurrency::default()),
             affinity: Affinity::default(),
+            egress: Egress::default(),
             connect_timeout: Duration::from_secs(5),
             pool_idle_timeout: Duration::from_secs(3),
             pool_idle_max: 1_024,
@@ -63,6 +70,7 @@ impl Config {
             event_bytes_max: 16 * MIB,
             decoded_bytes_max: 256 * MIB,
             node,
+            pool: PoolName::from("default"),
         }
     }
 }

@@ -1,21 +1,46 @@
-//! The router's own book of secrets: what a reference in the catalogue stands for. Only routers have it.
+//! The router's own book of secrets: what a reference in the catalogue stands for, and the keys that open what is
+//! sealed there. Only routers have either.
 
 pub(crate) mod google;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use schemas::catalog::CredentialRef;
+use schemas::catalog::{CredentialRef, Endpoint, Origin};
+use schemas::seal::{Context, OpenError, PrivateKey, Sealed};
 use schemas::secret::Secret;
 
 /// Secrets by reference.
 pub(crate) type Book = HashMap<CredentialRef, Arc<Secret<String>>>;
 
-/// Upstream credentials by reference. They may be changed while requests run: each attempt reads them anew.
-#[derive(Debug, Default)]
+/// Finds what endpoints refer to that were registered at run time: it is on the router's machine, in no file of
+/// models.
+pub type Machine = Box<dyn Fn(&CredentialRef) -> Option<Secret<String>> + Send + Sync>;
+
+/// Upstream credentials by reference, and what opens sealed ones. They may be changed while requests run.
+#[derive(Default)]
 pub struct Credentials {
     book: RwLock<Arc<Book>>,
+    /// Tried in order.
+    keys: Vec<PrivateKey>,
+    machine: Option<Machine>,
+}
+
+/// A sealed credential, and what came of it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) sealed: Sealed,
+    context: Context,
+    pub(crate) secret: Result<Arc<Secret<String>>, OpenError>,
+}
+
+impl Opened {
+    /// What operators know it by.
+    pub(crate) fn reference(&self) -> CredentialRef {
+        CredentialRef(self.sealed.name())
+    }
 }
 
 impl Credentials {
@@ -23,7 +48,22 @@ impl Credentials {
     pub fn new(book: HashMap<CredentialRef, Secret<String>>) -> Self {
         Self {
             book: RwLock::new(Arc::new(shared(book))),
+            ..Self::default()
         }
+    }
+
+    /// The same with keys for sealed credentials, the newest first.
+    #[must_use]
+    pub fn opening(mut self, keys: Vec<PrivateKey>) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// The same with what the machine has.
+    #[must_use]
+    pub fn referring(mut self, machine: Machine) -> Self {
+        self.machine = Some(machine);
+        self
     }
 
     /// The secret of a reference; `None` when it is not in the book.
@@ -34,6 +74,45 @@ impl Credentials {
     /// The book as it is now; another one once anything in it has changed.
     pub(crate) fn book(&self) -> Arc<Book> {
         Arc::clone(&self.book.read())
+    }
+
+    /// The secret that an endpoint refers to. What files hold is for their own endpoints: whoever registers one at run
+    /// time names none of it.
+    pub(crate) fn referred(
+        &self,
+        endpoint: &Endpoint,
+        book: &Book,
+        reference: &CredentialRef,
+    ) -> Option<Arc<Secret<String>>> {
+        match endpoint.origin {
+            Origin::File => book.get(reference).cloned(),
+            Origin::Runtime => self.machine.as_ref()?(reference).map(Arc::new),
+        }
+    }
+
+    /// What is sealed for an endpoint, opened; what was opened before for the same is not opened again.
+    pub(crate) fn open(&self, endpoint: &Endpoint, before: &[Opened]) -> Vec<Opened> {
+        if endpoint.sealed.is_empty() {
+            return Vec::new();
+        }
+        let context = Context::of(endpoint);
+        let open = |sealed: &Sealed| Opened {
+            secret: before
+                .iter()
+                .find(|known| known.sealed == *sealed && known.context == context)
+                .map_or_else(|| self.unsealed(&context, sealed), |known| known.secret.clone()),
+            sealed: sealed.clone(),
+            context: context.clone(),
+        };
+        endpoint.sealed.iter().map(open).collect()
+    }
+
+    fn unsealed(&self, context: &Context, sealed: &Sealed) -> Result<Arc<Secret<String>>, OpenError> {
+        let fits = |key: &&PrivateKey| sealed.is_for(key.public());
+        let key = self.keys.iter().find(fits).ok_or(OpenError::OtherKey)?;
+        let bytes = key.open(context, sealed)?;
+        let text = std::str::from_utf8(bytes.reveal()).map_err(|_| OpenError::Malformed)?;
+        Ok(Arc::new(Secret::new(text.to_owned())))
     }
 
     /// Takes entries over, in the place of those of the same reference.
@@ -53,6 +132,15 @@ impl Credentials {
     }
 }
 
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("references", &self.book.read().len())
+            .field("keys", &self.keys.len())
+            .finish_non_exhaustive()
+    }
+}
+
 fn shared(book: HashMap<CredentialRef, Secret<String>>) -> Book {
     let entries = book.into_iter();
     entries
@@ -65,3 +153,6 @@ impl FromIterator<(CredentialRef, Secret<String>)> for Credentials {
         Self::new(entries.into_iter().collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ use schemas::secret::Secret;
 
 use crate::fault::Flaw;
 
-pub(crate) use pools::{Declared, Pools};
+pub(crate) use pools::{Declared, News, Pools};
 
 /// How long a credential is muted.
 const MUTE_MS: u64 = 20_000;
@@ -92,10 +92,19 @@ pub(crate) struct Declaration {
     pub(crate) reference: CredentialRef,
     /// What is sent: with another one it is another credential, of which nothing is known.
     pub(crate) secret: Arc<Secret<String>>,
-    /// Its place in the endpoint's list.
+    /// Its place in the endpoint's list; those that are sealed come after the others.
     pub(crate) place: usize,
     /// The lowest role that may use it.
     pub(crate) role: Role,
+}
+
+/// A credential that a request may use, and leave to do so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// The leave.
+    pub(crate) lease: Lease,
+    /// The credential.
+    pub(crate) declaration: Arc<Declaration>,
 }
 
 impl Alarm {
@@ -111,7 +120,7 @@ impl Alarm {
 #[derive(Debug)]
 struct Slot {
     id: u64,
-    declaration: Declaration,
+    declaration: Arc<Declaration>,
     /// Failures in a row.
     failures: u32,
     muted_until_ms: u64,
@@ -164,7 +173,7 @@ impl Pool {
                     if slot.declaration.role != declaration.role {
                         moved.push(slot.id);
                     }
-                    slot.declaration = declaration;
+                    slot.declaration = Arc::new(declaration);
                     slot
                 }
                 None => self.slot(declaration),
@@ -182,7 +191,7 @@ impl Pool {
         self.slots_made += 1;
         Slot {
             id: self.slots_made,
-            declaration,
+            declaration: Arc::new(declaration),
             failures: 0,
             muted_until_ms: 0,
             last_until_ms: 0,
@@ -227,6 +236,22 @@ impl Pool {
             self.bind(asker, lease.slot, now_ms);
         }
         Ok(lease)
+    }
+
+    /// What a lease is for.
+    pub(crate) fn held(&self, lease: Lease) -> Option<Held> {
+        let slot = self.slots.iter().find(|slot| slot.id == lease.slot)?;
+        let declaration = Arc::clone(&slot.declaration);
+        Some(Held { lease, declaration })
+    }
+
+    /// The one that is asked first.
+    pub(crate) fn first(&self) -> Option<Held> {
+        let slot = self.slots.first()?;
+        self.held(Lease {
+            place: slot.declaration.place,
+            slot: slot.id,
+        })
     }
 
     /// Why the caller has none to use now.

@@ -11,6 +11,7 @@ mod attempt;
 mod circuit;
 mod config;
 mod credential;
+mod egress;
 mod fault;
 mod health;
 mod keypool;
@@ -24,10 +25,12 @@ mod session;
 mod state;
 #[cfg(test)]
 mod testing;
+mod trial;
 mod upstream;
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::clock::Clock;
 use bus::dispatch::{Dispatch, Dispatcher, Session};
@@ -39,6 +42,7 @@ use prometheus_client::registry::Registry;
 use schemas::event::Fact;
 use schemas::event::health::CredentialChanged;
 use schemas::id::{DEFAULT_TENANT, TenantId};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -55,8 +59,12 @@ use state::Shared;
 use upstream::Upstream;
 
 pub use config::{Affinity as AffinitySettings, Clocks, Concurrency, Config};
-pub use credential::Credentials;
+pub use credential::{Credentials, Machine};
+pub use egress::{Egress, NETWORKS_MAX, Network, NoNetwork};
 pub use upstream::read::{ReadError, Reader};
+
+/// How often the credentials of endpoints that are gone are forgotten.
+const TIDY_EVERY: Duration = Duration::from_mins(1);
 
 /// What a router is given by the node it runs in.
 pub struct Ports<'a> {
@@ -188,7 +196,7 @@ impl Dispatcher for Router {
     }
 }
 
-/// Answers questions about the health of endpoints, keeps the circuits in agreement with those of other routers, and
+/// Answers questions about the health of endpoints and makes trials of them, keeps the circuits in agreement with those of other routers, and
 /// shares with them where sessions are, until `shutdown`.
 pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken) -> Result<(), Error> {
     let shared = &router.shared;
@@ -203,7 +211,17 @@ pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken)
         }
         Ok(())
     };
-    tokio::try_join!(health::serve(shared, bus, shutdown.clone()), agree)?;
+    let tidy = async {
+        let mut ticks = tokio::time::interval(TIDY_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            shared.pools.prune(&shared.catalog.load());
+        }
+        Ok(())
+    };
+    let pool = &shared.config.pool;
+    let trials = trial::serve(shared, (Arc::clone(&bus), pool), shutdown.clone());
+    tokio::try_join!(health::serve(shared, bus, shutdown.clone()), trials, agree, tidy)?;
     Ok(())
 }
 

@@ -28,7 +28,7 @@ use schemas::secret::Secret;
 
 use crate::credential::google::Tokens;
 use crate::plan::Candidate;
-use crate::upstream::{Route, Target};
+use crate::upstream::{Route, Target, Trust};
 
 /// How we introduce ourselves.
 pub(crate) const OUR_USER_AGENT: &str = concat!("waybill/", env!("CARGO_PKG_VERSION"));
@@ -50,6 +50,9 @@ pub(crate) enum Error {
     /// A header's value has bytes that no header may have.
     #[error("the value of a header is not valid")]
     HeaderValue(#[source] http::header::InvalidHeaderValue),
+    /// Path and query would lead to another place than the backend's, or its URL says who calls.
+    #[error("the URL leads elsewhere than to its backend")]
+    Elsewhere,
     /// Another kind of upstream answers in process.
     #[error("the endpoint is not called over the wire")]
     InProcess,
@@ -154,6 +157,10 @@ fn route(candidate: &Candidate, purpose: Purpose) -> Result<Route, Error> {
         .and_then(|index| endpoint.backends.get(index))
         .ok_or(Error::NoBackend)?;
     let uri = url::url(endpoint, backend, &candidate.upstream_model, purpose)?;
+    let trust = Trust::of(endpoint);
+    if trust == Trust::Egress && !url::lies_at(&uri, &backend.base_url) {
+        return Err(Error::Elsewhere);
+    }
     let mut headers = HeaderMap::with_capacity(8 + endpoint.extra_headers.len());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(
@@ -169,11 +176,11 @@ fn route(candidate: &Candidate, purpose: Purpose) -> Result<Route, Error> {
             headers.insert(name, value);
         }
     }
-    if !endpoint.credentials.is_empty() {
+    if !endpoint.is_keyless() {
         // The credential's header stands in the place of one that is configured.
         headers.remove(endpoint.auth_header.as_str());
     }
-    Ok(Route::new(uri, headers, endpoint.http2))
+    Ok(Route::new(uri, headers, endpoint.http2, trust))
 }
 
 /// The caller's body, in his own dialect, as the upstream of `candidate` shall see it.

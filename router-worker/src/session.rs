@@ -29,16 +29,16 @@ use crate::affinity::session::Stay;
 use crate::attempt::{Call, Ending, Meter};
 use crate::circuit::Claim;
 use crate::fault::Fault;
-use crate::keypool::Lease;
+use crate::keypool::{Held, Lease};
 use crate::plan::{self, Candidate, Plan, Sight, all_open, none_available};
 use crate::relay::{Relay, Stop};
 use crate::state::Shared;
 
 use leasing::NoSeat;
-use prepared::Preparation;
 use trail::{Step, Trail};
 
-pub(crate) use prepared::Prepared;
+pub(crate) use leasing::tell_of_sealed;
+pub(crate) use prepared::{Preparation, Prepared};
 
 /// A request that is being run.
 pub(crate) struct Request {
@@ -227,9 +227,9 @@ impl Request {
         self.stay.go(&shared.affinity, (&candidate.endpoint.id, &backend));
         let mut visit = shared.affinity.visit(&backend, self.stay.prompt());
         loop {
-            tried.extend(seat.lease);
+            tried.extend(seat.held.as_ref().map(|held| held.lease));
             let (ending, meter, started_at) = self
-                .attempt(shared, (candidate, &prepared), seat.lease, &visit)
+                .attempt(shared, (candidate, &prepared), seat.held.as_ref(), &visit)
                 .await;
             seat.slot.answered(meter.status);
             self.record(shared, candidate, (&ending, &meter, started_at));
@@ -310,7 +310,7 @@ impl Request {
         &mut self,
         shared: &Shared,
         (candidate, prepared): (&Candidate, &Prepared),
-        lease: Option<Lease>,
+        held: Option<&Held>,
         visit: &Visit<'_>,
     ) -> (Ending, Meter, Timestamp) {
         let started_at = shared.clock.now();
@@ -331,10 +331,8 @@ impl Request {
             stream_deadline: self.stream_deadline,
         };
         self.trail.begin();
-        let credential = lease
-            .and_then(|lease| candidate.endpoint.credentials.get(lease.place))
-            .and_then(|reference| shared.credentials.get(reference));
-        let ending = call.run(credential.as_deref(), &mut meter).await;
+        let credential = held.map(|held| held.declaration.secret.as_ref());
+        let ending = call.run(credential, &mut meter).await;
         (ending, meter, started_at)
     }
 

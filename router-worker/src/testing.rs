@@ -215,6 +215,20 @@ pub(crate) struct Scene {
 impl Scene {
     /// A router with these settings over these endpoints.
     pub(crate) async fn new(config: Config, endpoints: &[Endpoint], model: &Model) -> Self {
+        let credentials = ["k1", "k2"].into_iter().map(|name| {
+            let secret = Secret::new(format!("secret-{name}"));
+            (CredentialRef(name.to_owned()), secret)
+        });
+        Self::holding(credentials.collect(), config, endpoints, model).await
+    }
+
+    /// The same with these credentials.
+    pub(crate) async fn holding(
+        credentials: Credentials,
+        config: Config,
+        endpoints: &[Endpoint],
+        model: &Model,
+    ) -> Self {
         let view = CatalogView::default();
         let kv = Arc::new(Fixed(records(endpoints, model)));
         // Followed until everything was told; the snapshot stays.
@@ -229,13 +243,6 @@ impl Scene {
         let told = Arc::clone(&changes);
         let alerts = Arc::new(Mutex::new(Vec::new()));
         let alerted = Arc::clone(&alerts);
-        let credentials: Credentials = ["k1", "k2"]
-            .into_iter()
-            .map(|name| {
-                let secret = Secret::new(format!("secret-{name}"));
-                (CredentialRef(name.to_owned()), secret)
-            })
-            .collect();
         let parts = Parts {
             catalog: view,
             credentials: Arc::new(credentials),

@@ -10,6 +10,7 @@ mod decode;
 mod plain;
 pub(crate) mod read;
 mod tag;
+pub(crate) mod tcp;
 
 use std::io;
 use std::sync::Arc;
@@ -23,13 +24,16 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use schemas::catalog::{Endpoint, Origin};
 use tokio::time::error::Elapsed;
 
 use crate::config::Config;
+use crate::egress::Forbidden;
 
 use connector::{Connector, Protocol};
 pub(crate) use decode::{Body, Coding, Error as BodyError};
 use tag::Tag;
+use tcp::{Names, Reach, SystemNames, Tcp};
 
 /// Silence on an HTTP/2 connection after which it is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(8);
@@ -69,12 +73,34 @@ pub(crate) struct Route {
     http2: bool,
     /// Over plain HTTP/1.1, where the URL asks for that.
     plain: Option<plain::Route>,
+    /// How far the place is trusted.
+    trust: Trust,
+}
+
+/// How far a place is trusted to lie where it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// An operator of the machine wrote it down: anywhere.
+    Anywhere,
+    /// It was registered at run time: where [`Config::egress`] permits. Its connections are its own kind's.
+    Egress,
+}
+
+impl Trust {
+    /// Of an endpoint.
+    pub(crate) const fn of(endpoint: &Endpoint) -> Self {
+        match endpoint.origin {
+            Origin::File => Self::Anywhere,
+            Origin::Runtime => Self::Egress,
+        }
+    }
 }
 
 impl Route {
     /// The way to `uri`; every request has `headers`.
-    pub(crate) fn new(uri: Uri, headers: HeaderMap, http2: bool) -> Self {
+    pub(crate) fn new(uri: Uri, headers: HeaderMap, http2: bool, trust: Trust) -> Self {
         Self {
+            trust,
             plain: (!http2).then(|| plain::Route::new(&uri, &headers)).flatten(),
             uri,
             headers,
@@ -114,6 +140,13 @@ impl Error {
             Self::Silent(plain::Error::Broken(_) | plain::Error::Malformed(_)) | Self::Coding => false,
         }
     }
+
+    /// True when nothing was connected because the address is none for the place.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        let first: &(dyn std::error::Error + 'static) = self;
+        let mut causes = std::iter::successors(Some(first), |error| error.source());
+        causes.any(|cause| cause.is::<Forbidden>())
+    }
 }
 
 /// True when a clock is at the bottom of an error: ours over all of a connection, the connector's over one address, or
@@ -128,6 +161,15 @@ fn timed_out(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// The clients; cheap to use from any thread.
 pub(crate) struct Upstream {
+    /// For places of files.
+    anywhere: Clients,
+    /// For places that were registered at run time: no connection is shared with the others.
+    guarded: Clients,
+    decoded_bytes_max: usize,
+}
+
+/// Clients that reach the same addresses.
+struct Clients {
     /// HTTP/1.1 without TLS.
     plain: plain::Client,
     /// HTTP/1.1, or HTTP/2 where TLS negotiates it.
@@ -136,14 +178,13 @@ pub(crate) struct Upstream {
     http2: Client<Connector, Full<Bytes>>,
     /// A new connection for each request.
     fresh: Client<Connector, Full<Bytes>>,
-    decoded_bytes_max: usize,
 }
 
-impl Upstream {
-    /// Clients as configured; nothing is connected yet.
-    pub(crate) fn new(config: &Config) -> Result<Self, rustls::Error> {
-        let tls = connector::tls()?;
-        let connector = |protocol| Connector::new(protocol, tls.clone(), config.connect_timeout);
+impl Clients {
+    fn new(config: &Config, tls: &rustls::ClientConfig, reach: Reach) -> Self {
+        let timeout = config.connect_timeout;
+        let tcp = Tcp::new(timeout, reach);
+        let connector = |protocol| Connector::new(protocol, tls.clone(), tcp.clone(), timeout);
         let mut builder = Client::builder(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -161,27 +202,55 @@ impl Upstream {
         let fresh = builder
             .pool_max_idle_per_host(0)
             .build(connector(Protocol::Negotiated));
-        Ok(Self {
-            plain: plain::Client::new(connector::tcp(config.connect_timeout), config),
+        Self {
+            plain: plain::Client::new(tcp, config),
             negotiated,
             http2,
             fresh,
+        }
+    }
+}
+
+impl Upstream {
+    /// Clients as configured; nothing is connected yet.
+    pub(crate) fn new(config: &Config) -> Result<Self, rustls::Error> {
+        Self::with(config, Arc::new(SystemNames))
+    }
+
+    /// The same by other names than the system's.
+    fn with(config: &Config, names: Arc<dyn Names>) -> Result<Self, rustls::Error> {
+        let tls = connector::tls()?;
+        let clients = |egress| {
+            let names = Arc::clone(&names);
+            Clients::new(config, &tls, Reach { names, egress })
+        };
+        Ok(Self {
+            anywhere: clients(None),
+            guarded: clients(Some(Arc::new(config.egress.clone()))),
             decoded_bytes_max: config.decoded_bytes_max,
         })
     }
 
     /// Posts `body` and waits for the answer's head.
     pub(crate) async fn send(&self, target: &Target, body: &Spliced) -> Result<Answer, Error> {
+        let clients = match target.route.trust {
+            Trust::Anywhere => &self.anywhere,
+            Trust::Egress => &self.guarded,
+        };
         if let Some(route) = &target.route.plain {
-            let sent = self.plain.send(route, target.own_headers(), body).await;
+            let sent = clients.plain.send(route, target.own_headers(), body).await;
             let answer = sent.map_err(Error::Silent)?;
             return self.decoded((answer.status, answer.headers), answer.body.into(), None);
         }
         let is_http2 = target.route.http2;
-        let client = if is_http2 { &self.http2 } else { &self.negotiated };
+        let client = if is_http2 {
+            &clients.http2
+        } else {
+            &clients.negotiated
+        };
         let answer = match client.request(request(target, body)).await {
             Err(error) if !is_http2 && died_unheard(&error) => {
-                self.fresh.request(request(target, body)).await
+                clients.fresh.request(request(target, body)).await
             }
             answer => answer,
         };

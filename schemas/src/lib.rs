@@ -36,4 +36,5 @@ pub mod seal;
 pub mod secret;
 pub mod subject;
 pub mod time;
+pub mod trial;
 pub mod usage;

@@ -230,6 +230,13 @@ impl fmt::Debug for Sealed {
     }
 }
 
+impl Endpoint {
+    /// True when it wants no credential: it refers to none, and none is sealed for it.
+    pub const fn is_keyless(&self) -> bool {
+        self.credentials.is_empty() && self.sealed.is_empty()
+    }
+}
+
 /// Seals a secret of 1 to [`SECRET_BYTES_MAX`] bytes to a key. `seed` is random and used for nothing else.
 pub fn seal(
     key: &PublicKey,

@@ -9,9 +9,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 mod command;
+mod egress;
 mod history;
+mod secrets;
 mod spread;
 mod tenants;
+mod trial;
 mod users;
 
 /// How long a change of the catalogue may take to count on every node.

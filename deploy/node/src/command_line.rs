@@ -208,6 +208,12 @@ pub enum KeyAction {
         #[command(flatten)]
         flags: Flags,
     },
+    /// Print what gateways are given as `WAYBILL_PUBLIC_KEY`; it follows from the master key.
+    Public {
+        /// Where the node's data is.
+        #[command(flatten)]
+        flags: Flags,
+    },
     /// Revoke a key by its id or name.
     Revoke {
         /// Its id or name.

@@ -130,6 +130,10 @@ pub struct Config {
     pub affinity: router_worker::AffinitySettings,
     /// Keys the digests of virtual keys; generated when absent.
     pub api_key_secret: Option<Secret<String>>,
+    /// The keys by which credentials of endpoints are stored, as far as they are given.
+    pub sealing: SealingKeys,
+    /// Where endpoints may lie that are registered at run time.
+    pub egress: router_worker::Egress,
     /// The platform operator's token.
     pub admin_token: Option<Secret<String>>,
     /// Authentication failures from one address before it is blocked.
@@ -303,6 +307,8 @@ impl Resolver<'_> {
             concurrency: self.concurrency()?,
             affinity: self.affinity()?,
             api_key_secret: self.secret("API_KEY_SECRET"),
+            sealing: self.sealing_keys()?,
+            egress: self.egress()?,
             admin_token: self.secret("ADMIN_TOKEN"),
             idempotency: self.idempotency()?,
             small_calls: self.small_calls()?,

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// What a node keeps in its data directory. An earlier version let everybody read it.
 const KEPT: [&str; 7] = [
@@ -21,9 +22,16 @@ const KEPT: [&str; 7] = [
 /// What the owner may do, of the bits of a mode.
 const OWNER: u32 = 0o700;
 
-/// Whatever this process makes from now on, only its owner may read: directories get 0700, files 0600.
+/// Whatever this process makes from now on, only its owner may read: directories get 0700, files 0600. A crash leaves
+/// no picture of its memory, which holds what prompts and credentials there are.
 pub fn keep_to_the_owner() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    // A system that does not let a process give up a right of its own has none to give.
+    let _ = setrlimit(Resource::Core, none);
 }
 
 /// Takes from everybody but the owner what he may do with the file or directory, if it is there.

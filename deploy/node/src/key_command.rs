@@ -23,7 +23,7 @@ use crate::command_line::{Flags, KeyAction};
 use crate::config::Config;
 use crate::data::{self, DataDirectory};
 use crate::management::RunningNode;
-use crate::{agreement, joining, keys, resource, secrets, seed};
+use crate::{agreement, joining, keys, resource, sealing, secrets, seed};
 
 /// What the actor of a change is called that was made without a node.
 const COMMAND_LINE: &str = "command-line";
@@ -34,11 +34,15 @@ pub async fn run(
     load: impl Fn(&Flags) -> anyhow::Result<Config>,
 ) -> anyhow::Result<String> {
     let flags = match &action {
-        KeyAction::Create { flags, .. } | KeyAction::List { flags } | KeyAction::Revoke { flags, .. } => {
-            flags.clone()
-        }
+        KeyAction::Create { flags, .. }
+        | KeyAction::List { flags }
+        | KeyAction::Public { flags }
+        | KeyAction::Revoke { flags, .. } => flags.clone(),
     };
     let config = load(&flags)?;
+    if matches!(action, KeyAction::Public { .. }) {
+        return sealing::public_key(&config);
+    }
     if config.bus.is_shared() {
         return in_cluster(action, &config, &flags).await;
     }
@@ -155,6 +159,7 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             node.call(Method::DELETE, &format!("{PATH}/{id}"), None).await?;
             Ok(format!("revoked {id}\n"))
         }
+        KeyAction::Public { .. } => Err(UsageError("the public key is asked of no node".into()).into()),
     }
 }
 
@@ -198,6 +203,7 @@ async fn offline(
             }
             Ok(format!("revoked {id}\n"))
         }
+        KeyAction::Public { .. } => sealing::public_key(config),
     }
 }
 

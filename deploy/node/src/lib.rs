@@ -29,6 +29,7 @@ pub mod reload;
 pub mod replay;
 pub mod resource;
 pub mod secrets;
+pub mod sealing;
 pub mod seed;
 pub mod serve;
 pub mod settings;

@@ -16,11 +16,35 @@ pub fn api_key_secret(
     given: Option<&Secret<String>>,
     mint: &Mint,
 ) -> std::io::Result<Secret<Vec<u8>>> {
+    named("api_key_secret", data_dir, given, mint)
+}
+
+/// The secret that signs the tokens of members who signed in.
+pub fn jwt_secret(
+    data_dir: &Path,
+    given: Option<&Secret<String>>,
+    mint: &Mint,
+) -> std::io::Result<Secret<Vec<u8>>> {
+    named("jwt_secret_key", data_dir, given, mint)
+}
+
+/// The master key that opens stored credentials, of a node that was given none: 32 bytes in base64.
+pub fn master_key(data_dir: &Path, mint: &Mint) -> std::io::Result<Secret<Vec<u8>>> {
+    named("master_key", data_dir, None, mint)
+}
+
+/// The secret that is given, or that of a file, which is made where there is none.
+fn named(
+    name: &str,
+    data_dir: &Path,
+    given: Option<&Secret<String>>,
+    mint: &Mint,
+) -> std::io::Result<Secret<Vec<u8>>> {
     if let Some(secret) = given {
         return Ok(Secret::new(secret.reveal().clone().into_bytes()));
     }
     let directory = data_dir.join("secrets");
-    let path = directory.join("api_key_secret");
+    let path = directory.join(name);
     match std::fs::read_to_string(&path) {
         Ok(text) if !text.trim().is_empty() => return Ok(Secret::new(text.trim().as_bytes().to_vec())),
         Ok(_) => {}
@@ -32,7 +56,7 @@ pub fn api_key_secret(
         .mode(0o700)
         .create(&directory)?;
     let text = URL_SAFE_NO_PAD.encode(mint.random::<32>());
-    let temporary = directory.join("api_key_secret.new");
+    let temporary = directory.join(format!("{name}.new"));
     let mut file = std::fs::OpenOptions::new()
         .create(true)
         .write(true)

@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::data::{self, DataDirectory};
 use crate::patience::START_WAIT;
+use crate::sealing::Sealing;
 use crate::{numbering, orphans, secrets};
 
 mod catalog;
@@ -54,6 +55,7 @@ struct Adapters {
     /// With the role ledger.
     store: Option<Arc<dyn Store>>,
     api_key_secret: Secret<Vec<u8>>,
+    sealing: Sealing,
 }
 
 /// Tokens by which roles are told to end, in the order they end.
@@ -122,6 +124,8 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
     let mint = Arc::new(Mint::new()?);
     let api_key_secret = api_key_secret(config, data.path(), &mint)
         .context("cannot read or make the secrets of the data directory")?;
+    let sealing = Sealing::of(config, data.path(), &mint)
+        .context("cannot read or make the secrets of the data directory")?;
     // It may lie outside the data directory.
     data::close(&config.spool_dir).context("cannot keep the spool to its owner")?;
     let (spool, recovered) = Spool::open(config.spool(&config.spool_dir), clock.clone(), mint.clone())?;
@@ -153,6 +157,7 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
         carrier,
         store,
         api_key_secret,
+        sealing,
     })
 }
 

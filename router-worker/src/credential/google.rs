@@ -24,7 +24,7 @@ use tracing::debug;
 
 use bus::clock::Clock;
 
-use crate::upstream::{Answer, Route, Target, Upstream};
+use crate::upstream::{Answer, Route, Target, Trust, Upstream};
 
 /// What tokens are for.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -105,7 +105,7 @@ impl Tokens {
     /// The token to call with, for a credential that is a service account's file; any other is its own token.
     pub(crate) async fn token(
         &self,
-        upstream: &Upstream,
+        upstream: (&Upstream, Trust),
         clock: &dyn Clock,
         credential: &Secret<String>,
     ) -> Result<Arc<Secret<String>>, Error> {
@@ -214,7 +214,11 @@ impl Slot {
 }
 
 /// Buys a token.
-async fn fetch(upstream: &Upstream, clock: &dyn Clock, credential: &Secret<String>) -> Result<Token, Error> {
+async fn fetch(
+    (upstream, trust): (&Upstream, Trust),
+    clock: &dyn Clock,
+    credential: &Secret<String>,
+) -> Result<Token, Error> {
     let account: Account = serde_json::from_str(credential.reveal()).map_err(|_| Error::Account)?;
     let uri = account.token_uri.as_deref().unwrap_or(TOKEN_URI);
     let uri: Uri = uri.parse().map_err(|_| Error::Account)?;
@@ -230,7 +234,7 @@ async fn fetch(upstream: &Upstream, clock: &dyn Clock, credential: &Secret<Strin
         HeaderValue::from_static(crate::provider::OUR_USER_AGENT),
     );
     let target = Target {
-        route: Arc::new(Route::new(uri, headers, false)),
+        route: Arc::new(Route::new(uri, headers, false, trust)),
         credential: None,
         extra: Vec::new(),
     };
@@ -244,7 +248,11 @@ async fn fetch(upstream: &Upstream, clock: &dyn Clock, credential: &Secret<Strin
                     error = &error as &dyn std::error::Error,
                     "no token could be fetched"
                 );
-                Error::Silent
+                if error.is_forbidden() {
+                    Error::Account
+                } else {
+                    Error::Silent
+                }
             })?;
         let status = answer.status;
         let body = whole(answer).await?;

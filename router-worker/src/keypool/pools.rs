@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use schemas::catalog::{CredentialRef, Endpoint, Role};
+use schemas::catalog::{Catalog, CredentialRef, Endpoint, Role};
 use schemas::id::EndpointId;
+use schemas::seal::OpenError;
+use schemas::secret::Secret;
 
-use crate::credential::{Book, Credentials};
+use crate::credential::{Book, Credentials, Opened};
 use crate::fault::Flaw;
 use crate::metrics::{KeyEvent, Metrics};
 
-use super::{Alarm, Asker, Consequence, Declaration, Lack, Lease, Pool};
+use super::{Alarm, Asker, Consequence, Declaration, Held, Lack, Lease, Pool};
 
 /// Endpoints that are remembered; beyond, all are forgotten.
 const POOLS_MAX: usize = 10_000;
@@ -28,20 +30,33 @@ struct Entry {
     endpoint: Arc<Endpoint>,
     book: Arc<Book>,
     pool: Pool,
-    /// None of the references is in the book.
+    /// Nothing that it declares can be had.
     empty: bool,
+    /// What came of its sealed credentials.
+    opened: Vec<Opened>,
+    /// What operators have not been told of that.
+    news: Vec<News>,
+}
+
+/// What operators are to be told of a sealed credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Which one.
+    pub(crate) reference: CredentialRef,
+    /// Why it does not open; `None` where it does, after it did not.
+    pub(crate) problem: Option<OpenError>,
 }
 
 /// What an endpoint has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Declared {
     /// It wants no credential.
     Keyless,
     /// Use this one.
-    Key(Lease),
+    Key(Held),
     /// It wants one, and there is none for this request now.
     Lacking(Lack),
-    /// It wants one, and the router's book has none of them.
+    /// It wants one, and the router has none of them.
     Unknown,
 }
 
@@ -54,7 +69,7 @@ impl Pools {
         tried: &[Lease],
         now_ms: u64,
     ) -> Declared {
-        if endpoint.credentials.is_empty() {
+        if endpoint.is_keyless() {
             return Declared::Keyless;
         }
         self.with(endpoint, credentials, |entry| {
@@ -62,9 +77,19 @@ impl Pools {
                 return Declared::Unknown;
             }
             match entry.pool.acquire(asker, tried, now_ms) {
-                Ok(lease) => Declared::Key(lease),
+                Ok(lease) => entry.pool.held(lease).map_or(Declared::Unknown, Declared::Key),
                 Err(lack) => Declared::Lacking(lack),
             }
+        })
+    }
+
+    /// The first credential of an endpoint, whatever became of it.
+    pub(crate) fn first(&self, endpoint: &Arc<Endpoint>, credentials: &Credentials) -> Declared {
+        if endpoint.is_keyless() {
+            return Declared::Keyless;
+        }
+        self.with(endpoint, credentials, |entry| {
+            entry.pool.first().map_or(Declared::Unknown, Declared::Key)
         })
     }
 
@@ -118,6 +143,17 @@ impl Pools {
         Some(alarm)
     }
 
+    /// What operators have not been told of the sealed credentials of an endpoint.
+    pub(crate) fn news(&self, endpoint: &EndpointId) -> Vec<News> {
+        let entry = self.entries.get(endpoint);
+        entry.map_or_else(Vec::new, |entry| std::mem::take(&mut entry.lock().news))
+    }
+
+    /// Forgets the credentials of endpoints that are gone.
+    pub(crate) fn prune(&self, catalog: &Catalog) {
+        self.entries.retain(|id, _| catalog.endpoint(id).is_some());
+    }
+
     fn with<T>(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -136,8 +172,10 @@ impl Pools {
                 book: credentials.book(),
                 pool: Pool::default(),
                 empty: false,
+                opened: Vec::new(),
+                news: Vec::new(),
             };
-            entry.declare();
+            entry.declare(credentials);
             Mutex::new(entry)
         });
         act(current(&mut entry.lock(), endpoint, credentials))
@@ -150,25 +188,55 @@ fn current<'e>(entry: &'e mut Entry, endpoint: &Arc<Endpoint>, credentials: &Cre
     if !Arc::ptr_eq(&entry.endpoint, endpoint) || !Arc::ptr_eq(&entry.book, &book) {
         entry.endpoint = Arc::clone(endpoint);
         entry.book = book;
-        entry.declare();
+        entry.declare(credentials);
     }
     entry
 }
 
 impl Entry {
-    fn declare(&mut self) {
-        let declarations = declarations(&self.endpoint, &self.book);
+    fn declare(&mut self, credentials: &Credentials) {
+        let before = std::mem::take(&mut self.opened);
+        self.opened = credentials.open(&self.endpoint, &before);
+        self.news.extend(news(&before, &self.opened));
+        let declarations = declarations(&self.endpoint, &self.opened, |reference| {
+            credentials.referred(&self.endpoint, &self.book, reference)
+        });
         self.empty = declarations.is_empty();
         self.pool.declare(declarations);
     }
 }
 
-/// What an endpoint declares, as far as the book knows it. A secret that is declared twice is one credential, kept for
-/// the highest of the roles.
-fn declarations(endpoint: &Endpoint, book: &Book) -> Vec<Declaration> {
-    let mut found: Vec<Declaration> = Vec::with_capacity(endpoint.credentials.len());
-    for (place, reference) in endpoint.credentials.iter().enumerate() {
-        let Some(secret) = book.get(reference) else {
+/// What is new about sealed credentials: those that do not open and were not told, those that were told and open.
+fn news(before: &[Opened], now: &[Opened]) -> Vec<News> {
+    let known = |one: &Opened| {
+        let same = before.iter().find(|known| known.sealed == one.sealed);
+        same.and_then(|known| known.secret.as_ref().err().copied())
+    };
+    let changed = now.iter().filter_map(|one| {
+        let problem = one.secret.as_ref().err().copied();
+        (problem != known(one)).then(|| News {
+            reference: one.reference(),
+            problem,
+        })
+    });
+    changed.collect()
+}
+
+/// What an endpoint declares, as far as it can be had: what it refers to, then what is sealed. A secret that is
+/// declared twice is one credential, kept for the highest of the roles.
+fn declarations(
+    endpoint: &Endpoint,
+    opened: &[Opened],
+    referred: impl Fn(&CredentialRef) -> Option<Arc<Secret<String>>>,
+) -> Vec<Declaration> {
+    let references = endpoint.credentials.iter();
+    let references = references.map(|reference| (reference.clone(), referred(reference)));
+    let sealed = opened
+        .iter()
+        .map(|one| (one.reference(), one.secret.as_ref().ok().cloned()));
+    let mut found: Vec<Declaration> = Vec::with_capacity(endpoint.credentials.len() + opened.len());
+    for (place, (reference, secret)) in references.chain(sealed).enumerate() {
+        let Some(secret) = secret else {
             continue;
         };
         let role = endpoint
@@ -176,14 +244,14 @@ fn declarations(endpoint: &Endpoint, book: &Book) -> Vec<Declaration> {
             .get(place)
             .copied()
             .unwrap_or(Role::Free);
-        let same = |known: &&mut Declaration| known.secret == *secret;
+        let same = |known: &&mut Declaration| known.secret == secret;
         if let Some(known) = found.iter_mut().find(same) {
             known.role = known.role.max(role);
             continue;
         }
         found.push(Declaration {
-            reference: reference.clone(),
-            secret: Arc::clone(secret),
+            reference,
+            secret,
             place,
             role,
         });
@@ -194,7 +262,6 @@ fn declarations(endpoint: &Endpoint, book: &Book) -> Vec<Declaration> {
 #[cfg(test)]
 mod tests {
     use schemas::id::TenantId;
-    use schemas::secret::Secret;
 
     use crate::testing::endpoint;
 
@@ -226,16 +293,18 @@ mod tests {
 
     fn place(declared: Declared) -> usize {
         match declared {
-            Declared::Key(lease) => lease.place,
+            Declared::Key(held) => held.declaration.place,
             other => panic!("no key: {other:?}"),
         }
     }
 
     #[test]
     fn a_secret_that_is_declared_twice_is_one_credential_of_the_highest_role() {
+        let book = book();
         let declared = declarations(
             &keyed(&["a", "b", "c"], &[Role::Free, Role::Free, Role::Pro]),
-            &book().book(),
+            &[],
+            |reference| book.get(reference),
         );
 
         assert_eq!(declared.len(), 2);
@@ -278,7 +347,7 @@ mod tests {
         let (pools, book) = (Pools::default(), book());
         let (free, endpoint) = (asker(Role::Free), keyed(&["a", "b"], &[]));
         let lease = |tried: &[Lease]| match pools.acquire((&endpoint, &book), &free, tried, 0) {
-            Declared::Key(lease) => Some(lease),
+            Declared::Key(held) => Some(held.lease),
             _ => None,
         };
         let first = lease(&[]).expect("a credential");

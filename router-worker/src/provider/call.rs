@@ -10,7 +10,7 @@ use crate::credential::google;
 use crate::fault::{Fault, Refusal, Unusable};
 use crate::plan::Candidate;
 use crate::state::Shared;
-use crate::upstream::{self, Answer};
+use crate::upstream::{self, Answer, Trust};
 
 use super::Purpose;
 
@@ -47,6 +47,7 @@ impl Error {
     pub(crate) fn fault(&self) -> Fault {
         match self {
             Self::Target(_) => Fault::Misconfigured,
+            Self::Upstream(error) if error.is_forbidden() => Fault::Misconfigured,
             Self::Upstream(error) if error.is_connect_timeout() => Fault::Unconnected,
             Self::Upstream(upstream::Error::Unreachable(_) | upstream::Error::Silent(_))
             | Self::Token(google::Error::Silent | google::Error::Malformed) => Fault::Unreachable,
@@ -79,14 +80,16 @@ async fn send_with_token(
 ) -> Result<Answer, Error> {
     let tokens = &shared.targets.tokens;
     let clock = shared.clock.as_ref();
-    let token = tokens.token(&shared.upstream, clock, credential).await?;
+    // Where tokens are bought is written in the credential: it is trusted as far as the endpoint.
+    let upstream = (&shared.upstream, Trust::of(&ask.candidate.endpoint));
+    let token = tokens.token(upstream, clock, credential).await?;
     let answer = send_once(shared, ask, Some(&token)).await?;
     if answer.status != StatusCode::UNAUTHORIZED {
         return Ok(answer);
     }
     drop(answer);
     tokens.forget(credential, &token);
-    let token = tokens.token(&shared.upstream, clock, credential).await?;
+    let token = tokens.token(upstream, clock, credential).await?;
     send_once(shared, ask, Some(&token)).await
 }
 

@@ -61,6 +61,16 @@ pub(super) fn url(
     url.parse().map_err(Error::Url)
 }
 
+/// True when a URL leads to the scheme, host and port of a base, and names nobody who calls.
+pub(super) fn lies_at(url: &Uri, base: &str) -> bool {
+    base.parse::<Uri>().is_ok_and(|base| {
+        base.authority() == url.authority()
+            && base.scheme() == url.scheme()
+            && url.host().is_some_and(|host| !host.is_empty())
+            && url.authority().is_some_and(|place| !place.as_str().contains('@'))
+    })
+}
+
 /// The path of a server of the OpenAI API: what is no chat lies beside it.
 fn openai_path(endpoint: &Endpoint, dialect: Dialect) -> String {
     let chat = endpoint.chat_path.as_str();
@@ -152,6 +162,25 @@ mod tests {
         assert_eq!(whole, "http://host/base/v1:rawPredict");
         let stream = of(ProviderKind::Vertex, "/v1:", true);
         assert_eq!(stream, "http://host/base/v1:streamRawPredict");
+    }
+
+    #[test]
+    fn a_path_that_leads_to_another_host_is_found_out() {
+        let lies = |url: &str, base: &str| lies_at(&url.parse().expect("a URL"), base);
+
+        assert!(lies(
+            "https://host:8443/base/v1?x=@evil",
+            "https://host:8443/base"
+        ));
+        for (url, base) in [
+            ("https://host@evil.example/v1", "https://host"),
+            ("https://host.evil.example/v1", "https://host"),
+            ("https://host:80/v1", "https://host"),
+            ("http://host/v1", "https://host"),
+            ("https://me:pass@host/v1", "https://me:pass@host"),
+        ] {
+            assert!(!lies(url, base), "{url}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The credentials of a request's attempts: taken from the endpoint's pool, with room among the calls that may run with
 //! them, and judged by how the attempts end.
 
+use schemas::catalog::Endpoint;
 use schemas::event::health::CredentialChanged;
 use tokio::time::Instant;
 use tracing::warn;
@@ -8,7 +9,7 @@ use tracing::warn;
 use crate::attempt::Ending;
 use crate::attempt::clocks::{Interruption, Timer, deadline, earlier, wait};
 use crate::fault::Fault;
-use crate::keypool::{Alarm, Asker, Declared, Lack, Lease};
+use crate::keypool::{Alarm, Asker, Declared, Held, Lack, Lease, News};
 use crate::limiter::{Door, Slot};
 use crate::metrics::KeyEvent;
 use crate::plan::Candidate;
@@ -21,7 +22,7 @@ use super::Request;
 #[derive(Debug)]
 pub(super) struct Seat {
     /// The credential, none for endpoints without.
-    pub(super) lease: Option<Lease>,
+    pub(super) held: Option<Held>,
     /// Its place among the calls that may run at once.
     pub(super) slot: Slot,
 }
@@ -52,20 +53,20 @@ impl Request {
     /// The seat for the first attempt at a candidate: with the credential whose turn it is, with another one that has
     /// room right now, or with the first after a wait.
     pub(super) async fn seat(&self, shared: &Shared, candidate: &Candidate) -> Result<Seat, NoSeat> {
-        let lease = self.lease(shared, candidate, &[])?;
-        if let Some(seat) = self.seat_at_hand(shared, candidate, (lease, &[])) {
+        let held = self.lease(shared, candidate, &[])?;
+        if let Some(seat) = self.seat_at_hand(shared, candidate, (held.clone(), &[])) {
             return Ok(seat);
         }
         let full = || {
             shared.metrics.saturated(&candidate.endpoint.id);
             NoSeat::Fault(Fault::Saturated)
         };
-        let mut waiter = door(shared, candidate, lease).queue().ok_or_else(full)?;
+        let mut waiter = door(shared, candidate, held.as_ref()).queue().ok_or_else(full)?;
         let mut timer = Timer::default();
         let turn = deadline(Instant::now(), shared.limiter.wait_max());
         timer.set(earlier(turn, self.stream_deadline));
         match wait(&self.relay, &mut timer, |context| waiter.poll(context)).await {
-            Ok(slot) => Ok(Seat { lease, slot }),
+            Ok(slot) => Ok(Seat { held, slot }),
             Err(Interruption::Stopped(stop)) => Err(NoSeat::Stopped(stop)),
             Err(Interruption::TimedOut) => Err(full()),
         }
@@ -78,8 +79,8 @@ impl Request {
         if !self.has_other(shared, candidate, tried) || !self.may_go_on(shared) {
             return None;
         }
-        let lease = self.lease(shared, candidate, tried).ok()?;
-        let seat = self.seat_at_hand(shared, candidate, (lease, tried))?;
+        let held = self.lease(shared, candidate, tried).ok()?;
+        let seat = self.seat_at_hand(shared, candidate, (held, tried))?;
         shared.metrics.key(endpoint, KeyEvent::Rotated);
         Some(seat)
     }
@@ -89,21 +90,21 @@ impl Request {
         &self,
         shared: &Shared,
         candidate: &Candidate,
-        (mut lease, tried): (Option<Lease>, &[Lease]),
+        (mut held, tried): (Option<Held>, &[Lease]),
     ) -> Option<Seat> {
         let mut passed: Vec<Lease> = Vec::new();
         loop {
-            if let Some(slot) = door(shared, candidate, lease).enter() {
-                return Some(Seat { lease, slot });
+            if let Some(slot) = door(shared, candidate, held.as_ref()).enter() {
+                return Some(Seat { held, slot });
             }
             if passed.is_empty() {
                 passed.extend_from_slice(tried);
             }
-            passed.push(lease?);
+            passed.push(held?.lease);
             if !self.has_other(shared, candidate, &passed) {
                 return None;
             }
-            lease = self.lease(shared, candidate, &passed).ok()?;
+            held = self.lease(shared, candidate, &passed).ok()?;
         }
     }
 
@@ -114,15 +115,22 @@ impl Request {
     }
 
     /// The next credential for attempts at a candidate, none for endpoints without.
-    fn lease(&self, shared: &Shared, candidate: &Candidate, tried: &[Lease]) -> Result<Option<Lease>, Fault> {
-        if candidate.endpoint.credentials.is_empty() {
+    fn lease(&self, shared: &Shared, candidate: &Candidate, tried: &[Lease]) -> Result<Option<Held>, Fault> {
+        let endpoint = &candidate.endpoint;
+        if endpoint.is_keyless() {
             return Ok(None);
         }
-        let book = (&candidate.endpoint, shared.credentials.as_ref());
+        let book = (endpoint, shared.credentials.as_ref());
         let now_ms = shared.clock.monotonic_ms();
-        match shared.pools.acquire(book, &self.asker(), tried, now_ms) {
+        let declared = shared.pools.acquire(book, &self.asker(), tried, now_ms);
+        if !endpoint.sealed.is_empty() {
+            tell_of_sealed(shared, endpoint);
+        }
+        match declared {
             Declared::Keyless => Ok(None),
-            Declared::Key(lease) => Ok(Some(lease)),
+            Declared::Key(held) => Ok(Some(held)),
+            // What does not open is as good as refused: nothing was sent, and nobody else gets it.
+            Declared::Unknown if !endpoint.sealed.is_empty() => Err(Fault::Disowned),
             Declared::Unknown => Err(Fault::Misconfigured),
             Declared::Lacking(Lack::Reserved) => Err(Fault::Reserved),
             Declared::Lacking(Lack::Muted { refused, seconds }) => {
@@ -166,19 +174,40 @@ impl Request {
 }
 
 /// Where calls to a candidate with a credential enter.
-fn door(shared: &Shared, candidate: &Candidate, lease: Option<Lease>) -> Door {
+fn door(shared: &Shared, candidate: &Candidate, held: Option<&Held>) -> Door {
     let endpoint = candidate.endpoint.as_ref();
     let backend = candidate.backend.and_then(|index| endpoint.backends.get(index));
-    let credential = lease
-        .and_then(|lease| endpoint.credentials.get(lease.place))
-        .and_then(|reference| Some((reference, shared.credentials.get(reference)?)));
     match backend {
         Some(backend) => {
-            let credential = credential.as_ref();
-            let credential = credential.map(|(reference, secret)| (*reference, &**secret));
+            let credential = held.map(|held| {
+                let declaration = held.declaration.as_ref();
+                (&declaration.reference, declaration.secret.as_ref())
+            });
             shared.limiter.door(endpoint, &backend.base_url, credential)
         }
         None => Door::open(),
+    }
+}
+
+/// Tells operators of sealed credentials that do not open, or open again.
+pub(crate) fn tell_of_sealed(shared: &Shared, endpoint: &Endpoint) {
+    for News { reference, problem } in shared.pools.news(&endpoint.id) {
+        if let Some(problem) = problem {
+            warn!(
+                endpoint.id = %endpoint.id,
+                credential.name = %reference.0,
+                error = &problem as &dyn std::error::Error,
+                "a sealed credential does not open"
+            );
+        }
+        (shared.alert)(&CredentialChanged {
+            endpoint_id: endpoint.id.clone(),
+            credential: reference,
+            accepted: problem.is_none(),
+            status: None,
+            at: shared.clock.now(),
+            node: shared.config.node.clone(),
+        });
     }
 }
 

@@ -70,7 +70,7 @@ impl Prepared {
 
 /// A request as its candidates need it; what is costly is made once, and only when it is asked for.
 #[derive(Debug, Default)]
-pub(super) struct Preparation {
+pub(crate) struct Preparation {
     suspicion: Option<Suspicion>,
     conversation: Option<Result<Box<Conversation>, Refusal>>,
     /// Thoughts are taken out of the conversation.
@@ -107,7 +107,7 @@ impl Passage {
 
 impl Preparation {
     /// What `candidate` is sent. `answer_tokens` tells the most that the model answers, 0 where that is not known.
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         &mut self,
         candidate: &Candidate,
         offer: &Offer,

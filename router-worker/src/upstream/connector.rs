@@ -8,22 +8,16 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 use tracing::warn;
 
 use super::tag::Tagged;
+use super::tcp::Tcp;
 
 /// A connection as HTTP sees it.
 pub(super) type Stream = TokioIo<Tagged<TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>>>;
-
-/// Bytes of an answer that the system reads ahead of us: left to grow to megabytes, hundreds of slow callers would
-/// hold gigabytes that no limit of ours counts.
-const RECEIVE_BUFFER_BYTES: usize = 512 * 1024;
-/// Silence after which the kernel asks whether the peer is still there.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -39,14 +33,13 @@ pub(super) enum Protocol {
 /// Opens connections to upstreams.
 #[derive(Clone)]
 pub(super) struct Connector {
-    https: HttpsConnector<HttpConnector>,
+    https: HttpsConnector<Tcp>,
     timeout: Duration,
 }
 
 impl Connector {
-    pub(super) fn new(protocol: Protocol, tls: rustls::ClientConfig, timeout: Duration) -> Self {
-        let mut tcp = tcp(timeout);
-        tcp.enforce_http(false);
+    /// Over TCP as `tcp` opens it; all of a connection takes `timeout` at most.
+    pub(super) fn new(protocol: Protocol, tls: rustls::ClientConfig, tcp: Tcp, timeout: Duration) -> Self {
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         let https = match protocol {
             Protocol::Negotiated => builder.enable_all_versions().wrap_connector(tcp),
@@ -54,16 +47,6 @@ impl Connector {
         };
         Self { https, timeout }
     }
-}
-
-/// Opens plain connections.
-pub(super) fn tcp(timeout: Duration) -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(timeout));
-    tcp.set_keepalive(Some(TCP_KEEPALIVE));
-    tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
-    tcp
 }
 
 /// TLS that trusts the machine's own roots. Without any, only upstreams over plain HTTP can be reached.

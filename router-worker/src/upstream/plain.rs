@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use dialects::splice::Spliced;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
-use hyper_util::client::legacy::connect::HttpConnector;
 use tower_service::Service as _;
 
+use super::tcp::Tcp;
 use crate::config::Config;
 
 use connection::{Connection, Outgoing};
@@ -83,14 +83,14 @@ pub(super) struct Answer {
 
 /// Posts requests; its connections are kept for the next.
 pub(super) struct Client {
-    connector: HttpConnector,
+    connector: Tcp,
     connect_timeout: Duration,
     pool: Arc<Pool>,
 }
 
 impl Client {
     /// A client over connections of this kind.
-    pub(super) fn new(connector: HttpConnector, config: &Config) -> Self {
+    pub(super) fn new(connector: Tcp, config: &Config) -> Self {
         Self {
             connector,
             connect_timeout: config.connect_timeout,
@@ -123,9 +123,7 @@ impl Client {
     async fn connect(&self, uri: &Uri) -> Result<Connection, Error> {
         let mut connector = self.connector.clone();
         let connected = tokio::time::timeout(self.connect_timeout, connector.call(uri.clone())).await;
-        let stream = connected
-            .map_err(|_| Error::Timeout)?
-            .map_err(|error| Error::Connect(error.into()))?;
+        let stream = connected.map_err(|_| Error::Timeout)?.map_err(Error::Connect)?;
         Ok(Connection::new(stream.into_inner()))
     }
 

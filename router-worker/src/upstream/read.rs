@@ -11,6 +11,7 @@ use schemas::secret::Secret;
 use std::time::Duration;
 
 use super::connector::{self, Connector, Protocol};
+use super::tcp::{Reach, Tcp};
 use crate::provider::OUR_USER_AGENT;
 
 /// How long a connection may take.
@@ -44,7 +45,8 @@ pub struct Reader {
 impl Reader {
     /// A reader; nothing is connected yet.
     pub fn new() -> Result<Self, rustls::Error> {
-        let connector = Connector::new(Protocol::Negotiated, connector::tls()?, CONNECT_TIMEOUT);
+        let tcp = Tcp::new(CONNECT_TIMEOUT, Reach::everybody());
+        let connector = Connector::new(Protocol::Negotiated, connector::tls()?, tcp, CONNECT_TIMEOUT);
         Ok(Self {
             client: Client::builder(TokioExecutor::new()).build(connector),
         })

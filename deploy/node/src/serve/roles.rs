@@ -194,6 +194,8 @@ impl<'a> Running<'a> {
         settings.affinity = config.affinity;
         settings.affinity.alone = !config.bus.is_shared();
         settings.attempts_max = config.attempts_max;
+        settings.egress = config.egress.clone();
+        settings.pool = config.pool.clone();
         let ports = router_worker::Ports {
             catalog: self.view.clone(),
             credentials,
@@ -287,6 +289,7 @@ impl<'a> Running<'a> {
         settings.client_stall_seconds = config.client_stall_seconds;
         settings.drain_seconds = config.drain_seconds;
         settings.attempts_max = config.attempts_max;
+        settings.public_key.clone_from(&adapters.sealing.public);
         settings.admin_token.clone_from(&config.admin_token);
         settings.public_routing = config.public_routing;
         settings.stale_seconds_max = config.stale_seconds_max;

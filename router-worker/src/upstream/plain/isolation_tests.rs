@@ -209,7 +209,7 @@ async fn connections_are_kept_by_host_and_port_and_no_more_than_configured() {
     let two = Server::always(vec![wait, Act::Send(ok(JSON, b"two"))]).await;
     let mut config = config();
     config.pool_idle_max = 1;
-    let client = Client::new(connector::tcp(config.connect_timeout), &config);
+    let client = Client::new(Tcp::new(config.connect_timeout, Reach::everybody()), &config);
     let (to_one, to_two, body) = (route(&one), route(&two), json());
 
     let calls = (0..6).map(|index| call(&client, if index % 2 == 0 { &to_one } else { &to_two }, &body));

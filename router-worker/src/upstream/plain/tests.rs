@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::testing::{Act, Server, config, ok, response};
 
-use super::super::connector;
+use super::super::tcp::Reach;
 use super::*;
 
 #[path = "differential_tests.rs"]
@@ -21,7 +21,7 @@ const JSON: &str = "application/json";
 
 fn client() -> Client {
     let config = config();
-    Client::new(connector::tcp(config.connect_timeout), &config)
+    Client::new(Tcp::new(config.connect_timeout, Reach::everybody()), &config)
 }
 
 fn route(server: &Server) -> Route {
@@ -226,7 +226,7 @@ async fn idle_connections_are_closed_after_their_time() {
     let server = Server::always(vec![Act::Send(ok(JSON, b"hi"))]).await;
     let mut config = config();
     config.pool_idle_timeout = Duration::from_millis(40);
-    let client = Client::new(connector::tcp(config.connect_timeout), &config);
+    let client = Client::new(Tcp::new(config.connect_timeout, Reach::everybody()), &config);
     let route = route(&server);
 
     call(&client, &route, &json()).await.expect("an answer");

@@ -23,6 +23,7 @@ fn command() -> Command {
         "GATEWAY",
         "ROUTER_DEFAULT",
         "ROUTER_PRIVATE",
+        "NODE_DEFAULT",
         "HEALTH",
         "LEDGER",
         "BILLING",
@@ -295,6 +296,150 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
         .expect("it is sent");
     let heard = tokio::time::timeout(Duration::from_millis(200), offers.recv()).await;
     assert!(heard.is_err(), "{heard:?}");
+}
+
+/// Answers one question as it was asked.
+async fn echo(questions: &mut tokio::sync::mpsc::Receiver<bus::Question>) {
+    let question = questions.recv().await.expect("a question");
+    question.reply.send(question.payload).expect("the asker waits");
+}
+
+#[tokio::test]
+async fn endpoints_are_tested_by_the_routers_of_their_pool_alone() {
+    let server = Server::deployed("single.conf", &mut command());
+    let _maker = role(&server, "ledger").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let other = role(&server, "router_private").await;
+    let subject = subject::trial("default");
+
+    let mut questions = router.serve(&subject).await.expect("its own pool");
+    for nats in [&gateway, &other] {
+        assert_refused(nats.serve(&subject).await.map(drop), &subject);
+    }
+    assert!(
+        router
+            .ask(&subject::trial("private"), one(), PATIENCE)
+            .await
+            .is_err()
+    );
+    let (answered, ()) = tokio::join!(gateway.ask(&subject, one(), PATIENCE), echo(&mut questions));
+
+    assert_eq!(answered.expect("an answer"), one());
+}
+
+/// The permissions that a list of the configuration names.
+fn listed(name: &str) -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats/accounts.conf");
+    let text = std::fs::read_to_string(path).expect("the configuration");
+    let (_, after) = text.split_once(&format!("\n{name} = [\n")).expect("the list");
+    let (list, _) = after.split_once("\n]").expect("its end");
+    let lines = list.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let quoted = lines.flat_map(|line| line.split('"').skip(1).step_by(2));
+    quoted.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_node_of_both_roles_may_do_what_each_of_them_may() {
+    let both = listed("NODE_PUBLISH");
+
+    for name in ["GATEWAY_PUBLISH", "ROUTER_PUBLISH"] {
+        let one = listed(name);
+        let missing: Vec<_> = one.iter().filter(|allowed| !both.contains(allowed)).collect();
+        assert!(one.len() > 20 && missing.is_empty(), "{name}: {missing:?}");
+    }
+    let beyond = |allowed: &&String| {
+        !listed("GATEWAY_PUBLISH").contains(allowed) && !listed("ROUTER_PUBLISH").contains(allowed)
+    };
+    assert_eq!(both.iter().filter(beyond).count(), 0);
+}
+
+#[tokio::test]
+async fn one_user_does_the_work_of_gateway_and_router() {
+    let server = Server::deployed("single.conf", &mut command());
+    let ledger = role(&server, "ledger").await;
+    let node = role(&server, "node_default").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+
+    for (bucket, key) in [
+        (subject::CATALOG_BUCKET, "key.01"),
+        (subject::CIRCUIT_BUCKET, "01"),
+        (subject::NODE_BUCKET, "node.1"),
+        (subject::SLOT_BUCKET, "acme.t.x"),
+        (subject::QUOTA_BUCKET, "acme.t.x"),
+        (subject::RESPONSE_BUCKET, "tenant.resp_1"),
+        (subject::AFFINITY_BUCKET, "acme.1"),
+        (subject::ENGINE_BUCKET, "calls.1"),
+        (subject::CONFIG_BUCKET, "1"),
+    ] {
+        let put = node.put(bucket, key, one(), Expected::Any).await;
+        put.unwrap_or_else(|problem| panic!("{bucket}: {problem}"));
+        node.watch(bucket)
+            .await
+            .unwrap_or_else(|problem| panic!("{bucket}: {problem}"));
+    }
+    for kind in ["request", "limit", "audit", "spool", "health"] {
+        let mut event = message(&format!("event-{kind}"));
+        event.subject = format!("wb.ev.{kind}.acme");
+        node.publish(&[event]).await.expect(kind);
+    }
+    assert_eq!(node.add(Slice::Minute, "a.1", 1).await.expect("a counter"), 1);
+    assert_refused(
+        node.put(subject::MARK_BUCKET, "spool", one(), Expected::Any)
+            .await,
+        "$KV.wb_mark.spool",
+    );
+    assert_refused(
+        node.read(1, 10, PATIENCE).await,
+        "$JS.API.CONSUMER.CREATE.WAYBILL_EVENTS",
+    );
+
+    // It asks ledgers and other gateways, and is asked by gateways, each answer finding its way.
+    for (asker, server, subject) in [
+        (&node, &ledger, subject::QUERY_LOGS.to_owned()),
+        (&node, &node, subject::QUERY_HEALTH.to_owned()),
+        (&gateway, &node, subject::trial("default")),
+        (&node, &router, subject::trial("default")),
+        (&node, &gateway, subject::peer("one")),
+        (&gateway, &node, subject::peer("two")),
+    ] {
+        let mut questions = server.serve(&subject).await.expect(&subject);
+        let (answered, ()) = tokio::join!(asker.ask(&subject, one(), PATIENCE), echo(&mut questions));
+        assert_eq!(answered.expect(&subject), one());
+    }
+
+    // It offers to routers of others and is offered to, and frames come back either way.
+    for (from, to) in [(&node, &router), (&gateway, &node), (&node, &node)] {
+        let (wire, routers) = (from.wire(), to.wire());
+        let mut offers = routers
+            .share(&subject::run("default"), "routers")
+            .await
+            .expect("a pool");
+        let mut frames = wire
+            .subscribe(&format!("{}.*", wire.inbox()))
+            .await
+            .expect("its inbox");
+        let mut orders = routers
+            .subscribe(&subject::control("boot"))
+            .await
+            .expect("orders");
+        let inbox = format!("{}.1", wire.inbox());
+        wire.send(&subject::run("default"), Some(&inbox), one())
+            .await
+            .expect("an offer");
+        let offer = tokio::time::timeout(PATIENCE, offers.recv())
+            .await
+            .expect("in time");
+        assert_eq!(offer.expect("an offer").reply.as_deref(), Some(inbox.as_str()));
+        routers.send(&inbox, None, one()).await.expect("a frame");
+        wire.send(&subject::control("boot"), None, one())
+            .await
+            .expect("an order");
+        let came = tokio::time::timeout(PATIENCE, async { (frames.recv().await, orders.recv().await) });
+        let (frame, order) = came.await.expect("in time");
+        assert!(frame.is_some() && order.is_some());
+    }
 }
 
 #[tokio::test]
