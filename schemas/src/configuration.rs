@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,8 +16,9 @@ pub mod shown;
 pub mod undo;
 
 /// How bad a problem is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Severity")]
 pub enum Severity {
     /// The files as they are cannot be used: what was in force stays in force.
     Error,
@@ -41,7 +43,8 @@ impl Severity {
 }
 
 /// Something that is wrong or odd in a configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ConfigurationProblem")]
 pub struct Problem {
     /// How bad it is.
     pub severity: Severity,
@@ -60,7 +63,8 @@ pub struct Problem {
 }
 
 /// A file as it was read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ConfigurationFile")]
 pub struct FileDigest {
     /// The file, as the operator named it.
     pub file: String,
@@ -122,7 +126,8 @@ impl Report {
 }
 
 /// What a node tells the others of its configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ConfigurationTold")]
 pub struct Told {
     /// The digest of all its files together.
     pub set: Arc<str>,
@@ -149,8 +154,9 @@ impl From<&Report> for Told {
 }
 
 /// Why a revision came to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
+#[schemars(rename = "ConfigurationCause")]
 pub enum Cause {
     /// A node started.
     Start,

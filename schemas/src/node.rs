@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::configuration::Told;
 use crate::id::{NodeId, PoolName, SpoolId};
 use crate::time::Timestamp;
 
@@ -65,6 +66,9 @@ pub struct NodeRecord {
     pub started_at: Timestamp,
     /// Its view of the catalogue.
     pub catalog_revision: u64,
+    /// What it says of its configuration; `None` of a version that does not say.
+    #[serde(default)]
+    pub configuration: Option<Told>,
     /// Whether its ledger's database answers; `None` without that role.
     pub database_connected: Option<bool>,
 }

@@ -359,6 +359,11 @@ impl Node {
         self.process.signal("TERM").await;
     }
 
+    /// Sends a signal by its name, such as HUP.
+    pub async fn signal(&self, name: &str) {
+        self.process.signal(name).await;
+    }
+
     /// Waits for the end of the process; gives its exit code, `None` after a signal.
     pub async fn ended(&mut self) -> Option<i32> {
         self.process.ended(END_MAX).await

@@ -361,8 +361,11 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
     if staying.is_empty() && !prioritizes && choices < 2 {
         return None;
     }
+    // An endpoint of one model alone is named after that and after its first address, which may go while the sessions
+    // of the model stay what they are.
+    let own = format!("{}:", model.id);
     let group = match staying.as_slice() {
-        [endpoint] => format!("endpoint {endpoint}"),
+        [endpoint] if !endpoint.as_str().starts_with(&own) => format!("endpoint {endpoint}"),
         _ => format!("model {}", model.id),
     };
     Some(Keeping {

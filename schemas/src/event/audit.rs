@@ -57,4 +57,6 @@ pub enum Kind {
     ModelPolicy,
     /// By what a member signs in; of passwords is told that they changed.
     Account,
+    /// What configuration files say, put back to an earlier revision.
+    Configuration,
 }
