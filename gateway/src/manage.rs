@@ -33,6 +33,7 @@ pub(crate) mod keys;
 pub(crate) mod logs;
 pub(crate) mod model_routes;
 pub(crate) mod models;
+pub(crate) mod nodes;
 pub(crate) mod openapi;
 mod page;
 pub(crate) mod policies;

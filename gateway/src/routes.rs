@@ -168,8 +168,11 @@ fn sign_in(table: Table) -> Table {
 
 /// The management API. Each route says what it does: see [`manage::openapi`].
 fn management(table: Table) -> Table {
-    let table = policies(settings(credentials(table)));
-    sign_in(served(table))
+    aliases(policies(settings(credentials(sign_in(served(table))))))
+        .get("/api/v1/audit", manage::audit::list)
+        .told(manage::audit::LIST)
+        .get("/api/v1/nodes", manage::nodes::list)
+        .told(manage::nodes::LIST)
         .get("/api/v1/openapi.json", manage::openapi::show)
         .told(manage::openapi::SHOW)
         .get("/admin/config", manage::config::show)
@@ -243,7 +246,10 @@ fn credentials(table: Table) -> Table {
         .told(manage::endpoint_keys::SHOW)
         .delete("/api/v1/endpoint-keys/{id}", manage::endpoint_keys::revoke)
         .told(manage::endpoint_keys::REVOKE)
-        .get("/api/v1/endpoint-keys/{id}/history", manage::endpoint_keys::history)
+        .get(
+            "/api/v1/endpoint-keys/{id}/history",
+            manage::endpoint_keys::history,
+        )
         .told(manage::endpoint_keys::HISTORY)
         .post("/api/v1/endpoint-keys/{id}/rotate", manage::endpoint_keys::rotate)
         .told(manage::endpoint_keys::ROTATE)
@@ -291,9 +297,15 @@ fn policies(table: Table) -> Table {
         .told(manage::policies::INFERENCE)
         .put("/api/v1/system/inference-config", manage::policies::set_inference)
         .told(manage::policies::SET_INFERENCE)
-        .get("/api/v1/tenant/api-keys/{id}/routing-policy", manage::policies::of_key)
+        .get(
+            "/api/v1/tenant/api-keys/{id}/routing-policy",
+            manage::policies::of_key,
+        )
         .told(manage::policies::KEY)
-        .put("/api/v1/tenant/api-keys/{id}/routing-policy", manage::policies::set_of_key)
+        .put(
+            "/api/v1/tenant/api-keys/{id}/routing-policy",
+            manage::policies::set_of_key,
+        )
         .told(manage::policies::SET_KEY)
         .get("/api/v1/models/routing-policies", manage::policies::models)
         .told(manage::policies::MODELS)
@@ -354,4 +366,47 @@ fn served(table: Table) -> Table {
         .told(manage::prices::REMOVE)
         .get("/api/v1/prices/{id}/history", manage::prices::history)
         .told(manage::prices::HISTORY)
+}
+
+/// The paths of consoles, which ask the same.
+fn aliases(table: Table) -> Table {
+    use manage::{aliases, audit, keys, nodes, users};
+
+    table
+        .get("/capabilities", aliases::capabilities)
+        .told(aliases::CAPABILITIES)
+        .get("/api/v1/tenant/usage", aliases::of_tenant)
+        .told(aliases::OF_TENANT)
+        .get("/admin/users", users::list)
+        .told(users::LIST)
+        .post("/admin/users", users::create)
+        .told(users::CREATE)
+        .get("/admin/users/{id}", users::show)
+        .told(users::SHOW)
+        .patch("/admin/users/{id}", users::patch)
+        .told(users::CHANGE)
+        .get("/admin/api-keys", keys::list)
+        .told(keys::LIST)
+        .post("/admin/api-keys", keys::create)
+        .told(keys::CREATE)
+        .get("/admin/api-keys/{id}", keys::show)
+        .told(keys::SHOW)
+        .patch("/admin/api-keys/{id}", keys::patch)
+        .told(keys::CHANGE)
+        .delete("/admin/api-keys/{id}", keys::revoke)
+        .told(keys::REVOKE)
+        .get("/admin/recent-requests", aliases::recent)
+        .told(aliases::RECENT)
+        .get("/admin/audit-log", audit::list)
+        .told(audit::LIST)
+        .get("/admin/stats", aliases::stats)
+        .told(aliases::STATS)
+        .get("/admin/nodes", nodes::list)
+        .told(nodes::LIST)
+        .get("/user/usage", aliases::own_usage)
+        .told(aliases::OWN_USAGE)
+        .get("/user/recent-requests", aliases::own_recent)
+        .told(aliases::OWN_RECENT)
+        .get("/user/api-keys", keys::list_own)
+        .told(aliases::OWN_KEYS)
 }

@@ -85,6 +85,7 @@ impl fmt::Display for NanoUsd {
 
 /// What an endpoint charges. Token classes are nano-dollars per million tokens, the rest per unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PricesApplied")]
 pub struct Price {
     /// Fresh input, nano-dollars per million tokens.
     pub input: i64,

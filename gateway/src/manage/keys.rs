@@ -21,10 +21,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::openapi::{Condition, Operation};
+use super::page::Asked;
 use super::records::{self, History, Match};
 use super::{Parameters, credentials, description, invalid, json, rights};
 use crate::arrival::Arrival;
-use crate::caller::Caller;
+use crate::caller::{Caller, session};
 use crate::demand;
 use crate::gate;
 use crate::key::Grant;
@@ -38,7 +39,7 @@ const MODELS_MAX: usize = 1_000;
 /// Where keys are made.
 const PATH: &str = "/api/v1/tenant/api-keys";
 
-mod change;
+pub(super) mod change;
 mod filter;
 
 use change::Patch;
@@ -180,22 +181,47 @@ pub(crate) async fn list(
         keys.retain(|stored| rights::reaches(&caller, &stored.record.tenant) && filter.takes(&stored.record));
         Ok((asked, keys))
     };
-    let (asked, mut keys) = match listed() {
-        Ok(listed) => listed,
+    match listed() {
+        Ok((asked, keys)) => page(&state, &catalog, &asked, keys).await,
+        Err(failure) => arrival.refuse(&failure),
+    }
+}
+
+/// The caller's own keys, by id, page by page: those of the member who signed in, or the one that is presented.
+pub(crate) async fn list_own(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+    given: Parameters,
+) -> Response {
+    let asked = match Asked::of(given, false) {
+        Ok(asked) => asked,
         Err(failure) => return arrival.refuse(&failure),
     };
+    let catalog = state.ports.catalog.load();
+    let mut keys = catalog.keys_after(Kind::Member, asked.after.as_deref());
+    let member = session::member(&caller);
+    keys.retain(|stored| match member {
+        Some((tenant, user)) => stored.record.tenant == *tenant && stored.record.user.as_ref() == Some(user),
+        None => stored.record.id == caller.key.id,
+    });
+    page(&state, &catalog, &asked, keys).await
+}
+
+/// A page of keys, with how their quotas stand.
+async fn page(state: &Shared, catalog: &Catalog, asked: &Asked, mut keys: Vec<&Stored<Key>>) -> Response {
     // One more than is shown: a page tells whether another follows.
     keys.truncate(asked.limit() + 1);
     // All at once: each question goes to every node.
     let own = keys
         .iter()
-        .map(|stored| demand::own_quotas(&catalog, &stored.record));
+        .map(|stored| demand::own_quotas(catalog, &stored.record));
     let own: Vec<Vec<Bound>> = own.collect();
-    let usages = peers::usage_of(&state, &own.concat()).await;
+    let usages = peers::usage_of(state, &own.concat()).await;
     let mut usages = usages.into_iter();
     let with_quotas = keys.into_iter().zip(&own).map(|(stored, own)| {
         let quotas = usages.by_ref().take(own.len());
-        let quotas: Vec<Counted> = quotas.map(|usage| counted(&state, usage)).collect();
+        let quotas: Vec<Counted> = quotas.map(|usage| counted(state, usage)).collect();
         (stored, quotas)
     });
     let cursor = |(stored, _): &(&Stored<Key>, Vec<Counted>)| stored.record.id.to_string();

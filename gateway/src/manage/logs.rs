@@ -22,13 +22,13 @@ use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
 
-/// The parameters that filter rows.
+/// The parameters that filter rows: first whose they are.
 const FILTERS: &[Parameter] = &[
-    Parameter::new::<Timestamp>("from", "Admitted at or after."),
-    Parameter::new::<Timestamp>("to", "Admitted before."),
     Parameter::new::<String>("tenant", "Of this tenant."),
     Parameter::new::<String>("user", "Of this member."),
     Parameter::new::<String>("key", "Of this key, by id."),
+    Parameter::new::<Timestamp>("from", "Admitted at or after."),
+    Parameter::new::<Timestamp>("to", "Admitted before."),
     Parameter::new::<String>("model", "Of this model."),
     Parameter::new::<String>("endpoint", "Served by this endpoint."),
     Parameter::new::<Outcome>("outcome", "Ended so."),
@@ -37,6 +37,8 @@ const FILTERS: &[Parameter] = &[
     Parameter::new::<u32>("limit", "Rows of the page.").like(page_size),
     Parameter::new::<RequestId>("after", "Where the page before ended: what it said as `next`."),
 ];
+/// The same for who asks for his own.
+pub(super) const OWN_FILTERS: &[Parameter] = FILTERS.split_at(3).1;
 
 /// What the paths of the request log do.
 pub(crate) const LIST: Operation =

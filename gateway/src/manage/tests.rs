@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemas::catalog::tenant::tenant_key;
 use schemas::catalog::{Catalog, Key, Origin};
-use schemas::id::{KeyId, TenantId};
+use schemas::id::{KeyId, TenantId, UserId};
 use schemas::limit::limits::LimitKey;
 use schemas::outcome::Outcome;
 use schemas::query::{GroupBy, Interval};
@@ -12,7 +12,7 @@ use schemas::time::Timestamp;
 
 use super::*;
 
-fn caller(role: Role) -> Caller {
+pub(super) fn caller(role: Role) -> Caller {
     let key = Key {
         id: KeyId::from("k1"),
         name: "k1".into(),
@@ -35,11 +35,39 @@ fn caller(role: Role) -> Caller {
     Caller { key: Arc::new(key) }
 }
 
-fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect()
+}
+
+/// A member who signed in.
+pub(super) fn session(user: &str, role: Role) -> Caller {
+    let key = Key {
+        id: KeyId::new(format!("session:acme/{user}")),
+        user: Some(UserId::from(user)),
+        ..Key::clone(&caller(role).key)
+    };
+    Caller { key: Arc::new(key) }
+}
+
+#[test]
+fn whoever_signed_in_reads_what_his_keys_did_and_nobody_elses() {
+    let asked = |given: &[(&str, &str)], caller: &Caller| {
+        let query = logs::query(&pairs(given), caller).map_err(|refused| refused.param);
+        query.map(|query| (query.filter.user, query.filter.key))
+    };
+    let (ann, bob) = (UserId::from("ann"), UserId::from("bob"));
+
+    let own = session("ann", Role::Internal);
+    assert_eq!(asked(&[], &own), Ok((Some(ann.clone()), None)));
+    let of_key = asked(&[("key", "key-1"), ("user", "ann")], &own);
+    assert_eq!(of_key, Ok((Some(ann), Some(KeyId::from("key-1")))));
+    assert_eq!(asked(&[("user", "bob")], &own), Err(Some("user".into())));
+    assert_eq!(asked(&[("tenant", "other")], &own), Err(Some("tenant".into())));
+    let administrator = session("ann", Role::Admin);
+    assert_eq!(asked(&[("user", "bob")], &administrator), Ok((Some(bob), None)));
 }
 
 #[test]

@@ -40,6 +40,9 @@ struct Shown {
 
 /// The parameters of sums.
 const PARAMETERS: &[Parameter] = &[
+    Parameter::new::<String>("tenant", "Of this tenant."),
+    Parameter::new::<String>("user", "Of this member."),
+    Parameter::new::<String>("key", "Of this key, by id."),
     Parameter::new::<Vec<GroupBy>>("group_by", "The fields that sums are grouped by."),
     Parameter::new::<Interval>(
         "interval",
@@ -51,12 +54,11 @@ const PARAMETERS: &[Parameter] = &[
     ),
     Parameter::new::<Timestamp>("from", "Admitted at or after."),
     Parameter::new::<Timestamp>("to", "Admitted before."),
-    Parameter::new::<String>("tenant", "Of this tenant."),
-    Parameter::new::<String>("user", "Of this member."),
-    Parameter::new::<String>("key", "Of this key, by id."),
     Parameter::new::<String>("model", "Of this model."),
     Parameter::new::<String>("endpoint", "Served by this endpoint."),
 ];
+/// The same for who asks for his own.
+pub(super) const OWN_PARAMETERS: &[Parameter] = PARAMETERS.split_at(3).1;
 
 /// What the path does.
 pub(crate) const SUMS: Operation =

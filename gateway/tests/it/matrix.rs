@@ -10,6 +10,7 @@ use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, Scene};
 use crate::sign_in;
 
 const ADMIN_TOKEN: &str = "an administrator's token 1";
+const DISPATCH: &str = "the token of whoever hands out grants";
 
 /// Who may call a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,8 @@ enum Open {
     Platform,
     /// Operators.
     Operators,
+    /// Whoever hands out grants; no key is good for it.
+    Dispatch,
     /// Whoever has the cookie of a session; no other credential counts.
     Cookie,
 }
@@ -46,6 +49,7 @@ impl Open {
             Self::Administrators => worth >= Worth::Administrator,
             Self::Platform => worth >= Worth::AdministratorOfDefault,
             Self::Operators => worth >= Worth::Operator,
+            Self::Dispatch => false,
             Self::Cookie => false,
         }
     }
@@ -97,6 +101,37 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("GET", "/api/v1/tenant/api-keys", Open::Administrators),
     ("POST", "/api/v1/tenant/api-keys", Open::Administrators),
     ("DELETE", "/api/v1/tenant/api-keys/{id}", Open::Administrators),
+    ("GET", "/api/v1/tenant/api-keys/{id}", Open::Administrators),
+    ("PATCH", "/api/v1/tenant/api-keys/{id}", Open::Administrators),
+    ("GET", "/api/v1/tenant/api-keys/{id}/history", Open::Administrators),
+    ("POST", "/api/v1/tenant/api-keys/{id}/rotate", Open::Administrators),
+    ("GET", "/api/v1/tenant/api-keys/{id}/routing-policy", Open::Administrators),
+    ("PUT", "/api/v1/tenant/api-keys/{id}/routing-policy", Open::Administrators),
+    ("GET", "/api/v1/endpoint-keys", Open::Administrators),
+    ("POST", "/api/v1/endpoint-keys", Open::Administrators),
+    ("GET", "/api/v1/endpoint-keys/{id}", Open::Administrators),
+    ("DELETE", "/api/v1/endpoint-keys/{id}", Open::Administrators),
+    ("GET", "/api/v1/endpoint-keys/{id}/history", Open::Administrators),
+    ("POST", "/api/v1/endpoint-keys/{id}/rotate", Open::Administrators),
+    ("GET", "/internal/agent-grants", Open::Dispatch),
+    ("POST", "/internal/agent-grants", Open::Dispatch),
+    ("DELETE", "/internal/agent-grants/{id}", Open::Dispatch),
+    ("GET", "/admin/settings", Open::Operators),
+    ("GET", "/admin/settings/{name}", Open::Operators),
+    ("PUT", "/admin/settings/{name}", Open::Operators),
+    ("PATCH", "/admin/settings/{name}", Open::Operators),
+    ("DELETE", "/admin/settings/{name}", Open::Operators),
+    ("GET", "/admin/settings/{name}/history", Open::Operators),
+    ("GET", "/admin/providers", Open::Operators),
+    ("GET", "/admin/providers/{provider}", Open::Operators),
+    ("PATCH", "/admin/providers/{provider}", Open::Operators),
+    ("PATCH", "/admin/providers/{provider}/disabled", Open::Operators),
+    ("GET", "/admin/providers/{provider}/history", Open::Operators),
+    ("GET", "/admin/routing", Open::Platform),
+    ("GET", "/api/v1/system/inference-config", Open::Operators),
+    ("PUT", "/api/v1/system/inference-config", Open::Operators),
+    ("GET", "/api/v1/models/routing-policies", Open::Operators),
+    ("PUT", "/api/v1/models/routing-policies", Open::Operators),
     ("GET", "/api/v1/users", Open::Administrators),
     ("POST", "/api/v1/users", Open::Administrators),
     ("GET", "/api/v1/users/{id}", Open::Administrators),
@@ -140,6 +175,27 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("POST", "/admin/config/rollback", Open::Operators),
     ("GET", "/admin/config/export", Open::Operators),
     ("POST", "/admin/config/import", Open::Operators),
+    ("GET", "/api/v1/openapi.json", Open::Everybody),
+    ("GET", "/capabilities", Open::Everybody),
+    ("GET", "/user/usage", Open::Callers),
+    ("GET", "/user/recent-requests", Open::Callers),
+    ("GET", "/user/api-keys", Open::Callers),
+    ("GET", "/api/v1/audit", Open::Administrators),
+    ("GET", "/api/v1/tenant/usage", Open::Administrators),
+    ("GET", "/admin/users", Open::Administrators),
+    ("POST", "/admin/users", Open::Administrators),
+    ("GET", "/admin/users/{id}", Open::Administrators),
+    ("PATCH", "/admin/users/{id}", Open::Administrators),
+    ("GET", "/admin/api-keys", Open::Administrators),
+    ("POST", "/admin/api-keys", Open::Administrators),
+    ("GET", "/admin/api-keys/{id}", Open::Administrators),
+    ("PATCH", "/admin/api-keys/{id}", Open::Administrators),
+    ("DELETE", "/admin/api-keys/{id}", Open::Administrators),
+    ("GET", "/admin/recent-requests", Open::Administrators),
+    ("GET", "/admin/audit-log", Open::Administrators),
+    ("GET", "/admin/stats", Open::Administrators),
+    ("GET", "/api/v1/nodes", Open::Operators),
+    ("GET", "/admin/nodes", Open::Operators),
     ("POST", "/api/v1/system/rebuild", Open::Operators),
     // The last: whoever signed in is signed out by it.
     ("POST", "/auth/logout", Open::Everybody),
@@ -283,6 +339,7 @@ async fn every_path_lets_in_whom_it_is_open_to_and_nobody_else() {
     let scene = Scene::with(|config| {
         sign_in::settings(config);
         config.admin_token = Some(Secret::new(ADMIN_TOKEN.to_owned()));
+        config.grant_dispatch_token = Some(Secret::new(DISPATCH.to_owned()));
     })
     .await;
     let mut credentials = good(&scene).await;

@@ -201,6 +201,11 @@ impl Operation {
         self.of(Audience::Callers)
     }
 
+    /// Administrators may call.
+    pub(crate) const fn of_administrators(self) -> Self {
+        self.of(Audience::Administrators)
+    }
+
     /// Operators may call.
     pub(crate) const fn of_operators(self) -> Self {
         self.of(Audience::Operators)
