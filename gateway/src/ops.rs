@@ -7,7 +7,8 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use schemas::catalog::{Catalog, Model};
+use schemars::JsonSchema;
+use schemas::catalog::{Catalog, Model, Origin, Route};
 use schemas::circuit::CircuitState;
 use schemas::failure::{Failure, FailureCode};
 use schemas::node::NodeRecord;
@@ -17,7 +18,8 @@ use serde::Serialize;
 
 use crate::arrival::Arrival;
 use crate::caller::{Caller, Visitor, refused};
-use crate::manage::{ask, json};
+use crate::manage::openapi::{Audience, Operation};
+use crate::manage::{self, ask, json};
 use crate::state::{Phase, Shared};
 
 mod gauges;
@@ -181,24 +183,29 @@ pub(crate) async fn metrics_of_loopback(
     metrics(state).await
 }
 
-#[derive(Serialize)]
-struct Routing<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Routing<'a> {
+    /// The legs of each model.
     routes: BTreeMap<&'a str, Vec<Leg<'a>>>,
     description: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Leg")]
 struct Leg<'a> {
     endpoint_id: &'a str,
     provider: &'a str,
     priority: i32,
     /// Share within its priority.
     weight: String,
+    /// Why it takes no call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exclusion_reasons: Option<Vec<&'static str>>,
 }
 
 /// `GET /routing`: where each model is served. For those who run the platform, unless it is public.
 pub(crate) async fn routing(State(state): State<Shared>, arrival: Arrival, visitor: Visitor) -> Response {
-    if !state.config.public_routing {
+    if !manage::settings::public_routing(&state) {
         match &visitor.0 {
             None => return arrival.refuse(&refused()),
             Some(caller) if !caller.operates() => {
@@ -211,14 +218,50 @@ pub(crate) async fn routing(State(state): State<Shared>, arrival: Arrival, visit
     let models = catalog.models();
     let routes = models
         .iter()
-        .map(|model| (model.id.as_str(), legs(&catalog, model)));
+        .map(|model| (model.id.as_str(), legs(&catalog, model, false)));
     json(&Routing {
         routes: routes.collect(),
         description: "share of each endpoint within its priority; 0 is tried first",
     })
 }
 
-fn legs<'a>(catalog: &'a Catalog, model: &'a Model) -> Vec<Leg<'a>> {
+/// What `/admin/routing` does.
+pub(crate) const ROUTING_OF_PLATFORM: Operation =
+    Operation::read::<Routing<'static>>("Tells where each model is served, and why legs are left out")
+        .of(Audience::Platform);
+
+/// `GET /admin/routing`: the same, with the legs that are left out and why; never public.
+pub(crate) async fn routing_of_platform(
+    State(state): State<Shared>,
+    arrival: Arrival,
+    caller: Caller,
+) -> Response {
+    if !caller.operates() {
+        return arrival.refuse(&not_for_callers());
+    }
+    let catalog = state.ports.catalog.load();
+    let models = catalog.models();
+    let routes = models
+        .iter()
+        .map(|model| (model.id.as_str(), legs(&catalog, model, true)));
+    json(&Routing {
+        routes: routes.collect(),
+        description: "share of each endpoint within its priority, as configured; 0 is tried first",
+    })
+}
+
+/// Why a leg takes no call, whatever its circuit says.
+fn exclusions(catalog: &Catalog, route: &Route) -> Vec<&'static str> {
+    let endpoint = catalog.endpoint(&route.endpoint_id);
+    let off = endpoint.is_some_and(|endpoint| catalog.is_off(endpoint));
+    let zero = route.weight_micro == 0 && route.origin == Origin::File;
+    [(off, "provider_disabled"), (zero, "configured_zero")]
+        .into_iter()
+        .filter_map(|(holds, reason)| holds.then_some(reason))
+        .collect()
+}
+
+fn legs<'a>(catalog: &'a Catalog, model: &'a Model, tells: bool) -> Vec<Leg<'a>> {
     let group = |priority| {
         let peers = model
             .routes
@@ -235,6 +278,7 @@ fn legs<'a>(catalog: &'a Catalog, model: &'a Model) -> Vec<Leg<'a>> {
                 .map_or("", |endpoint| &*endpoint.provider),
             priority: route.priority,
             weight: percent(route.weight_micro, group(route.priority)),
+            exclusion_reasons: tells.then(|| exclusions(catalog, route)),
         })
         .collect()
 }

@@ -47,9 +47,9 @@ pub struct Known {
 
 /// Whoever likes may make himself a member.
 pub const SIGNUP_ENABLED: &str = "signup_enabled";
-/// Who made himself a member waits for an administrator.
+/// Who made himself a member waits for an administrator, unless his address is at one of the hosts.
 pub const SIGNUP_APPROVAL_REQUIRED: &str = "signup_approval_required";
-/// Only addresses of these hosts may sign up.
+/// Hosts at which addresses need no approval.
 pub const SIGNUP_DOMAINS: &str = "signup_domains";
 /// Everybody may read where models are served.
 pub const PUBLIC_ROUTING: &str = "public_routing";
@@ -91,12 +91,12 @@ pub const KNOWN: [Known; 12] = [
     plain(
         SIGNUP_APPROVAL_REQUIRED,
         Type::Boolean,
-        "who signs up waits until an administrator approves of him",
+        "who signs up with an address at none of signup_domains waits for an administrator; else he is refused",
     ),
     plain(
         SIGNUP_DOMAINS,
         Type::List,
-        "only addresses at these hosts may sign up; *.example.com stands for all hosts below; an empty list for any",
+        "addresses at these hosts sign up without approval; *.example.com stands for all hosts below it",
     ),
     plain(SIGNUP_ENABLED, Type::Boolean, "whoever likes may sign up"),
     concurrency("user_concurrency_admin", Role::Admin),
@@ -115,6 +115,14 @@ pub fn known(name: &str) -> Option<&'static Known> {
 }
 
 impl Known {
+    /// What it says of a role at the moment, be that set or of a file; `None` for other settings, and where nothing is
+    /// said.
+    pub fn of_role(&self, catalog: &Catalog) -> Option<Value> {
+        let (role, key) = self.limit?;
+        let limits = serde_json::to_value(catalog.role_limits(role)).ok()?;
+        limits.get(key.as_str()).cloned()
+    }
+
     /// A value as the setting keeps it; `None` for one that is not of its kind.
     pub fn read(&self, value: &Value) -> Option<Value> {
         match self.kind {
