@@ -136,6 +136,8 @@ pub struct Config {
     pub egress: router_worker::Egress,
     /// The platform operator's token.
     pub admin_token: Option<Secret<String>>,
+    /// The credential of whoever hands out grants; blank turns grants off.
+    pub grant_dispatch_token: Option<Secret<String>>,
     /// Authentication failures from one address before it is blocked.
     pub auth_failures_max: u64,
     /// For how long idempotency keys are kept, and their locks count.
@@ -310,6 +312,7 @@ impl Resolver<'_> {
             sealing: self.sealing_keys()?,
             egress: self.egress()?,
             admin_token: self.secret("ADMIN_TOKEN"),
+            grant_dispatch_token: self.secret("GATEWAY_GRANT_DISPATCH_TOKEN"),
             idempotency: self.idempotency()?,
             small_calls: self.small_calls()?,
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),

@@ -2,6 +2,7 @@
 //! may do at most, what he may use over all his keys, and whether his keys are served at all. A member is named by his
 //! id within a tenant, which is the caller's own unless `?tenant=` says another.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -16,7 +17,7 @@ use schemas::catalog::user::{User, user_key, user_of_cursor};
 use schemas::catalog::{Catalog, Origin, Role, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
-use schemas::id::{TenantId, UserId};
+use schemas::id::{ModelName, TenantId, UserId};
 use schemas::limit::limits::Limits;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
@@ -27,9 +28,10 @@ use super::description::Edit;
 use super::openapi::{Condition, Operation, Parameter};
 use super::page::Asked;
 use super::records::{self, History, Match, Place};
-use super::{Parameters, creation, description, invalid, json, parameters, rights};
+use super::{Parameters, creation, description, invalid, json, parameters, rights, scope};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
+use crate::gate;
 use crate::sign_in::member;
 use crate::state::Shared;
 
@@ -40,6 +42,8 @@ pub(crate) type Named = (Result<Path<String>, PathRejection>, Parameters);
 const PATH: &str = "/api/v1/users";
 /// Longest address of mail, in bytes.
 const EMAIL_BYTES_MAX: usize = 254;
+/// Models that may be disabled for one member.
+const MODELS_MAX: usize = 1_000;
 
 /// A member that is to be made.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -97,10 +101,15 @@ pub(super) struct Patch {
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "bool")]
     pub(super) disabled: Option<bool>,
+    /// All models that are not there for him.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "Vec<String>")]
+    pub(super) disabled_models: Option<Vec<String>>,
 }
 
 const PATCH: &str =
-    "the body is not a change of a member: expected any of email, name, role, limits, disabled";
+    "the body is not a change of a member: expected any of email, name, role, limits, disabled, \
+     disabled_models";
 
 /// A member as he is shown.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -114,6 +123,10 @@ struct Shown {
     role: Option<Role>,
     limits: Limits,
     disabled: bool,
+    /// An operator disabled him, and only one enables him again.
+    disabled_by_operator: bool,
+    /// Models that are not there for him, whatever his keys say.
+    disabled_models: Vec<ModelName>,
     /// Null for one of a file.
     created_at: Option<Timestamp>,
     origin: Origin,
@@ -367,7 +380,17 @@ pub(super) fn patched(
         after.limits = description::limits(caller, catalog, limits.clone())?;
     }
     if let Some(disabled) = patch.disabled {
+        let operates = rights::operates(caller).is_ok();
+        if user.disabled_by_operator && !disabled && !operates {
+            return Err(scope("an operator disabled the member: only one enables him again").param("disabled"));
+        }
         after.disabled = disabled;
+        if operates {
+            after.disabled_by_operator = disabled;
+        }
+    }
+    if let Some(names) = &patch.disabled_models {
+        after.disabled_models = disabled_models(caller, catalog, user, names)?;
     }
     if after.disabled && rights::is_self(caller, &user.tenant, &user.id) {
         return Err(invalid("disabled", "nobody disables himself"));
@@ -376,6 +399,32 @@ pub(super) fn patched(
         after.origin = Origin::Runtime;
     }
     Ok(after)
+}
+
+/// The models that are not there for a member: such as the caller may use himself, in what goes and in what comes.
+fn disabled_models(
+    caller: &Caller,
+    catalog: &Catalog,
+    user: &User,
+    names: &[String],
+) -> Result<Vec<ModelName>, Failure> {
+    if names.len() > MODELS_MAX {
+        return Err(invalid("disabled_models", "too many models"));
+    }
+    let visible = |name: &str| gate::visible(catalog, Some(&caller.key), name).map(|model| model.id.clone());
+    let known = |name: &String| {
+        let stays = user.disabled_models.iter().find(|known| known.as_str() == name);
+        stays.cloned().or_else(|| visible(name))
+    };
+    let after: Option<BTreeSet<ModelName>> = names.iter().map(known).collect();
+    let after = after.ok_or_else(|| invalid("disabled_models", "there is no such model"))?;
+    let gone = user.disabled_models.iter().filter(|name| !after.contains(name));
+    // Nobody lets others use what he may not use.
+    let hidden = |name: &ModelName| catalog.model_anywhere(name.as_str()).is_some() && visible(name.as_str()).is_none();
+    if gone.into_iter().any(hidden) {
+        return Err(scope("the key may not use all of the models that would be enabled").param("disabled_models"));
+    }
+    Ok(after.into_iter().collect())
 }
 
 /// An address of mail, as far as that can be told without writing to it.
@@ -399,6 +448,8 @@ fn shown(user: &User, revision: u64) -> Shown {
         role: user.role,
         limits: user.limits.clone(),
         disabled: user.disabled,
+        disabled_by_operator: user.disabled_by_operator,
+        disabled_models: user.disabled_models.clone(),
         created_at: user.created_at,
         origin: user.origin,
         revision,

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::accounts;
 use crate::caller::Caller;
-use crate::manage::json;
+use crate::manage::{self, json};
 use crate::manage::openapi::Operation;
 use crate::state::Shared;
 
@@ -94,7 +94,7 @@ pub(crate) async fn site(State(state): State<Shared>) -> Response {
         docs_url: site.docs_url.as_deref(),
         user_auth_enabled: settings.required,
         sign_in_enabled: settings.secret.is_some(),
-        signup_enabled: settings.secret.is_some() && settings.sign_up.enabled,
+        signup_enabled: settings.secret.is_some() && manage::settings::sign_up(&state).enabled,
         signup_require_email_verification: false,
     })
 }

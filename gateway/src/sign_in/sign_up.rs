@@ -20,6 +20,7 @@ use crate::arrival::Arrival;
 use crate::caller;
 use crate::manage::openapi::Operation;
 use crate::manage::{description, json};
+use crate::manage::settings;
 use crate::state::Shared;
 
 /// Who wants an account.
@@ -84,7 +85,7 @@ pub(crate) async fn create(State(state): State<Shared>, arrival: Arrival, reques
 }
 
 async fn made(state: &Shared, arrival: &Arrival, wanted: Wanted) -> Result<Made, Failure> {
-    let settings = &state.config.sign_in.sign_up;
+    let settings = &settings::sign_up(state);
     if !settings.enabled {
         return Err(Failure::new(
             FailureCode::InsufficientScope,

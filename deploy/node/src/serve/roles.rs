@@ -291,6 +291,7 @@ impl<'a> Running<'a> {
         settings.attempts_max = config.attempts_max;
         settings.public_key.clone_from(&adapters.sealing.public);
         settings.admin_token.clone_from(&config.admin_token);
+        settings.grant_dispatch_token.clone_from(&config.grant_dispatch_token);
         settings.public_routing = config.public_routing;
         settings.stale_seconds_max = config.stale_seconds_max;
         settings.cors_origins.clone_from(&config.cors_origins);
