@@ -205,7 +205,7 @@ impl<'a> Survey<'a> {
                 self.excluded.push((index, Exclusion::Unknown));
                 continue;
             };
-            match exclusion(route, (endpoint, catalog.is_off(endpoint)), offer) {
+            match exclusion(route, catalog.is_off(endpoint), offer) {
                 Some(reason) => self.excluded.push((index, reason)),
                 None => self.legs.push(Leg {
                     index,
@@ -331,7 +331,7 @@ impl Barred {
 }
 
 /// Why a route cannot serve an offer, circuits apart.
-fn exclusion(route: &Route, (endpoint, off): (&Endpoint, bool), offer: &Offer) -> Option<Exclusion> {
+fn exclusion(route: &Route, off: bool, offer: &Offer) -> Option<Exclusion> {
     if off {
         return Some(Exclusion::Disabled);
     }
