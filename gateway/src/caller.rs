@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{FromRef, FromRequestParts};
+use axum::extract::{FromRef, FromRequestParts, Request};
 use axum::response::Response;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::AUTHORIZATION;
@@ -21,10 +21,12 @@ use schemas::time::Timestamp;
 use sha2::Sha256;
 
 use crate::arrival::Arrival;
+use crate::sign_in;
 use crate::state::Shared;
 
 pub(crate) mod flood;
 pub(crate) mod grant;
+pub(crate) mod session;
 
 /// The one text for every kind of credential that is not good.
 const REFUSED: &str = "A valid API key is required: Authorization: Bearer <key>, or x-api-key: <key>.";
@@ -32,7 +34,7 @@ const REFUSED: &str = "A valid API key is required: Authorization: Bearer <key>,
 const STALE_RETRY_SECONDS: u64 = 5;
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Longest credential that is looked at, in bytes.
-const CREDENTIAL_BYTES_MAX: usize = 512;
+const CREDENTIAL_BYTES_MAX: usize = 1_024;
 
 /// The digest under which the catalogue knows a virtual key: HMAC-SHA256 under the deployment's secret.
 pub fn digest(secret: &[u8], key: &str) -> KeyDigest {
@@ -216,7 +218,7 @@ fn admin() -> Key {
 
 /// The one credential of a request. Two that differ, a header said twice with different values, and a scheme
 /// other than `Bearer` are none.
-fn credential(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn credential(headers: &HeaderMap) -> Option<&str> {
     let mut found = None;
     let bearers = headers
         .get_all(AUTHORIZATION)
@@ -254,26 +256,83 @@ fn stale() -> Failure {
     Failure::new(FailureCode::StoreUnavailable, text).retry_after(STALE_RETRY_SECONDS)
 }
 
+/// Refuses an address that sent too many false credentials.
+pub(crate) fn unblocked(state: &Shared, arrival: &Arrival) -> Result<(), Failure> {
+    let address: Option<IpAddr> = arrival.peer.map(|peer| peer.ip());
+    match address.and_then(|address| state.floods.blocked(address, arrival.at)) {
+        Some(seconds) => Err(refused().with_status(429).retry_after(seconds)),
+        None => Ok(()),
+    }
+}
+
+/// Counts a false credential.
+pub(crate) fn failed(state: &Shared, arrival: &Arrival) {
+    if let Some(peer) = arrival.peer {
+        state.floods.count(peer.ip(), arrival.at);
+    }
+}
+
 /// Looks up the caller of a request and counts false credentials.
-fn identify(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Caller, Failure> {
+async fn identify(state: &Shared, arrival: &Arrival, request: Presented<'_>) -> Result<Caller, Failure> {
     if state.stale() {
         return Err(stale());
     }
-    let address: Option<IpAddr> = arrival.peer.map(|peer| peer.ip());
-    if let Some(seconds) = address.and_then(|address| state.floods.blocked(address, arrival.at)) {
-        return Err(refused().with_status(429).retry_after(seconds));
-    }
-    let caller = state
+    unblocked(state, arrival)?;
+    let headers = request.headers;
+    let known = state
         .doorkeeper
         .identify(headers, &state.ports.catalog.peek(), arrival.at);
-    let caller = caller.ok_or_else(|| {
-        let presented = headers.contains_key(AUTHORIZATION) || headers.contains_key(X_API_KEY);
-        if let Some(address) = address.filter(|_| presented) {
-            state.floods.count(address, arrival.at);
-        }
-        refused()
-    })?;
+    let caller = match known {
+        Some(caller) => caller,
+        // No call with a key pays for what sessions need.
+        None => Box::pin(unknown(state, arrival, request)).await?,
+    };
     grant::within_reach(caller, arrival.door)
+}
+
+/// What a request says of who sends it.
+#[derive(Clone, Copy)]
+pub(crate) struct Presented<'a> {
+    pub(crate) headers: &'a HeaderMap,
+    /// By which name the node was reached.
+    pub(crate) authority: Option<&'a str>,
+}
+
+impl<'a> Presented<'a> {
+    fn of(parts: &'a Parts) -> Self {
+        Self {
+            headers: &parts.headers,
+            authority: sign_in::origin::authority(&parts.headers, &parts.uri),
+        }
+    }
+
+    /// The same of a request that is whole.
+    pub(crate) fn of_request(request: &'a Request) -> Self {
+        Self {
+            headers: request.headers(),
+            authority: sign_in::origin::authority(request.headers(), request.uri()),
+        }
+    }
+}
+
+/// Who calls without a key that is known: a member who signed in, or on a node that asks nobody, whoever.
+async fn unknown(state: &Shared, arrival: &Arrival, request: Presented<'_>) -> Result<Caller, Failure> {
+    let headers = request.headers;
+    if let Some(credential) = credential(headers) {
+        match session::bearer(state, credential, arrival.at).await? {
+            session::Bearer::Member(caller) => return Ok(caller),
+            // No sign of a flood: pages go on calling when a session ends.
+            session::Bearer::Over => return Err(refused()),
+            session::Bearer::Nobody => {}
+        }
+    }
+    if sign_in::asks_nobody(state, request) {
+        return Ok(session::anonymous());
+    }
+    if headers.contains_key(AUTHORIZATION) || headers.contains_key(X_API_KEY) {
+        failed(state, arrival);
+    }
+    Err(refused())
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller
@@ -284,13 +343,18 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let arrival = Arrival::of(&parts.extensions);
-        admit(&Shared::from_ref(state), &arrival, &parts.headers).map_err(|refused| *refused)
+        let admitted = admit(&Shared::from_ref(state), &arrival, Presented::of(parts)).await;
+        admitted.map_err(|refused| *refused)
     }
 }
 
 /// The caller of a request, or the answer to one that has none.
-pub(crate) fn admit(state: &Shared, arrival: &Arrival, headers: &HeaderMap) -> Result<Caller, Box<Response>> {
-    identify(state, arrival, headers).map_err(|failure| {
+pub(crate) async fn admit(
+    state: &Shared,
+    arrival: &Arrival,
+    request: Presented<'_>,
+) -> Result<Caller, Box<Response>> {
+    identify(state, arrival, request).await.map_err(|failure| {
         state.metrics.refused(failure.code, arrival.surface_word(), None);
         Box::new(arrival.refuse_unread(&failure))
     })
@@ -309,7 +373,7 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let state = Shared::from_ref(state);
         let arrival = Arrival::of(&parts.extensions);
-        match identify(&state, &arrival, &parts.headers) {
+        match identify(&state, &arrival, Presented::of(parts)).await {
             Ok(caller) => Ok(Self(Some(caller))),
             Err(failure)
                 if matches!(

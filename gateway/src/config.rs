@@ -52,6 +52,8 @@ pub struct Config {
     pub api_key_secret: Secret<Vec<u8>>,
     /// What credentials of upstreams are sealed to; without it none is taken.
     pub public_key: Option<PublicKey>,
+    /// How people sign in.
+    pub sign_in: crate::sign_in::settings::Settings,
     /// A credential of an operator that is not in the catalogue; blank turns it off.
     pub admin_token: Option<Secret<String>>,
     /// The credential of whoever hands out grants; blank turns grants off.
@@ -99,6 +101,7 @@ impl Config {
             attempts_max: 4,
             api_key_secret,
             public_key: None,
+            sign_in: crate::sign_in::settings::Settings::default(),
             admin_token: None,
             grant_dispatch_token: None,
             public_routing: false,

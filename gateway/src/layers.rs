@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
     ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING, VARY,
 };
@@ -81,7 +81,8 @@ impl Routes {
             && request.method() == Method::POST
             && let Some(call) = arrival.call
         {
-            return match caller::admit(state, &arrival, request.headers()) {
+            let presented = caller::Presented::of_request(&request);
+            return match caller::admit(state, &arrival, presented).await {
                 Ok(caller) => Box::pin(dispatch::run(state.clone(), (arrival, call), caller, request)).await,
                 Err(refused) => *refused,
             };
@@ -109,6 +110,9 @@ pub(crate) async fn around(
     let arrival = Arrival::new(&state, connection, &request);
     let (request_id, shape) = (arrival.request_id, arrival.shape);
     let origin = allowed_origin(&state, request.headers());
+    // The cookie of a session is for the paths of signing in, and for origins that are named.
+    let with_cookie = request.uri().path().starts_with("/auth/");
+    let with_cookie = with_cookie && origin.as_ref().is_some_and(|origin| origin != "*");
     let mut response = if let Err(failure) = bounded(&state, version, request.headers()) {
         state.metrics.refused(failure.code, arrival.surface_word(), None);
         arrival.refuse_unread(&failure)
@@ -125,6 +129,12 @@ pub(crate) async fn around(
         }
     };
     finish(&state, response.headers_mut(), request_id, origin);
+    if with_cookie {
+        let yes = HeaderValue::from_static("true");
+        response
+            .headers_mut()
+            .insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, yes);
+    }
     if version >= Version::HTTP_2 {
         // A stream's own end says it there.
         response.headers_mut().remove(CONNECTION);

@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::open::Open;
 use crate::pulse::Pulse;
 use crate::refusal::Refusals;
+use crate::sign_in::SignIn;
 use crate::unwritten::Unwritten;
 
 /// How a gateway reaches the rest of Waybill.
@@ -54,9 +55,9 @@ pub struct Ports {
     pub mint: Arc<Mint>,
     /// The node's metrics, for `/metrics`.
     pub registry: Arc<Registry>,
-}
     /// What the node says of its configuration.
     pub configuration: Configuration,
+}
 
 /// The state of a gateway, shared by its handlers.
 pub(crate) type Shared = Arc<State>;
@@ -68,6 +69,7 @@ pub(crate) struct State {
     pub(crate) metrics: Metrics,
     pub(crate) doorkeeper: Doorkeeper,
     pub(crate) floods: Floods,
+    pub(crate) sign_in: SignIn,
     pub(crate) bodies: Arc<Bodies>,
     pub(crate) open: Arc<Open>,
     pub(crate) connections: Connections,
@@ -111,6 +113,7 @@ impl State {
             doorkeeper: Doorkeeper::new(secret, config.admin_token.as_ref())
                 .with_dispatch(config.grant_dispatch_token.as_ref()),
             floods: Floods::new(config.auth_failures_max),
+            sign_in: SignIn::new(&config),
             bodies: Arc::new(
                 Bodies::new(config.bodies_bytes_max)
                     .arriving_within(Duration::from_secs(config.body_seconds_max)),

@@ -62,6 +62,10 @@ codes! {
     HeadersTooLarge = "headers_too_large", 431, "invalid_request_error";
     /// No credential, or one that is not valid.
     InvalidApiKey = "invalid_api_key", 401, "authentication_error";
+    /// The address of mail or the password is wrong: one answer for both.
+    WrongPassword = "wrong_password", 401, "authentication_error";
+    /// Whoever tries to sign in has tried too often.
+    TooManyAttempts = "too_many_attempts", 429, "rate_limit_error";
     /// The credential is good but may not do this.
     InsufficientScope = "insufficient_scope", 403, "permission_error";
     /// The model is unknown, hidden, forbidden, disabled or out of scope: one answer for all.

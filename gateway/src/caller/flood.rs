@@ -63,17 +63,20 @@ impl Floods {
 
 /// What is counted as one address; `None` for those that never are.
 fn network(address: IpAddr) -> Option<IpAddr> {
-    let address = match address {
-        IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
+    let network = subscriber(address);
+    let is_loopback = network.is_loopback() || address.is_loopback();
+    (!is_loopback).then_some(network)
+}
+
+/// The network of one subscriber, by an address of it.
+pub(crate) fn subscriber(address: IpAddr) -> IpAddr {
+    match address {
         IpAddr::V4(_) => address,
-    };
-    if address.is_loopback() {
-        return None;
+        IpAddr::V6(six) => six.to_ipv4_mapped().map_or_else(
+            || IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & (u128::MAX << 64))),
+            IpAddr::V4,
+        ),
     }
-    Some(match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & (u128::MAX << 64))),
-    })
 }
 
 #[cfg(test)]

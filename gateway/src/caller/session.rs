@@ -14,8 +14,10 @@ use crate::sign_in;
 use crate::sign_in::token::{self, Claims, Read};
 use crate::state::{Shared, State};
 
-/// What the ids of such callers begin with: no key's begins so, since a tenant's id has no colon.
-const ID: &str = "session:";
+/// The id of such a caller: one for each member, and no key's, since no tenant's id has a colon.
+fn id_of(tenant: &TenantId, user: &UserId) -> KeyId {
+    KeyId::new(format!("session:{tenant}/{user}"))
+}
 
 /// Who brings a token.
 #[derive(Debug)]
@@ -71,7 +73,7 @@ fn caller(claims: &Claims, catalog: &Catalog) -> Option<Caller> {
 /// A member as the credential that he stands for.
 fn key(member: &User) -> Key {
     Key {
-        id: KeyId::new(format!("{ID}{}", member.id)),
+        id: id_of(&member.tenant, &member.id),
         name: "session".into(),
         tenant: member.tenant.clone(),
         user: Some(member.id.clone()),
@@ -98,7 +100,7 @@ pub(super) fn anonymous() -> Caller {
 /// The member that a caller is signed in as, if that is what he is.
 pub(crate) fn member(caller: &Caller) -> Option<(&TenantId, &UserId)> {
     let user = caller.key.user.as_ref()?;
-    let is_session = caller.key.id.as_str().strip_prefix(ID) == Some(user.as_str());
+    let is_session = caller.key.id == id_of(&caller.key.tenant, user);
     is_session.then_some((&caller.key.tenant, user))
 }
 

@@ -197,6 +197,8 @@ pub(crate) fn request(line: &str, key: &str, headers: &str, body: &str) -> Vec<u
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
+    /// The same as it was written.
+    cased: String,
     pub(crate) body: String,
     /// The framing of a chunked body came to its end.
     pub(crate) complete: bool,
@@ -211,7 +213,8 @@ impl Answer {
             .nth(1)
             .and_then(|status| status.parse().ok())
             .unwrap_or(0);
-        let head = head.to_ascii_lowercase();
+        let cased = head.to_owned();
+        let head = cased.to_ascii_lowercase();
         let (body, complete) = if head.contains("transfer-encoding: chunked") {
             dechunk(rest)
         } else {
@@ -220,6 +223,7 @@ impl Answer {
         Self {
             status,
             head,
+            cased,
             body,
             complete,
         }
@@ -233,6 +237,15 @@ impl Answer {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines
             .filter(|(own, _)| *own == name)
+            .map(|(_, value)| value)
+            .next()
+    }
+
+    /// A header as it was written, for what is not the same in small letters.
+    pub(crate) fn raw_header(&self, name: &str) -> Option<&str> {
+        let lines = self.cased.lines().filter_map(|line| line.split_once(": "));
+        lines
+            .filter(|(own, _)| own.eq_ignore_ascii_case(name))
             .map(|(_, value)| value)
             .next()
     }

@@ -1,0 +1,319 @@
+//! Accounts: how often one may try, passwords and tokens for them, accounts of one's own, and what is told of all that.
+
+use schemas::account::attempts::Allowance;
+use serde_json::{Value, json};
+
+use super::{OURS, PASSWORD, call, choose, login, refresh, scene, settings, signed_in, tokens};
+use crate::scene::{ADMIN, CALLER, OPERATOR, PLAIN, Scene};
+use crate::script::whole;
+
+#[tokio::test]
+async fn attempts_are_counted_before_the_password_is_looked_at() {
+    let scene = Scene::with(|config| {
+        settings(config);
+        config.sign_in.logins_of_email = Allowance {
+            attempts_max: 3,
+            seconds: 900,
+        };
+    })
+    .await;
+    signed_in(&scene, "ann", "pro").await;
+
+    for _ in 0..2 {
+        assert_eq!(
+            login(&scene, "ann@example.com", "wrong password").await.status,
+            401
+        );
+    }
+    let right = login(&scene, "Ann@example.com", PASSWORD).await;
+    assert_eq!((right.status, &*right.code()), (429, "too_many_attempts"));
+    let seconds: u64 = right
+        .header("retry-after")
+        .expect("when")
+        .parse()
+        .expect("seconds");
+    assert!((1..=900).contains(&seconds), "{seconds}");
+    assert_eq!(
+        login(&scene, "bob@example.com", PASSWORD).await.status,
+        401,
+        "others are not bounded by it"
+    );
+
+    let scene = Scene::with(|config| {
+        settings(config);
+        config.sign_in.logins_of_address.attempts_max = 4;
+    })
+    .await;
+    let all = (0..9).map(|number| {
+        let scene = &scene;
+        async move {
+            login(scene, &format!("a{number}@example.com"), PASSWORD)
+                .await
+                .status
+        }
+    });
+    let statuses = futures_util::future::join_all(all).await;
+    let looked_at = statuses.iter().filter(|status| **status == 401).count();
+    assert_eq!(looked_at, 4, "{statuses:?}");
+    assert!(
+        statuses.iter().all(|status| [401, 429].contains(status)),
+        "{statuses:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_changed_password_ends_every_other_session_and_the_old_one_opens_nothing() {
+    let scene = scene().await;
+    let (mine, my_cookie) = signed_in(&scene, "ann", "pro").await;
+    let (other, other_cookie) = tokens(&login(&scene, "ann@example.com", PASSWORD).await);
+    let change =
+        |current: &str, new: &str| json!({"current_password": current, "new_password": new}).to_string();
+    let line = "POST /user/change-password";
+
+    let wrong = scene
+        .call(line, &mine, &change("no idea at all", "a new password 1"))
+        .await;
+    assert_eq!((wrong.status, &*wrong.code()), (400, "wrong_password"));
+    let weak = scene.call(line, &mine, &change(PASSWORD, "short")).await;
+    assert_eq!(
+        (weak.status, weak.json()["error"]["param"].as_str()),
+        (400, Some("new_password"))
+    );
+    assert_eq!(
+        scene
+            .call(line, CALLER, &change(PASSWORD, "a new password 1"))
+            .await
+            .status,
+        404
+    );
+    let done = scene
+        .call(line, &mine, &change(PASSWORD, "a new password 1"))
+        .await;
+    assert_eq!(done.status, 200, "{done:?}");
+
+    assert_eq!(scene.call("GET /user/me", &mine, "").await.status, 200);
+    assert_eq!(refresh(&scene, &my_cookie, &[OURS]).await.status, 200);
+    assert_eq!(scene.call("GET /user/me", &other, "").await.status, 401);
+    assert_eq!(refresh(&scene, &other_cookie, &[OURS]).await.status, 401);
+    assert_eq!(login(&scene, "ann@example.com", PASSWORD).await.status, 401);
+    let (again, _) = tokens(&login(&scene, "ann@example.com", "a new password 1").await);
+
+    choose(&scene, "ann", "a third password").await;
+    for token in [&mine, &again] {
+        assert_eq!(scene.call("GET /user/me", token, "").await.status, 401);
+    }
+    assert_eq!(
+        login(&scene, "ann@example.com", "a third password").await.status,
+        200
+    );
+    let told: Vec<Value> = scene.events(schemas::subject::AUDIT);
+    let accounts = told.iter().filter(|event| event["kind"] == "account");
+    let fields: Vec<String> = accounts
+        .map(|event| event["change"]["fields"].to_string())
+        .collect();
+    assert_eq!(
+        fields.len(),
+        5,
+        "two tokens, two choices and a change: {fields:?}"
+    );
+    assert!(
+        fields.iter().all(|fields| fields.contains("\"***\"")),
+        "{fields:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_token_for_a_password_is_made_by_those_who_administer_the_member_and_good_once() {
+    let scene = scene().await;
+    signed_in(&scene, "ann", "pro").await;
+    signed_in(&scene, "boss", "operator").await;
+
+    for (line, key, status) in [
+        ("POST /api/v1/users/ann/password-reset", CALLER, 403),
+        ("POST /api/v1/users/ann/password-reset?tenant=default", ADMIN, 403),
+        ("POST /api/v1/users/nobody/password-reset", ADMIN, 404),
+        ("POST /api/v1/users/boss/password-reset", ADMIN, 403),
+        ("POST /api/v1/users/ann/password-reset", ADMIN, 201),
+    ] {
+        assert_eq!(scene.call(line, key, "").await.status, status, "{line}");
+    }
+    let reset = scene
+        .call("POST /api/v1/users/ann/password-reset", ADMIN, "")
+        .await
+        .json();
+    let token = reset["token"].as_str().expect("a token").to_owned();
+    let choose = |token: &str, password: &str| {
+        let (scene, body) = (&scene, json!({"token": token, "new_password": password}));
+        async move { call(scene, "POST /auth/reset-password", &[], &body).await.status }
+    };
+
+    assert_eq!(choose(&token, "short").await, 400, "it stays good");
+    let mut other = token.clone();
+    other.replace_range(token.len() - 1.., if token.ends_with('A') { "B" } else { "A" });
+    for wrong in [&*other, "acme.YW5u.AAAA", "acme.YW5u", "", "x"] {
+        assert_eq!(choose(wrong, "a new password 1").await, 400, "{wrong}");
+    }
+    assert_eq!(choose(&token, "a new password 1").await, 200);
+    assert_eq!(choose(&token, "a new password 2").await, 400);
+    assert_eq!(
+        login(&scene, "ann@example.com", "a new password 1").await.status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn an_address_of_mail_is_of_one_account_in_the_whole_deployment() {
+    let scene = scene().await;
+    signed_in(&scene, "ann", "pro").await;
+    let other = json!({"tenant": "default", "id": "imp", "email": "Ann@Example.com"});
+    assert_eq!(
+        scene
+            .call("POST /api/v1/users", OPERATOR, &other.to_string())
+            .await
+            .status,
+        201
+    );
+
+    let reset = scene
+        .call("POST /api/v1/users/imp/password-reset", OPERATOR, "")
+        .await;
+    assert_eq!((reset.status, &*reset.code()), (409, "already_exists"));
+    assert_eq!(login(&scene, "ann@example.com", PASSWORD).await.status, 200);
+}
+
+#[tokio::test]
+async fn people_sign_up_where_that_is_allowed_and_wait_for_approval_unless_their_domain_is_listed() {
+    let body =
+        |email: &str| json!({"email": email, "password": PASSWORD, "user_name": "New", "accepted_tos": true});
+    let off = scene().await;
+    let refused = call(&off, "POST /auth/signup", &[], &body("a@example.com")).await;
+    assert_eq!(refused.status, 403);
+    assert_eq!(
+        call(&off, "GET /site-config", &[], &Value::Null).await.json()["signup_enabled"],
+        false
+    );
+
+    let scene = Scene::with(|config| {
+        settings(config);
+        config.sign_in.sign_up.enabled = true;
+        config.sign_in.sign_up.domains = vec!["*.edu".to_owned()];
+        config.sign_in.sign_up.tenant = "acme".into();
+    })
+    .await;
+    let listed = call(&scene, "POST /auth/signup", &[], &body("ann@mit.edu")).await;
+    assert_eq!(
+        (listed.status, &listed.json()["requires_approval"]),
+        (201, &json!(false))
+    );
+    let (token, _) = tokens(&login(&scene, "ann@mit.edu", PASSWORD).await);
+    let me = scene.call("GET /user/me", &token, "").await.json();
+    assert_eq!((&me["role"], &me["tenant"]), (&json!("free"), &json!("acme")));
+
+    let waits = call(&scene, "POST /auth/signup", &[], &body("bob@example.com")).await;
+    assert_eq!(
+        (waits.status, &waits.json()["requires_approval"]),
+        (201, &json!(true))
+    );
+    let told = login(&scene, "bob@example.com", PASSWORD).await;
+    assert_eq!(told.status, 403);
+    assert!(told.body.contains("approval"), "{told:?}");
+    let wrong = login(&scene, "bob@example.com", "another password").await;
+    assert_eq!(wrong.status, 401, "only he is told");
+    let id = waits.json()["user_id"].as_str().expect("an id").to_owned();
+    let enable = json!({"disabled": false}).to_string();
+    let enabled = scene
+        .call(&format!("PATCH /api/v1/users/{id}"), ADMIN, &enable)
+        .await;
+    assert_eq!(enabled.status, 200, "{enabled:?}");
+    assert_eq!(login(&scene, "bob@example.com", PASSWORD).await.status, 200);
+
+    let twice = call(&scene, "POST /auth/signup", &[], &body("Ann@MIT.edu")).await;
+    assert_eq!(twice.status, 409);
+    for (field, value) in [
+        ("email", json!("nobody")),
+        ("password", json!("short")),
+        ("accepted_tos", json!(false)),
+        ("role", json!("admin")),
+        ("tenant", json!("default")),
+    ] {
+        let mut odd = body("eve@mit.edu");
+        odd[field] = value;
+        let answer = call(&scene, "POST /auth/signup", &[], &odd).await;
+        assert_eq!(
+            (answer.status, answer.json()["error"]["param"].as_str()),
+            (400, Some(field))
+        );
+    }
+}
+
+#[tokio::test]
+async fn whoever_comes_is_an_administrator_of_a_node_that_asks_nobody_but_no_page_of_another_site() {
+    let scene = Scene::with(|config| {
+        settings(config);
+        config.sign_in.required = false;
+    })
+    .await;
+    let me = |headers: Vec<(&'static str, &'static str)>| {
+        let scene = &scene;
+        async move { call(scene, "GET /user/me", &headers, &Value::Null).await }
+    };
+
+    let nobody = me(vec![]).await;
+    assert_eq!((nobody.status, &nobody.json()["role"]), (200, &json!("admin")));
+    assert_eq!(
+        me(vec![("authorization", "Bearer sk-anything-at-all-01")])
+            .await
+            .status,
+        200
+    );
+    assert_eq!(me(vec![OURS]).await.status, 200);
+    assert_eq!(me(vec![("origin", "https://evil.org")]).await.status, 401);
+    let operator = scene.call("GET /user/me", OPERATOR, "").await;
+    assert_eq!(operator.json()["role"], "operator", "who says who he is, is that");
+    // The name under which another site had a browser come here.
+    let rebound = scene
+        .raw(b"GET /user/me HTTP/1.1\r\nhost: rebound.evil.org\r\nconnection: close\r\n\r\n")
+        .await;
+    assert_eq!(rebound.status, 401);
+}
+
+#[tokio::test]
+async fn nothing_that_is_told_of_holds_a_password_or_a_token() {
+    let scene = scene().await;
+    let (token, cookie) = signed_in(&scene, "ann", "admin").await;
+    let refreshed = refresh(&scene, &cookie, &[OURS]).await;
+    let (_, next) = tokens(&refreshed);
+    scene.script.push(whole("{}"));
+    scene.call("POST /v1/chat/completions", &token, PLAIN).await;
+    scene.rows(1).await;
+    let secrets: Vec<String> = [&cookie, &next]
+        .iter()
+        .map(|cookie| cookie.split_once('=').expect("a pair").1.to_owned())
+        .chain([PASSWORD.to_owned(), token.clone()])
+        .collect();
+
+    let mut told = vec![scene.call("GET /metrics", OPERATOR, "").await.body];
+    let messages = scene.spool.read(1, 512).expect("read");
+    told.extend(
+        messages
+            .iter()
+            .map(|(_, message)| String::from_utf8_lossy(&message.payload).into_owned()),
+    );
+    for line in [
+        "GET /api/v1/users?tenant=acme",
+        "GET /api/v1/users/ann/history?tenant=acme",
+        "GET /api/v1/tenant/api-keys",
+    ] {
+        told.push(scene.call(line, OPERATOR, "").await.body);
+    }
+    told.push(login(&scene, "ann@example.com", "a wrong password 77").await.body);
+    for text in &told {
+        for secret in secrets
+            .iter()
+            .map(String::as_str)
+            .chain(["argon2", "a wrong password 77"])
+        {
+            assert!(!text.contains(secret), "{secret} in {text}");
+        }
+    }
+}
