@@ -14,6 +14,9 @@ mod history;
 mod secrets;
 mod spread;
 mod tenants;
+mod sign_in;
+mod prices;
+mod schemathesis;
 mod trial;
 mod users;
 

@@ -404,6 +404,15 @@ impl UserAction {
             | Self::Set { output, .. }
             | Self::Disable { output, .. }
             | Self::Enable { output, .. }
+    /// Make a token with which a member may choose a password, once and within a day.
+    ResetPassword {
+        /// Who.
+        #[command(flatten)]
+        user: UserId,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
             | Self::History { output, .. } => output,
         }
     }
@@ -425,6 +434,7 @@ pub struct Said {
     /// The name people read.
     #[arg(long)]
     pub name: Option<String>,
+            | Self::ResetPassword { output, .. }
     /// What it may use, such as `rpm=60` or `daily_usd=1.50`; repeatable. `set` takes a limit away that has no amount.
     #[arg(long = "limit", value_name = "KEY=AMOUNT")]
     pub limits: Vec<String>,

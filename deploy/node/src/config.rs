@@ -33,6 +33,7 @@ mod fixed;
 mod idempotency;
 mod idle;
 pub mod limits;
+mod sign_in;
 
 /// Levels of log lines, and the words that other programs have for them.
 const LOG_LEVELS: [(&str, &str); 9] = [
@@ -130,6 +131,10 @@ pub struct Config {
     pub affinity: router_worker::AffinitySettings,
     /// Keys the digests of virtual keys; generated when absent.
     pub api_key_secret: Option<Secret<String>>,
+    /// Signs the tokens of members who signed in; generated when absent, but in a cluster.
+    pub jwt_secret: Option<Secret<String>>,
+    /// How people sign in, without that secret.
+    pub sign_in: gateway::sign_in::settings::Settings,
     /// The keys by which credentials of endpoints are stored, as far as they are given.
     pub sealing: SealingKeys,
     /// Where endpoints may lie that are registered at run time.
@@ -295,7 +300,7 @@ impl Resolver<'_> {
             fixed: Fixed::of(self.document),
             demo: settings.demo.unwrap_or(first_run),
             discover: settings.discover.unwrap_or(first_run && !parts.bus.is_shared()),
-            unservable: parts.unservable,
+            unservable: parts.unservable.map_or_else(|| self.open_to_others(), |found| Ok(Some(found)))?,
             roles: parts.roles,
             pool: parts.pool,
             bus: parts.bus,
@@ -309,6 +314,8 @@ impl Resolver<'_> {
             concurrency: self.concurrency()?,
             affinity: self.affinity()?,
             api_key_secret: self.secret("API_KEY_SECRET"),
+            jwt_secret: self.secret("JWT_SECRET_KEY"),
+            sign_in: self.sign_in()?,
             sealing: self.sealing_keys()?,
             egress: self.egress()?,
             admin_token: self.secret("ADMIN_TOKEN"),

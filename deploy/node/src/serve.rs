@@ -34,6 +34,7 @@ mod ending;
 mod roles;
 mod reloading;
 mod room;
+mod sign_in;
 
 use ending::Signals;
 use roles::Running;
@@ -56,6 +57,8 @@ struct Adapters {
     store: Option<Arc<dyn Store>>,
     api_key_secret: Secret<Vec<u8>>,
     sealing: Sealing,
+    /// Where people can sign in.
+    jwt_secret: Option<Secret<Vec<u8>>>,
 }
 
 /// Tokens by which roles are told to end, in the order they end.
@@ -97,11 +100,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let address = if config.roles.has(NodeRole::Gateway) {
         let gateway = running.bind_gateway(&adapters, router, registry).await?;
         let address = gateway.local_addr();
-        adapters.data.announce(gateway.admin_addr().unwrap_or(address))?;
+        let managed = gateway.admin_addr().unwrap_or(address);
+        adapters.data.announce(managed)?;
         // Only now, when nothing can fail any more: a key that is made and not shown would lock its owner out.
         if let Some(key) = catalog::first_key(&config, &adapters, &running.view).await? {
             catalog::tell_first_key(&key, address, config.demo);
         }
+        sign_in::tell_setup_code(&config, &adapters, managed).await;
         info!("listening addr={address} role=gateway");
         running.start_gateway(gateway);
         Some(address)
@@ -123,6 +128,8 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
     let clock: Arc<dyn Clock> = Arc::new(config.environment.clock());
     let mint = Arc::new(Mint::new()?);
     let api_key_secret = api_key_secret(config, data.path(), &mint)
+        .context("cannot read or make the secrets of the data directory")?;
+    let jwt_secret = sign_in::secret(config, data.path(), &mint)
         .context("cannot read or make the secrets of the data directory")?;
     let sealing = Sealing::of(config, data.path(), &mint)
         .context("cannot read or make the secrets of the data directory")?;
@@ -158,6 +165,7 @@ async fn open(config: &Config) -> anyhow::Result<Adapters> {
         store,
         api_key_secret,
         sealing,
+        jwt_secret,
     })
 }
 

@@ -41,6 +41,8 @@ pub struct Settings {
     pub egress: EgressSettings,
     /// Authentication.
     pub auth: AuthSettings,
+    /// How people sign in.
+    pub sign_in: SignInSettings,
     /// How long to wait for a store that cannot be asked, in seconds.
     #[serde(deserialize_with = "number")]
     pub admit_wait_seconds: Option<u64>,
@@ -237,6 +239,30 @@ pub struct AuthSettings {
     /// Age from which a view of the catalogue is not served from any more, in seconds.
     #[serde(deserialize_with = "number")]
     pub stale_seconds_max: Option<u64>,
+}
+
+/// How people sign in.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SignInSettings {
+    /// Accounts of one's own.
+    pub sign_up: SignUpSettings,
+}
+
+/// Accounts that people make themselves.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SignUpSettings {
+    /// Anybody may.
+    #[serde(deserialize_with = "switch")]
+    pub enabled: Option<bool>,
+    /// Whoever is of no domain of the list waits for an administrator; false refuses him.
+    #[serde(deserialize_with = "switch")]
+    pub approval: Option<bool>,
+    /// Domains whose addresses need no approval: `example.com`, or `*.example.com` for all below it.
+    pub domains: Vec<String>,
+    /// The tenant that new members are of.
+    pub tenant: Option<String>,
 }
 
 /// Cross-origin access.

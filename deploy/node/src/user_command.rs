@@ -39,6 +39,10 @@ pub async fn run(
             let history = node.call(Method::GET, &of(user, "/history"), None).await?;
             return Ok(resource::printed_changes(&history, as_json));
         }
+        UserAction::ResetPassword { user, .. } => {
+            let token = node.call(Method::POST, &of(user, "/password-reset"), None).await?;
+            return Ok(told_token(&token, as_json));
+        }
         UserAction::Create {
             id,
             tenant,
@@ -70,6 +74,20 @@ pub async fn run(
         UserAction::Enable { user, .. } => disable(&node, user, false).await?,
     };
     Ok(resource::printed_one(&COLUMNS, &record, as_json))
+}
+
+/// A token for choosing a password, as it is printed.
+fn told_token(token: &Value, as_json: bool) -> String {
+    if as_json {
+        return format!("{token:#}\n");
+    }
+    let text = |field: &str| resource::text(&token[field]);
+    format!(
+        "token       {}\nexpires at  {}\n\nWhoever has it chooses the password: POST /auth/reset-password with \
+         {{\"token\": .., \"new_password\": ..}}\n",
+        text("token"),
+        text("expires_at")
+    )
 }
 
 /// The path of a member, or of something of his.

@@ -81,6 +81,11 @@ async fn members_are_made_bounded_disabled_and_listed() {
             &json!("ann@example.com")
         )
     );
+    let reset = run(&scene, "users reset-password a/b?c --tenant acme").await;
+    assert!(
+        reset.starts_with("token       acme.YS9iP2M.") && reset.contains("\nexpires at  2"),
+        "{reset}"
+    );
     run(&scene, "users disable a/b?c --tenant acme").await;
 
     assert_eq!(

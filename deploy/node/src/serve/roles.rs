@@ -289,6 +289,8 @@ impl<'a> Running<'a> {
         settings.client_stall_seconds = config.client_stall_seconds;
         settings.drain_seconds = config.drain_seconds;
         settings.attempts_max = config.attempts_max;
+        settings.sign_in = config.sign_in.clone();
+        settings.sign_in.secret.clone_from(&adapters.jwt_secret);
         settings.public_key.clone_from(&adapters.sealing.public);
         settings.admin_token.clone_from(&config.admin_token);
         settings.grant_dispatch_token.clone_from(&config.grant_dispatch_token);

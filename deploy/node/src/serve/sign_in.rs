@@ -61,8 +61,8 @@ pub(super) async fn tell_setup_code(config: &Config, adapters: &Adapters, addres
 fn tell(code: &str, address: SocketAddr) {
     let text = format!(
         "\nNobody has an account yet. The first one, of an operator, is made with this code, once and within a day. It is \
-         shown only now:\n\n  {code}\n\n  curl http://{address}/auth/setup -H 'Content-Type: application/json' \\\n    \
-         -d '{{\"code\": \"{code}\", \"email\": \"EMAIL\", \"password\": \"PASSWORD\"}}'\n\n"
+         shown only now:\n\n  {code}\n\n  POST http://{address}/auth/setup \
+         {{\"code\": .., \"email\": .., \"password\": ..}}\n\n"
     );
     // A closed stderr must not stop the node: operators' keys make accounts as well.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
