@@ -57,6 +57,7 @@ sdk_python() {
   venv anthropic1 tests/sdk/anthropic1.txt anthropic
   venv anthropic2 tests/sdk/anthropic2.txt anthropic
   venv langchain tests/sdk/langchain.txt langchain_openai
+  venv schemathesis tests/sdk/schemathesis.txt schemathesis
 }
 
 sdk_node() {

@@ -8,15 +8,18 @@ use harness::{Answer, Client, OPERATOR_KEY, Scene, chat};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+mod audit;
 mod command;
+mod config;
 mod egress;
+mod endpoints;
 mod history;
-mod secrets;
-mod spread;
-mod tenants;
 mod sign_in;
 mod prices;
 mod schemathesis;
+mod secrets;
+mod spread;
+mod tenants;
 mod trial;
 mod users;
 

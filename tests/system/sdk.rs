@@ -45,7 +45,7 @@ fn root() -> PathBuf {
 }
 
 /// The program that runs code for a library of target/sdk, in its directory; `None` when that is not installed.
-fn interpreter(library: &str) -> Option<Command> {
+pub(crate) fn interpreter(library: &str) -> Option<Command> {
     let home = root().join("target/sdk").join(library);
     let (program, mark) = if library == "node" {
         (PathBuf::from("node"), home.join("package-lock.json.done"))
@@ -159,7 +159,7 @@ impl Script {
 }
 
 /// Runs code to its end: whether that was a good one, and what it said.
-async fn executed(mut command: Command) -> (bool, String) {
+pub(crate) async fn executed(mut command: Command) -> (bool, String) {
     command
         .env_remove("HTTP_PROXY")
         .env_remove("HTTPS_PROXY")
