@@ -347,12 +347,7 @@ async fn a_call_is_billed_by_the_price_at_its_admission_whatever_becomes_of_pric
     assert_eq!(reached(&scene, CALLER, "m").await.0, 200);
     let after = scene.rows(2).await.remove(1);
     assert_eq!(after.cost_nano_usd, NanoUsd(9_000_000));
-    assert!(
-        after
-            .price_version
-            .as_ref()
-            .is_some_and(|version| version.0.contains('@'))
-    );
+    assert!(after.price_version.0.contains('@'));
     assert_ne!(after.price_version, before.price_version);
     let listed = done(&scene, "GET /v1/models/m", CALLER, Value::Null).await;
     assert_eq!(listed["pricing"]["prompt"], "1000");
