@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::served_command::{EndpointAction, PriceAction, RouteAction};
+
 /// An LLM inference gateway whose core is a log.
 #[derive(Debug, Parser)]
 #[command(name = "waybill", version, arg_required_else_help = true)]
@@ -32,11 +34,9 @@ pub enum Command {
         #[command(flatten)]
         flags: Flags,
     },
-    /// Have a running node read its models again: models.yaml, routing.yaml, and the credentials that they name.
+    /// Have a running node read its files again: models.yaml, routing.yaml, the credentials that they name, the manifest,
+    /// and the tenants, users, role limits and keys of waybill.yaml. It does so by itself when one of them changes.
     Reload(Flags),
-    /// See who is in the cluster, declare a node gone.
-    Node {
-        /// What to do with them.
     /// See what of the configuration files is in force, what is wrong with them, what they changed, and put it back.
     Config {
         /// What to do.
@@ -53,6 +53,9 @@ pub enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// See who is in the cluster, declare a node gone.
+    Node {
+        /// What to do with them.
         #[command(subcommand)]
         action: NodeAction,
     },
@@ -89,31 +92,28 @@ pub enum Command {
         #[command(subcommand)]
         action: UserAction,
     },
+    /// Manage endpoints, through the node that runs here.
+    Endpoints {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: EndpointAction,
+    },
+    /// Manage routes to models that were added at run time, through the node that runs here.
+    Routes {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: RouteAction,
+    },
+    /// Manage prices, through the node that runs here.
+    Prices {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: PriceAction,
+    },
     /// Print the version.
     Version,
 }
 
-/// What can be done with the nodes of a cluster.
-#[derive(Debug, Subcommand)]
-pub enum NodeAction {
-    /// List nodes, and whether they live.
-    List {
-        /// How the bus is reached.
-        #[command(flatten)]
-        flags: Flags,
-    },
-    /// Declare a node gone for good: its open requests become lost.
-    Forget {
-        /// The node's name, or the id of its spool.
-        id: String,
-        /// Also when it lives.
-        #[arg(long)]
-        force: bool,
-        /// How the bus is reached.
-        #[command(flatten)]
-        flags: Flags,
-    },
-}
 /// What can be done with the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
@@ -168,6 +168,27 @@ impl ConfigAction {
     }
 }
 
+/// What can be done with the nodes of a cluster.
+#[derive(Debug, Subcommand)]
+pub enum NodeAction {
+    /// List nodes, and whether they live.
+    List {
+        /// How the bus is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// Declare a node gone for good: its open requests become lost.
+    Forget {
+        /// The node's name, or the id of its spool.
+        id: String,
+        /// Also when it lives.
+        #[arg(long)]
+        force: bool,
+        /// How the bus is reached.
+        #[command(flatten)]
+        flags: Flags,
+    },
+}
 
 /// What can be done with keys.
 #[derive(Debug, Subcommand)]
@@ -383,6 +404,15 @@ pub enum UserAction {
         #[command(flatten)]
         output: Output,
     },
+    /// Make a token with which a member may choose a password, once and within a day.
+    ResetPassword {
+        /// Who.
+        #[command(flatten)]
+        user: UserId,
+        /// How it is told.
+        #[command(flatten)]
+        output: Output,
+    },
     /// Show who changed a member, and what.
     History {
         /// Who.
@@ -404,15 +434,7 @@ impl UserAction {
             | Self::Set { output, .. }
             | Self::Disable { output, .. }
             | Self::Enable { output, .. }
-    /// Make a token with which a member may choose a password, once and within a day.
-    ResetPassword {
-        /// Who.
-        #[command(flatten)]
-        user: UserId,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
+            | Self::ResetPassword { output, .. }
             | Self::History { output, .. } => output,
         }
     }
@@ -434,7 +456,6 @@ pub struct Said {
     /// The name people read.
     #[arg(long)]
     pub name: Option<String>,
-            | Self::ResetPassword { output, .. }
     /// What it may use, such as `rpm=60` or `daily_usd=1.50`; repeatable. `set` takes a limit away that has no amount.
     #[arg(long = "limit", value_name = "KEY=AMOUNT")]
     pub limits: Vec<String>,

@@ -157,15 +157,6 @@ pub struct Config {
     unservable: Option<Problem>,
     /// What is odd but does not stop the node.
     pub warnings: Vec<Problem>,
-    /// The environment, for files that refer to it.
-    pub environment: Environment,
-}
-
-impl Config {
-    /// Refuses what is understood and must not run as a node.
-    pub fn servable(&self) -> Result<(), Error> {
-        self.unservable
-            .clone()
     /// The distribution's manifest.
     pub manifest: manifest::Resolved,
     /// True where the models are those of the manifest.
@@ -179,7 +170,21 @@ impl Config {
     /// How the command was given, for reading the configuration again.
     pub flags: Flags,
     fixed: Fixed,
+    /// The environment, for files that refer to it.
+    pub environment: Environment,
+}
+
+impl Config {
+    /// Refuses what is understood and must not run as a node.
+    pub fn servable(&self) -> Result<(), Error> {
+        self.unservable
+            .clone()
             .map_or(Ok(()), |problem| Err(Error::Refused(problem)))
+    }
+
+    /// What of this configuration waits for the next start of a node that was started with `start`.
+    pub fn waits_for_start(&self, start: &Self) -> Vec<Problem> {
+        self.fixed.changed_since(&start.fixed)
     }
 
     /// How to open the spool of a directory.
@@ -191,11 +196,6 @@ impl Config {
             durability: self.durability,
         }
     }
-    /// What of this configuration waits for the next start of a node that was started with `start`.
-    pub fn waits_for_start(&self, start: &Self) -> Vec<Problem> {
-        self.fixed.changed_since(&start.fixed)
-    }
-
 }
 
 /// Sections of the file of which each entry is a record of the catalogue.
@@ -216,6 +216,7 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         .config
         .clone()
         .or_else(|| environment.get("WAYBILL_CONFIG").map(PathBuf::from));
+    let files = Files::default();
     let document = match &path {
         Some(path) => Document::parse(&path.display().to_string(), &read(&files, path)?, environment)?,
         None => Document::parse("waybill.yaml", "", environment)?,
@@ -225,8 +226,9 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         flags,
         environment,
         document: &document,
-    let files = Files::default();
         settings: &settings,
+        manifest: manifest::resolve(environment, &files),
+        files,
     }
     .resolve()
 }
@@ -236,8 +238,6 @@ pub fn read(files: &Files, path: &Path) -> Result<String, Error> {
     files.read(path).map_err(|source| Error::Unreadable {
         path: path.to_owned(),
         source,
-        manifest: manifest::resolve(environment, &files),
-        files,
     })
 }
 
@@ -246,6 +246,8 @@ struct Resolver<'a> {
     environment: &'a Environment,
     document: &'a Document,
     settings: &'a Settings,
+    manifest: manifest::Resolved,
+    files: Files,
 }
 
 impl Resolver<'_> {
@@ -255,11 +257,10 @@ impl Resolver<'_> {
         let data_dir = self.data_dir()?;
         let (models, routing) = (self.models(), self.routing());
         let first_run = self.has_no_file() && models.path.is_none() && !self.manifest.is_active();
-    manifest: manifest::Resolved,
-    files: Files,
         let (keys, mut warnings) = keys::from_settings(settings, self.document)?;
         warnings.extend(idle::problems(settings, self.document, parts.bus.is_shared()));
         warnings.extend(parts.warnings);
+        warnings.extend(self.manifest.warnings.clone());
         Ok(Config {
             listen: self
                 .address("listen", self.flags.listen.as_ref(), settings.listen.as_ref())?
@@ -269,7 +270,6 @@ impl Resolver<'_> {
                 self.flags.admin_listen.as_ref(),
                 settings.admin_listen.as_ref(),
             )?,
-        warnings.extend(self.manifest.warnings.clone());
             cluster: self
                 .name("cluster", settings.cluster.as_deref())?
                 .unwrap_or("local")

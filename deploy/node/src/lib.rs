@@ -17,9 +17,10 @@ pub mod files;
 mod joining;
 pub mod key_command;
 pub mod keys;
+pub mod litellm;
 pub mod management;
-pub mod migrate;
 pub mod manifest;
+pub mod migrate;
 pub mod models;
 pub mod node_command;
 mod numbering;
@@ -36,12 +37,13 @@ pub mod settings;
 pub mod status;
 pub mod supervisor;
 pub mod telemetry;
+pub mod served_command;
 pub mod tenant_command;
 pub mod user_command;
+mod watch;
 pub mod yaml;
 
 /// A command was typed wrongly; the text says how it is right.
-mod watch;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);

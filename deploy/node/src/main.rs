@@ -88,6 +88,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             };
             print(&told)
         }
+        Command::Endpoints { action } => print(&runtime()?.block_on(served_command::endpoints(action, load))?),
+        Command::Routes { action } => print(&runtime()?.block_on(served_command::routes(action, load))?),
+        Command::Prices { action } => print(&runtime()?.block_on(served_command::prices(action, load))?),
         Command::Tenants { action } => print(&runtime()?.block_on(tenant_command::run(action, load))?),
         Command::Users { action } => print(&runtime()?.block_on(user_command::run(action, load))?),
         Command::Keys { action } => print(&runtime()?.block_on(key_command::run(action, load))?),

@@ -31,15 +31,15 @@ use crate::{numbering, orphans, secrets};
 
 mod catalog;
 mod ending;
-mod roles;
 mod reloading;
+mod roles;
 mod room;
 mod sign_in;
 
 use ending::Signals;
+use reloading::Reloader;
 use roles::Running;
 
-use reloading::Reloader;
 /// How long the publisher and the ledger may take to finish what is spooled.
 const FINISH_WAIT: Duration = Duration::from_secs(8);
 

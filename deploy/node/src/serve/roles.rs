@@ -260,9 +260,9 @@ impl<'a> Running<'a> {
             clock: adapters.clock.clone(),
             mint: adapters.mint.clone(),
             registry: Arc::new(registry),
+            configuration: self.configuration.clone(),
         };
         Ok(gateway::bind(self.gateway_config(adapters), ports, metrics).await?)
-            configuration: self.configuration.clone(),
     }
 
     /// Dispatches over the bus to routers of the pool.
@@ -365,13 +365,13 @@ impl<'a> Running<'a> {
         reloader: Reloader,
     ) -> CancellationToken {
         let drain = CancellationToken::new();
+        let (reload, wishes) = mpsc::channel(1);
+        self.supervisor
+            .spawn("reload", reloader.run(wishes, self.stages.intake.clone()));
         if let Some(control) = control {
             let asks = control::Asks {
                 drain: drain.clone(),
                 reload,
-        let (reload, wishes) = mpsc::channel(1);
-        self.supervisor
-            .spawn("reload", reloader.run(wishes, self.stages.intake.clone()));
             };
             self.supervisor
                 .spawn("control", control.run(asks, self.stages.ledger.clone()));
@@ -394,24 +394,24 @@ fn ledger_config(clocks: &router_worker::Clocks) -> ledger::Config {
 /// What the node says of itself at each beat.
 fn telling(running: &Running<'_>, adapters: &Adapters, address: Option<SocketAddr>) -> registry::Telling {
     let (view, ledger) = (running.view.clone(), running.ledger.clone());
+    let configuration = running.configuration.clone();
     let told = NodeRecord {
         node: running.node.clone(),
         boot: adapters.boot.clone(),
         spool: adapters.spool.id().clone(),
         roles: running.config.roles.list().to_vec(),
-    let configuration = running.configuration.clone();
         pool: running.config.pool.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
         address,
         started_at: adapters.clock.now(),
         catalog_revision: 0,
+        configuration: None,
         database_connected: None,
     };
     Box::new(move || NodeRecord {
         catalog_revision: view.peek().revision,
+        configuration: Some((&*configuration.report()).into()),
         database_connected: ledger.as_ref().map(ledger::Ports::database_connected),
-        configuration: None,
         ..told.clone()
     })
 }
-        configuration: Some((&*configuration.report()).into()),
