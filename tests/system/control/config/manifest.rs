@@ -1,0 +1,75 @@
+//! A distribution's manifest at the start of a node.
+
+use harness::Node;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A directory with a manifest and models of one name, and the node that is started with it.
+fn place(upstream: &Upstream, digest: Option<&str>) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    let models = models_file(&[Model::new("of-manifest").leg(upstream, 0)]);
+    let digests = digest.map(|digest| format!("digests: {{ models: \"{digest}\" }}\n"));
+    let manifest = format!(
+        "schema_version: 1\npaths: {{ models: models.yaml }}\n{}",
+        digests.unwrap_or_default()
+    );
+    std::fs::write(directory.path().join("models.yaml"), models).expect("written");
+    std::fs::write(directory.path().join("manifest.yaml"), manifest).expect("written");
+    directory
+}
+
+async fn started(directory: &tempfile::TempDir, mode: &str, models: &str) -> (Node, Client) {
+    let manifest = directory.path().join("manifest.yaml").display().to_string();
+    let node = Node::builder()
+        .models_yaml(models)
+        .env("DISTRIBUTION_CONFIG_PATH", &manifest)
+        .env("DISTRIBUTION_CONFIG_MODE", mode)
+        .start()
+        .await;
+    let operator = node.client(OPERATOR_KEY);
+    (node, operator)
+}
+
+async fn listed(client: &Client) -> Vec<String> {
+    let list = client.get("/v1/models").await.json();
+    let data = list["data"].as_array().expect("a list").iter();
+    data.map(|model| model["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn an_active_manifest_is_served_and_one_that_cannot_be_used_serves_nothing() {
+    let upstream = Upstream::start();
+
+    let good = place(&upstream, None);
+    let (mut node, operator) = started(&good, "active", "").await;
+    assert_eq!(listed(&operator).await, ["of-manifest"]);
+    assert_eq!(of(&operator.get(PROBLEMS).await.json(), "error"), [] as [Value; 0]);
+    assert_eq!(node.stop().await, Some(0));
+
+    let bad = place(&upstream, Some(&"0".repeat(64)));
+    let (mut node, operator) = started(&bad, "active", "").await;
+    assert_eq!(listed(&operator).await, [] as [String; 0]);
+    node.wait_log("CRITICAL").await;
+    let errors = of(&operator.get(PROBLEMS).await.json(), "error");
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!((&errors[0]["key"], &errors[0]["line"]), (&json!("digests.models"), &json!(3)));
+    assert_eq!(node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_dark_manifest_is_compared_and_not_served() {
+    let upstream = Upstream::start();
+    let directory = place(&upstream, None);
+    let served = models_file(&[Model::new("of-file").leg(&upstream, 0)]);
+
+    let (mut node, operator) = started(&directory, "dark", &served).await;
+
+    assert_eq!(listed(&operator).await, ["of-file"]);
+    let line = node.wait_log("[distribution dark mode] models config stays").await;
+    assert!(line.contains("DIFFERENT"), "{line}");
+    std::fs::write(directory.path().join("models.yaml"), "models: [").expect("written");
+    let told = until_shown(&operator, PROBLEMS, |told| !of(told, "warning").is_empty()).await;
+    assert!(of(&told, "error").is_empty(), "{told}");
+    assert_eq!(node.stop().await, Some(0));
+}
