@@ -83,7 +83,11 @@ fn of_files(
         let file: ModelsFile = document.read()?;
         compiled = compile::compile(&file, &document, sources, now)?;
         let served = |id: &str| compiled.models.iter().any(|model| model.id.as_str() == id);
-        let left_out = file.models.iter().enumerate().filter(|(_, entry)| !served(&entry.id));
+        let left_out = file
+            .models
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| !served(&entry.id));
         compiled.left_out = left_out
             .map(|(n, entry)| (entry.id.as_str().into(), format!("models[{n}]")))
             .collect();

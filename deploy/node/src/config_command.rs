@@ -104,9 +104,7 @@ pub async fn run(
         }
         ConfigAction::Rollback { to, .. } => {
             let body = Some(json!({"to": to}));
-            let done = node
-                .call(Method::POST, &format!("{PATH}/rollback"), body)
-                .await?;
+            let done = node.call(Method::POST, &format!("{PATH}/rollback"), body).await?;
             if as_json {
                 return Ok(format!("{done:#}\n"));
             }
@@ -130,9 +128,7 @@ pub async fn export(
     load: impl Fn(&Flags) -> anyhow::Result<Config>,
 ) -> anyhow::Result<String> {
     let node = RunningNode::running(&load(&output.flags)?, &output.flags)?;
-    let document = node
-        .call(Method::GET, &format!("{PATH}/export"), None)
-        .await?;
+    let document = node.call(Method::GET, &format!("{PATH}/export"), None).await?;
     if output.json {
         return Ok(format!("{document:#}\n"));
     }
@@ -149,7 +145,9 @@ pub async fn import(
 ) -> anyhow::Result<String> {
     let mut content = String::new();
     if file == Path::new(STDIN) {
-        std::io::stdin().take(DOCUMENT_BYTES_MAX).read_to_string(&mut content)?;
+        std::io::stdin()
+            .take(DOCUMENT_BYTES_MAX)
+            .read_to_string(&mut content)?;
     } else {
         let opened = std::fs::File::open(file)
             .map_err(|problem| UsageError(format!("{} cannot be read: {problem}", file.display())))?;
@@ -201,7 +199,8 @@ fn yaml(value: &Value, depth: usize, out: &mut String) {
         Value::Object(members) if !members.is_empty() => {
             for (name, value) in members {
                 let key = json!(name);
-                let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+                let plain =
+                    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
                 let key = if plain { name.clone() } else { key.to_string() };
                 entry(&format!("{indent}{key}:"), value, depth + 1, out);
             }

@@ -63,7 +63,8 @@ impl Files {
         File::open(path)?.take(most).read_to_end(&mut bytes)?;
         let digest = hex(&Sha256::digest(&bytes));
         self.0.lock().digests.insert(path.to_owned(), digest);
-        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
     }
 
     /// A file that counts although it is not read here.

@@ -177,7 +177,10 @@ fn mode(environment: &Environment) -> (Mode, Option<Problem>) {
                 file: "environment".into(),
                 line: 0,
                 path: MODE.into(),
-                message: format!("\"{}\" is not a mode, so the manifest is dark", other.escape_debug()),
+                message: format!(
+                    "\"{}\" is not a mode, so the manifest is dark",
+                    other.escape_debug()
+                ),
                 remedy: "use dark or active".into(),
             };
             (Mode::Dark, Some(problem))
@@ -226,7 +229,11 @@ fn compare(
         }
         files.read(path).map_err(|problem| {
             let message = format!("{} cannot be read: {problem}", path.display());
-            document.problem(&format!("paths.{kind}"), message, "correct the path, or put the file there")
+            document.problem(
+                &format!("paths.{kind}"),
+                message,
+                "correct the path, or put the file there",
+            )
         })?;
     }
     for (kind, expected) in &manifest.digests {
@@ -234,8 +241,12 @@ fn compare(
         let Some(path) = paths.get(kind) else {
             return Err(document.problem(&place, "there is no file of this kind", "name it under paths"));
         };
-        let expected = expected.strip_prefix("sha256:").unwrap_or(expected).to_ascii_lowercase();
-        let is_digest = expected.len() == DIGEST_CHARS && expected.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let expected = expected
+            .strip_prefix("sha256:")
+            .unwrap_or(expected)
+            .to_ascii_lowercase();
+        let is_digest =
+            expected.len() == DIGEST_CHARS && expected.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_digest {
             let remedy = "write the 64 hexadecimal digits that sha256sum prints";
             return Err(document.problem(&place, "this is no SHA-256", remedy));

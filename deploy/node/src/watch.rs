@@ -36,7 +36,10 @@ impl Watch {
     pub async fn reset(&mut self, paths: Vec<PathBuf>, before: Look) {
         let Look(mut known) = before;
         known.retain(|path, _| paths.contains(path));
-        let new = paths.into_iter().filter(|path| !known.contains_key(path)).collect();
+        let new = paths
+            .into_iter()
+            .filter(|path| !known.contains_key(path))
+            .collect();
         known.extend(look(new).await.0);
         self.known = known;
     }
@@ -56,7 +59,12 @@ impl Watch {
 }
 
 async fn look(paths: Vec<PathBuf>) -> Look {
-    let stamps = move || paths.into_iter().map(|path| (path.clone(), Stamp::of(&path))).collect();
+    let stamps = move || {
+        paths
+            .into_iter()
+            .map(|path| (path.clone(), Stamp::of(&path)))
+            .collect()
+    };
     // Only a runtime that ends drops what it has begun.
     Look(spawn_blocking(stamps).await.unwrap_or_default())
 }

@@ -125,13 +125,13 @@ async fn twelve_kinds_of_bad_files_under_load_fail_no_call_and_are_told_of_withi
     })
     .await;
     scene.pin();
-    let (scene, operator) = (&scene, operator(&scene));
-    let good = read(scene, "models.yaml");
+    let (its, operator) = (&scene, operator(&scene));
+    let good = read(its, "models.yaml");
     let over = AtomicBool::new(false);
     let calls = AtomicUsize::new(0);
     let load = async || {
         while !over.load(Ordering::Relaxed) {
-            let answer = scene.client.post_chat(&chat("m")).await;
+            let answer = its.client.post_chat(&chat("m")).await;
             assert_eq!(answer.status, 200, "{}", answer.text());
             calls.fetch_add(1, Ordering::Relaxed);
         }
@@ -149,12 +149,12 @@ async fn twelve_kinds_of_bad_files_under_load_fail_no_call_and_are_told_of_withi
         }
     };
     let push = async {
-        let kinds = bad_models(scene);
+        let kinds = bad_models(its);
         assert_eq!(kinds.len(), 11);
         for (kind, models, text) in kinds {
-            write(scene, "models.yaml", &models);
+            write(its, "models.yaml", &models);
             tell(kind, text).await;
-            write(scene, "models.yaml", &good);
+            write(its, "models.yaml", &good);
             until_errors(&operator, false).await;
         }
         std::fs::write(&manifest, &wrong).expect("written");
@@ -173,6 +173,7 @@ async fn twelve_kinds_of_bad_files_under_load_fail_no_call_and_are_told_of_withi
     );
     scene.node.wait_log("the configuration stays as it was").await;
     scene.node.wait_log("CRITICAL").await;
+    scene.finish().await;
 }
 
 #[tokio::test]

@@ -74,9 +74,8 @@ mod tests {
 
     #[test]
     fn only_what_is_read_once_waits_for_a_start() {
-        let document = |text: &str| {
-            Document::parse("waybill.yaml", text, &Environment::default()).expect("a document")
-        };
+        let document =
+            |text: &str| Document::parse("waybill.yaml", text, &Environment::default()).expect("a document");
         let before = document("attempts_max: 4\ncors: { origins: [a] }\nkeys: [{ name: a }]\n");
         let after = document("cors:\n  origins: [b]\nkeys: []\ntenants: [{ id: t }]\ndrain_seconds: 5\n");
 

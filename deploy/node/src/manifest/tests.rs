@@ -87,8 +87,7 @@ fn a_dark_manifest_is_read_and_compared_and_nothing_of_it_counts() {
         files.read(&place.path("models.yaml")).expect("read");
         let told = dark.compared(Kind::Models, Some(&other), &files).expect("a line");
         assert!(
-            told.starts_with("[distribution dark mode] models config stays")
-                && told.ends_with("DIFFERENT"),
+            told.starts_with("[distribution dark mode] models config stays") && told.ends_with("DIFFERENT"),
             "{told}"
         );
         assert!(told.contains(&hex(&Sha256::digest(MODELS))[..12]), "{told}");

@@ -29,6 +29,7 @@ use super::{Adapters, FINISH_WAIT};
 use crate::catalog_files::{self, Seeds};
 use crate::config::{self, Config};
 use crate::control::Reload;
+use crate::manifest;
 use crate::models::Compiled;
 use crate::patience::{self, Passing as _};
 use crate::seed::{self, Keeper};
@@ -207,7 +208,12 @@ impl Reloader {
         for note in catalog_files::notes(config) {
             info!("{note}");
         }
-        info!(models, endpoints, set = &*config.files.set(), "the configuration was read again");
+        info!(
+            models,
+            endpoints,
+            set = &*config.files.set(),
+            "the configuration was read again"
+        );
         let known = self.configuration.report();
         let problems = told(&waiting, Severity::Restart, now)
             .chain(told(&warnings, Severity::Warning, now))
@@ -225,19 +231,27 @@ impl Reloader {
     /// What the files say, if all of it can be served.
     async fn judged(&self, config: &Config, now: Timestamp) -> Result<Compiled, Refusal> {
         config.servable()?;
-        if let Some(problem) = config.manifest.broken.as_ref().filter(|_| config.manifest.is_active()) {
+        if let Some(problem) = config
+            .manifest
+            .broken
+            .as_ref()
+            .filter(|_| config.manifest.is_active())
+        {
             return Err(Refusal::Files(problem.clone()));
         }
         if let Some(problem) = self.emptied(config)? {
             return Err(Refusal::Files(problem));
         }
-        let compiled = catalog::compile(config, now)
-            .await
-            .map_err(|problem| match problem.downcast::<config::Error>() {
+        let compiled = catalog::compile(config, now).await.map_err(|problem| {
+            match problem.downcast::<config::Error>() {
                 Ok(problem) => problem.into(),
                 Err(problem) => Refusal::Away(problem),
-            })?;
-        let lost = compiled.left_out.iter().find(|(name, _)| self.served.contains(name));
+            }
+        })?;
+        let lost = compiled
+            .left_out
+            .iter()
+            .find(|(name, _)| self.served.contains(name));
         match lost {
             Some((name, place)) => Err(Refusal::Files(left_out(config, &compiled, (name, place)))),
             None => Ok(compiled),
@@ -286,6 +300,13 @@ impl Reloader {
         self.served = served;
     }
 
+    /// True for what keeps a manifest from being served.
+    fn is_of_manifest(&self, problem: &Problem) -> bool {
+        let manifest = self.start.environment.get(manifest::PATH);
+        let names_it = manifest.is_some_and(|path| Path::new(path) == Path::new(&problem.file));
+        self.start.manifest.is_active() && (names_it || self.config.models_of_manifest)
+    }
+
     /// Nothing was changed: says why, once for each thing that is wrong.
     fn refused(&self, refusal: &Refusal, now: Timestamp) {
         let problem = match refusal {
@@ -304,10 +325,16 @@ impl Reloader {
             .iter()
             .filter(|problem| problem.severity != Severity::Error)
             .cloned();
-        let report = known.told(told(&[problem.clone()], Severity::Error, now).chain(stays).collect());
+        let report = known.told(
+            told(&[problem.clone()], Severity::Error, now)
+                .chain(stays)
+                .collect(),
+        );
         if report.problems != known.problems {
-            if self.start.manifest.is_active() {
-                error!("CRITICAL: the distribution's manifest cannot be used; the models stay as they were: {problem}");
+            if self.is_of_manifest(&problem) {
+                error!(
+                    "CRITICAL: the distribution's manifest cannot be used; the models stay as they were: {problem}"
+                );
             } else {
                 error!("the configuration stays as it was: {problem}");
             }
@@ -325,15 +352,17 @@ pub(super) fn told(
     severity: Severity,
     now: Timestamp,
 ) -> impl Iterator<Item = schemas::configuration::Problem> {
-    problems.iter().map(move |problem| schemas::configuration::Problem {
-        severity,
-        file: problem.file.clone(),
-        line: (problem.line > 0).then_some(problem.line),
-        key: problem.path.clone(),
-        message: problem.message.clone(),
-        remedy: problem.remedy.clone(),
-        since: now,
-    })
+    problems
+        .iter()
+        .map(move |problem| schemas::configuration::Problem {
+            severity,
+            file: problem.file.clone(),
+            line: (problem.line > 0).then_some(problem.line),
+            key: problem.path.clone(),
+            message: problem.message.clone(),
+            remedy: problem.remedy.clone(),
+            since: now,
+        })
 }
 
 /// What is in force now, having been so since it first was.

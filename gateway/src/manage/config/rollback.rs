@@ -68,7 +68,8 @@ pub(crate) struct Left {
     why: &'static str,
 }
 
-const NOTICE: &str = "the files say something else now: correct them, because their next change is in force again";
+const NOTICE: &str =
+    "the files say something else now: correct them, because their next change is in force again";
 
 /// What the path does.
 pub(crate) const ROLLBACK: Operation =
@@ -103,11 +104,7 @@ pub(crate) async fn create(
     }
 }
 
-async fn put_back(
-    state: &Shared,
-    (to, expected): (u64, Match),
-    author: Author,
-) -> Result<Done, Failure> {
+async fn put_back(state: &Shared, (to, expected): (u64, Match), author: Author) -> Result<Done, Failure> {
     let later = later(state, to).await?;
     let newest = later.last().map_or(to, |(revision, _)| revision.number);
     if !expected.admits(newest) {
@@ -141,7 +138,12 @@ async fn put_back(
     let changes: Vec<RecordChange> = steps.iter().map(|(change, _)| change.clone()).collect();
     let begun = revisions(state).begin(told, &changes).await.map_err(away)?;
     let revision = write(state, steps, begun).await?;
-    tell(state, author, (newest, to), revision.catalog_revision.unwrap_or_default());
+    tell(
+        state,
+        author,
+        (newest, to),
+        revision.catalog_revision.unwrap_or_default(),
+    );
     records::seen(state, revision.catalog_revision.unwrap_or_default()).await;
     Ok(Done {
         changed: revision.changed,
@@ -205,10 +207,7 @@ async fn lying(state: &Shared, key: &str) -> Result<Lying, Failure> {
     let entry = get.unwrap_or(Err(BusError::Timeout)).map_err(away)?;
     let found = entry.and_then(|entry| Some((entry.value?, entry.revision)));
     Ok(match found {
-        Some((value, revision)) => (
-            serde_json::from_slice(&value).ok(),
-            Expected::Revision(revision),
-        ),
+        Some((value, revision)) => (serde_json::from_slice(&value).ok(), Expected::Revision(revision)),
         None => (None, Expected::Absent),
     })
 }

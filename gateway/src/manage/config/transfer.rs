@@ -253,7 +253,11 @@ async fn write(
     };
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).map(str::to_owned);
     let (_, name) = shown::named(&key, Some(&Value::Object(wanted.clone())));
-    let tenant = if kind == Kind::Tenant { text("id") } else { text("tenant") };
+    let tenant = if kind == Kind::Tenant {
+        text("id")
+    } else {
+        text("tenant")
+    };
     let place = Place {
         kind,
         tenant: TenantId::from(tenant.as_deref().unwrap_or(DEFAULT_TENANT)),

@@ -47,7 +47,10 @@ async fn the_canary_gets_its_share_and_the_lower_priority_what_is_left_over() {
     let shares = [of_stable[0] + of_stable[1], canary.calls()];
     assert_eq!((shares[0] + shares[1], fallback.calls()), (CALLS, 0));
     assert!(chi_square(shares, [800.0, 200.0]) < CHI_SQUARE_MAX, "{shares:?}");
-    assert!(of_stable.iter().all(|calls| *calls > 0), "both replicas serve: {of_stable:?}");
+    assert!(
+        of_stable.iter().all(|calls| *calls > 0),
+        "both replicas serve: {of_stable:?}"
+    );
 
     for upstream in [&stable, &replica, &canary] {
         upstream.default(Behaviour::error(500, "down"));

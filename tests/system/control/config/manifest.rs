@@ -34,7 +34,8 @@ async fn started(directory: &tempfile::TempDir, mode: &str, models: &str) -> (No
 async fn listed(client: &Client) -> Vec<String> {
     let list = client.get("/v1/models").await.json();
     let data = list["data"].as_array().expect("a list").iter();
-    data.map(|model| model["id"].as_str().expect("an id").to_owned()).collect()
+    data.map(|model| model["id"].as_str().expect("an id").to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -44,7 +45,10 @@ async fn an_active_manifest_is_served_and_one_that_cannot_be_used_serves_nothing
     let good = place(&upstream, None);
     let (mut node, operator) = started(&good, "active", "").await;
     assert_eq!(listed(&operator).await, ["of-manifest"]);
-    assert_eq!(of(&operator.get(PROBLEMS).await.json(), "error"), [] as [Value; 0]);
+    assert_eq!(
+        of(&operator.get(PROBLEMS).await.json(), "error"),
+        [] as [Value; 0]
+    );
     assert_eq!(node.stop().await, Some(0));
 
     let bad = place(&upstream, Some(&"0".repeat(64)));
@@ -53,7 +57,10 @@ async fn an_active_manifest_is_served_and_one_that_cannot_be_used_serves_nothing
     node.wait_log("CRITICAL").await;
     let errors = of(&operator.get(PROBLEMS).await.json(), "error");
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!((&errors[0]["key"], &errors[0]["line"]), (&json!("digests.models"), &json!(3)));
+    assert_eq!(
+        (&errors[0]["key"], &errors[0]["line"]),
+        (&json!("digests.models"), &json!(3))
+    );
     assert_eq!(node.stop().await, Some(0));
 }
 
@@ -66,7 +73,9 @@ async fn a_dark_manifest_is_compared_and_not_served() {
     let (mut node, operator) = started(&directory, "dark", &served).await;
 
     assert_eq!(listed(&operator).await, ["of-file"]);
-    let line = node.wait_log("[distribution dark mode] models config stays").await;
+    let line = node
+        .wait_log("[distribution dark mode] models config stays")
+        .await;
     assert!(line.contains("DIFFERENT"), "{line}");
     std::fs::write(directory.path().join("models.yaml"), "models: [").expect("written");
     let told = until_shown(&operator, PROBLEMS, |told| !of(told, "warning").is_empty()).await;

@@ -26,9 +26,18 @@ async fn limits_that_a_file_changes_are_in_force_at_both_nodes_within_two_second
     let standing = scene.client.with_key(OPERATOR_KEY).at(b);
     let told = until_shown(&standing, "/admin/config", |told| {
         let nodes = told["nodes"].as_array().expect("nodes");
-        nodes.iter().filter(|node| !node["configuration"]["set"].is_null()).count() >= 2
+        nodes
+            .iter()
+            .filter(|node| !node["configuration"]["set"].is_null())
+            .count()
+            >= 2
     })
     .await;
-    assert!(told["catalog_revision"].as_u64().is_some_and(|revision| revision > 0), "{told}");
+    assert!(
+        told["catalog_revision"]
+            .as_u64()
+            .is_some_and(|revision| revision > 0),
+        "{told}"
+    );
     scene.finish().await;
 }
