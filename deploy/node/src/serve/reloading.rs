@@ -31,7 +31,7 @@ use crate::config::{self, Config};
 use crate::control::Reload;
 use crate::manifest;
 use crate::models::Compiled;
-use crate::patience::{self, Passing as _};
+use crate::patience;
 use crate::seed::{self, Keeper};
 use crate::watch::Watch;
 use crate::yaml::Problem;
