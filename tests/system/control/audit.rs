@@ -28,7 +28,13 @@ async fn changes_are_told_to_operators_and_to_administrators_of_their_own_tenant
     let administrator = scene.client.with_key(&minted(&operator, key).await);
     tenant(&scene, "beta").await;
     for (id, of) in [("ann", "beta"), ("bob", "acme")] {
-        done(&operator, "POST", "/api/v1/users", json!({"tenant": of, "id": id})).await;
+        done(
+            &operator,
+            "POST",
+            "/api/v1/users",
+            json!({"tenant": of, "id": id}),
+        )
+        .await;
     }
     let disabled = json!({"disabled": true});
     done(&operator, "PATCH", "/api/v1/users/bob?tenant=acme", disabled).await;
