@@ -61,6 +61,8 @@ async fn no_call_of_any_kind_connects_an_address_that_an_endpoint_may_not_have()
             continue;
         }
         registered += 1;
+        let shared = json!({"tenants": null});
+        done(&operator, "PATCH", &format!("/api/v1/models/{model}"), shared).await;
         let id = made.json()["id"].as_str().expect("an id").to_owned();
         let path = format!("/api/v1/endpoints/{id}/test");
         let tested = done(&operator, "POST", &path, Value::Null).await;
