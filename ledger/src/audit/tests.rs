@@ -1,3 +1,5 @@
+//! Pages of changes over the books in SQLite.
+
 use schemas::event::audit::Kind;
 use schemas::query::audit::AuditFilter;
 use schemas::time::Timestamp;

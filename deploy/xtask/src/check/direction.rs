@@ -110,6 +110,7 @@ const PURE: &[Pure] = &[
     Pure {
         name: "schemas",
         may_use: &[
+            "schemars",
             "serde",
             "serde_json",
             "chrono",

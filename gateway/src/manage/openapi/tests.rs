@@ -1,3 +1,5 @@
+//! The document is whole, up to date, and says of each class of routes what they have in common.
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
