@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::accounts;
 use crate::caller::Caller;
-use crate::manage::{self, json};
 use crate::manage::openapi::Operation;
+use crate::manage::{self, json};
 use crate::state::Shared;
 
 /// Who calls.
@@ -48,6 +48,10 @@ pub(crate) struct Me {
 /// What pages must know before anybody has signed in.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "SiteConfig")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each a member of the answer"
+)]
 pub(crate) struct Site<'a> {
     /// The site's name.
     site_name: &'a str,

@@ -33,7 +33,7 @@ use crate::manage::openapi::Operation;
 use crate::state::Shared;
 
 /// How long a code is good.
-const LIFE: Duration = Duration::from_secs(86_400);
+const LIFE: Duration = Duration::from_hours(24);
 /// How long the bus may take over one operation.
 const WITHIN: Duration = Duration::from_secs(10);
 const KIND: &str = "setup";

@@ -100,7 +100,7 @@ async fn accounts_are_for_gateways_alone() {
     let gateway = role(&server, "gateway").await;
     let router = role(&server, "router_default").await;
     let health = role(&server, "health").await;
-    let life = Duration::from_secs(60);
+    let life = Duration::from_mins(1);
 
     for (bucket, key) in [
         (subject::ACCOUNT_BUCKET, subject::account::SETUP),
