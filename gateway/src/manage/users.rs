@@ -107,8 +107,7 @@ pub(super) struct Patch {
     pub(super) disabled_models: Option<Vec<String>>,
 }
 
-const PATCH: &str =
-    "the body is not a change of a member: expected any of email, name, role, limits, disabled, \
+const PATCH: &str = "the body is not a change of a member: expected any of email, name, role, limits, disabled, \
      disabled_models";
 
 /// A member as he is shown.
@@ -382,7 +381,9 @@ pub(super) fn patched(
     if let Some(disabled) = patch.disabled {
         let operates = rights::operates(caller).is_ok();
         if user.disabled_by_operator && !disabled && !operates {
-            return Err(scope("an operator disabled the member: only one enables him again").param("disabled"));
+            return Err(
+                scope("an operator disabled the member: only one enables him again").param("disabled"),
+            );
         }
         after.disabled = disabled;
         if operates {
@@ -420,9 +421,13 @@ fn disabled_models(
     let after = after.ok_or_else(|| invalid("disabled_models", "there is no such model"))?;
     let gone = user.disabled_models.iter().filter(|name| !after.contains(name));
     // Nobody lets others use what he may not use.
-    let hidden = |name: &ModelName| catalog.model_anywhere(name.as_str()).is_some() && visible(name.as_str()).is_none();
+    let hidden = |name: &ModelName| {
+        catalog.model_anywhere(name.as_str()).is_some() && visible(name.as_str()).is_none()
+    };
     if gone.into_iter().any(hidden) {
-        return Err(scope("the key may not use all of the models that would be enabled").param("disabled_models"));
+        return Err(
+            scope("the key may not use all of the models that would be enabled").param("disabled_models"),
+        );
     }
     Ok(after.into_iter().collect())
 }

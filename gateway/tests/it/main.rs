@@ -5,6 +5,7 @@
 
 mod answers;
 mod catalog;
+mod credentials;
 mod ends;
 mod http2;
 mod idempotency;
@@ -17,5 +18,6 @@ mod responses;
 mod scene;
 mod script;
 mod served;
+mod settings;
 mod sign_in;
 mod surfaces;
