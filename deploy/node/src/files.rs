@@ -1,7 +1,7 @@
 //! The files of a configuration, as one reading of it met them: which they are, and what was in them, as digests. What
 //! is in them may be a secret and is not kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -25,9 +25,12 @@ pub struct Files(Arc<Mutex<Met>>);
 #[derive(Debug, Default)]
 struct Met {
     digests: BTreeMap<PathBuf, String>,
-    /// Files that are watched beside those, be they there or not.
-    named: BTreeSet<PathBuf>,
+    /// What every file was before it was read, be it there or not.
+    named: Stamps,
 }
+
+/// What files are; nothing for one that is not there.
+pub type Stamps = BTreeMap<PathBuf, Option<Stamp>>;
 
 /// By what a change of a file is seen without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +72,8 @@ impl Files {
 
     /// A file that counts although it is not read here.
     pub fn note(&self, path: &Path) {
-        self.0.lock().named.insert(path.to_owned());
+        let stamp = Stamp::of(path);
+        self.0.lock().named.entry(path.to_owned()).or_insert(stamp);
     }
 
     /// The digest of a file that was read.
@@ -77,9 +81,9 @@ impl Files {
         self.0.lock().digests.get(path).cloned()
     }
 
-    /// Every file that was met.
-    pub fn paths(&self) -> Vec<PathBuf> {
-        self.0.lock().named.iter().cloned().collect()
+    /// Every file that was met, as it was before it was read: whatever became of it since is a change.
+    pub fn stamps(&self) -> Stamps {
+        self.0.lock().named.clone()
     }
 
     /// What was read.
@@ -129,7 +133,7 @@ mod tests {
             for name in names {
                 let _ = files.read(&path(name));
             }
-            (files.set(), files.paths().len(), files.digests().len())
+            (files.set(), files.stamps().len(), files.digests().len())
         };
         for (name, text) in [("a", "one"), ("b", "two"), ("c", "one")] {
             fs::write(path(name), text).expect("write");

@@ -40,7 +40,7 @@ pub mod telemetry;
 pub mod served_command;
 pub mod tenant_command;
 pub mod user_command;
-mod watch;
+pub mod watch;
 pub mod yaml;
 
 /// A command was typed wrongly; the text says how it is right.

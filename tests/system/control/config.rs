@@ -9,7 +9,7 @@ use harness::{Behaviour, CALLER_KEY, Client, Model, OPERATOR_KEY, Scene, Upstrea
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{PATIENCE, done, operator, refused, until, until_shown};
+use super::{done, operator, refused, until, until_shown};
 
 mod examples;
 mod history;
@@ -60,11 +60,22 @@ fn bad_models(scene: &Scene) -> Vec<Bad> {
         ("an unknown key", routed("colour: red"), "colour"),
         (
             "one id twice",
-            format!("{}- id: m\n  provider: openai_compat\n  route: [ {leg} ]\n", routed("name: M")),
+            format!(
+                "{}- id: m\n  provider: openai_compat\n  route: [ {leg} ]\n",
+                routed("name: M")
+            ),
             "already taken",
         ),
-        ("no address", m("base_url: \"not an address\""), "not an http or https URL"),
-        ("a variable that is not set", m("base_url: \"${NOWHERE_AT_ALL}\""), "blank"),
+        (
+            "no address",
+            m("base_url: \"not an address\""),
+            "not an http or https URL",
+        ),
+        (
+            "a variable that is not set",
+            m("base_url: \"${NOWHERE_AT_ALL}\""),
+            "blank",
+        ),
         (
             "a price that is none",
             routed("pricing: { prompt: cheap, completion: \"1\" }"),
@@ -72,13 +83,15 @@ fn bad_models(scene: &Scene) -> Vec<Bad> {
         ),
         (
             "weights of zero",
-            m(&format!("route: [ {{ kind: openai_compat, weight: 0, base_url: \"{url}\" }} ]")),
+            m(&format!(
+                "route: [ {{ kind: openai_compat, weight: 0, base_url: \"{url}\" }} ]"
+            )),
             "weight above 0",
         ),
         (
             "an alias of another",
             format!(
-                "{}- id: n\n  provider: openai_compat\n  aliases: [m]\n  route: [ {leg} ]\n",
+                "{}- id: second\n  provider: openai_compat\n  aliases: [m]\n  route: [ {leg} ]\n",
                 routed("name: M")
             ),
             "already taken",
@@ -102,7 +115,8 @@ fn distribution() -> (tempfile::TempDir, String, String) {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("routing.yaml"), "timeout: 2\n").expect("written");
     let digest = "5b0ff4e7fcb5ff4e9d1d7fdaf4d5e7ddca1e5bb8a1c1f5b7a1a6e4a9e0a1b2c3";
-    let manifest = |digests: &str| format!("schema_version: 1\npaths: {{ routing: routing.yaml }}\n{digests}");
+    let manifest =
+        |digests: &str| format!("schema_version: 1\npaths: {{ routing: routing.yaml }}\n{digests}");
     let wrong = manifest(&format!("digests: {{ routing: {digest} }}\n"));
     (directory, manifest(""), wrong)
 }
@@ -184,7 +198,12 @@ async fn a_file_that_is_gone_or_no_file_changes_nothing_and_its_problem_goes_onc
 
     std::fs::remove_file(&path).expect("removed");
     let gone = until_errors(&operator, true).await;
-    assert!(gone[0]["message"].as_str().is_some_and(|told| told.contains("cannot be read")), "{gone:?}");
+    assert!(
+        gone[0]["message"]
+            .as_str()
+            .is_some_and(|told| told.contains("cannot be read")),
+        "{gone:?}"
+    );
     std::fs::create_dir(&path).expect("a directory");
     sleep(Duration::from_millis(1_500)).await;
     assert_eq!(until_errors(&operator, true).await.len(), 1);
@@ -214,7 +233,10 @@ async fn tenants_keys_and_limits_follow_the_file_and_what_needs_a_start_is_told(
 
     until(&scene.client.with_key(fresh), 200).await;
     until(&scene.client.with_key(harness::OTHER_KEY), 401).await;
-    let acme = until_shown(&operator, "/api/v1/tenants/acme", |acme| acme["limits"]["rpm"] == 7).await;
+    let acme = until_shown(&operator, "/api/v1/tenants/acme", |acme| {
+        acme["limits"]["rpm"] == 7
+    })
+    .await;
     assert_eq!(acme["origin"], "file");
     let told = until_shown(&operator, PROBLEMS, |told| !of(told, "restart").is_empty()).await;
     let restart = of(&told, "restart");
@@ -224,7 +246,11 @@ async fn tenants_keys_and_limits_follow_the_file_and_what_needs_a_start_is_told(
 
     write(&scene, "waybill.yaml", "");
     let empty = until_errors(&operator, true).await;
-    assert!(empty[0]["message"].as_str().is_some_and(|told| told.contains("empty")));
+    assert!(
+        empty[0]["message"]
+            .as_str()
+            .is_some_and(|told| told.contains("empty"))
+    );
     until(&scene.client.with_key(fresh), 200).await;
     scene.finish().await;
 }
@@ -238,7 +264,10 @@ async fn the_signal_that_asks_for_it_has_everything_read_again() {
 
     let read_at = before["read_at"].clone();
     let after = until_shown(&operator, "/admin/config", |told| told["read_at"] != read_at).await;
-    assert_eq!((&after["set"], &after["since"]), (&before["set"], &before["since"]));
+    assert_eq!(
+        (&after["set"], &after["since"]),
+        (&before["set"], &before["since"])
+    );
     assert!(scene.node.running());
     scene.finish().await;
 }
@@ -266,7 +295,13 @@ async fn sessions_of_an_address_that_a_file_takes_away_are_told_so() {
         }
     }
     let pinned = pinned.expect("a session at the first address");
-    let verdict = async || pinned.post_chat(&chat("m")).await.header("x-session-affinity").to_owned();
+    let verdict = async || {
+        pinned
+            .post_chat(&chat("m"))
+            .await
+            .header("x-session-affinity")
+            .to_owned()
+    };
     assert_eq!(verdict().await, "hit:header");
 
     scene.node.write_models(&[second]);

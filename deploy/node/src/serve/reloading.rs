@@ -29,6 +29,7 @@ use super::{Adapters, FINISH_WAIT};
 use crate::catalog_files::{self, Seeds};
 use crate::config::{self, Config};
 use crate::control::Reload;
+use crate::files::Stamps;
 use crate::manifest;
 use crate::models::Compiled;
 use crate::patience;
@@ -121,8 +122,7 @@ impl Reloader {
         end: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut hangups = signal(SignalKind::hangup()).context("cannot listen for signals")?;
-        let mut watch = Watch::default();
-        watch.reset(self.config.files.paths(), watch.look().await).await;
+        let mut watch = Watch::new(self.config.files.stamps());
         let mut again = false;
         let mut open = true;
         loop {
@@ -140,9 +140,9 @@ impl Reloader {
                 () = sleep(AGAIN_AFTER), if again => None,
             };
             let before = watch.look().await;
-            let (read, told) = self.reload().await;
+            let (read, told) = self.reload(before).await;
             again = matches!(told, Err(Refusal::Away(_)));
-            watch.reset(read, before).await;
+            watch = Watch::new(read);
             if let Some(wish) = wish {
                 // Who asked may have left.
                 let _ = wish.send(told.map_err(|refusal| refusal.text()));
@@ -150,18 +150,21 @@ impl Reloader {
         }
     }
 
-    /// Reads everything again; gives the files that count from now on, and what came of it.
-    async fn reload(&mut self) -> (Vec<PathBuf>, Result<String, Refusal>) {
+    /// Reads everything again; gives the files that count from now on, and what came of it. `before` are those that
+    /// counted so far, as they were before.
+    async fn reload(&mut self, before: Stamps) -> (Stamps, Result<String, Refusal>) {
         let now = self.clock.now();
-        let mut paths = self.config.files.paths();
+        let mut stamps = before;
         let read = config::load(&self.start.flags, &self.start.environment);
         let told = match read {
             Ok(config) => {
                 let taken = self.take(&config, now).await;
-                // A compiled configuration has met all of its files, one that is wrong some of them.
-                paths.extend(config.files.paths());
+                // A configuration that is wrong has met some of its files, one that is taken over all of them.
                 if taken.is_ok() {
-                    paths = config.files.paths();
+                    stamps.clear();
+                }
+                stamps.extend(config.files.stamps());
+                if taken.is_ok() {
                     self.config = config;
                 }
                 taken
@@ -171,7 +174,7 @@ impl Reloader {
         if let Err(refusal) = &told {
             self.refused(refusal, now);
         }
-        (paths, told)
+        (stamps, told)
     }
 
     /// Puts a configuration in force, if it is right as a whole; callers of what stays notice nothing.

@@ -33,6 +33,7 @@ async fn the_canary_gets_its_share_and_the_lower_priority_what_is_left_over() {
             .env("CANARY_URL", &canary.url())
             .env("FALLBACK_URL", &fallback.url())
             .env("CIRCUIT_COOLDOWN_SECONDS", "600")
+            .env("ROUTING_AFFINITY_ENABLED", "0")
     })
     .await;
     scene.pin();

@@ -49,6 +49,7 @@ async fn an_active_manifest_is_served_and_one_that_cannot_be_used_serves_nothing
         of(&operator.get(PROBLEMS).await.json(), "error"),
         [] as [Value; 0]
     );
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 
     let bad = place(&upstream, Some(&"0".repeat(64)));
@@ -61,6 +62,7 @@ async fn an_active_manifest_is_served_and_one_that_cannot_be_used_serves_nothing
         (&errors[0]["key"], &errors[0]["line"]),
         (&json!("digests.models"), &json!(3))
     );
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
 
@@ -80,5 +82,6 @@ async fn a_dark_manifest_is_compared_and_not_served() {
     std::fs::write(directory.path().join("models.yaml"), "models: [").expect("written");
     let told = until_shown(&operator, PROBLEMS, |told| !of(told, "warning").is_empty()).await;
     assert!(of(&told, "error").is_empty(), "{told}");
+    node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
