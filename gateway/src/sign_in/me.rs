@@ -52,7 +52,7 @@ pub(crate) struct Me {
     clippy::struct_excessive_bools,
     reason = "independent facts, each a member of the answer"
 )]
-pub(crate) struct Site<'a> {
+pub(crate) struct Told<'a> {
     /// The site's name.
     site_name: &'a str,
     /// Where it is reached.
@@ -73,7 +73,7 @@ pub(crate) struct Site<'a> {
 
 pub(crate) const ME: Operation = Operation::read::<Me>("Shows who calls").of_callers();
 pub(crate) const SITE: Operation =
-    Operation::read::<Site<'static>>("Shows what pages must know before anybody has signed in")
+    Operation::read::<Told<'static>>("Shows what pages must know before anybody has signed in")
         .of_everybody();
 
 /// Shows who calls.
@@ -91,7 +91,7 @@ pub(crate) async fn show(State(state): State<Shared>, caller: Caller) -> Respons
 pub(crate) async fn site(State(state): State<Shared>) -> Response {
     let settings = &state.config.sign_in;
     let site = &settings.site;
-    json(&Site {
+    json(&Told {
         site_name: site.name.as_deref().unwrap_or("Waybill"),
         public_base_url: site.base_url.as_deref(),
         support_email: site.support_email.as_deref(),
