@@ -23,9 +23,7 @@ pub(super) fn administers(caller: &Caller) -> Result<(), Failure> {
 pub(super) fn operates(caller: &Caller) -> Result<(), Failure> {
     match caller.role() {
         Role::Operator => Ok(()),
-        Role::Admin | Role::Free | Role::Pro | Role::Internal => {
-            Err(scope("only an operator may do this"))
-        }
+        Role::Admin | Role::Free | Role::Pro | Role::Internal => Err(scope("only an operator may do this")),
     }
 }
 
@@ -68,10 +66,7 @@ pub(super) fn may_give(caller: &Caller, role: Role) -> Result<Role, Failure> {
 }
 
 /// Until when what a caller makes may last: no longer than the credential that he makes it with.
-pub(super) fn may_last(
-    caller: &Caller,
-    wanted: Option<Timestamp>,
-) -> Result<Option<Timestamp>, Failure> {
+pub(super) fn may_last(caller: &Caller, wanted: Option<Timestamp>) -> Result<Option<Timestamp>, Failure> {
     match (caller.key.expires_at, wanted) {
         (Some(own), Some(wanted)) if wanted > own => {
             Err(scope("nobody may grant a time beyond his own").param("expires_at"))
@@ -95,10 +90,7 @@ pub(crate) fn may_touch(
 /// The models that are not there for a caller, whatever else he may: what he mints may not use them either.
 pub(super) fn denied(caller: &Caller, catalog: &Catalog) -> Vec<ModelName> {
     let key = &caller.key;
-    let user = key
-        .user
-        .as_ref()
-        .and_then(|id| catalog.user(&key.tenant, id));
+    let user = key.user.as_ref().and_then(|id| catalog.user(&key.tenant, id));
     let of_user = user.map_or(&[][..], |user| &user.disabled_models);
     let all: BTreeSet<&ModelName> = key.denied.iter().chain(of_user).collect();
     all.into_iter().cloned().collect()
@@ -116,9 +108,7 @@ pub(super) fn may_hold(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<
     }
     let denied = denied(caller, catalog);
     let within = match &key.models {
-        Some(models) => models
-            .iter()
-            .all(|name| may_use(caller, catalog, &denied, name)),
+        Some(models) => models.iter().all(|name| may_use(caller, catalog, &denied, name)),
         None => caller.key.models.is_none() && denied.iter().all(|name| key.denied.contains(name)),
     };
     if within {

@@ -308,6 +308,8 @@ async fn a_key_of_an_endpoint_calls_its_models_and_nothing_else() {
         (refused.status, refused.json()["error"]["param"].clone()),
         (400, json!("endpoint"))
     );
-    done(&scene, &format!("DELETE {of}"), ADMIN, Value::Null).await;
+    let line = format!("DELETE {of}");
+    assert_eq!(call(&scene, &line, ADMIN, Value::Null).await.status, 404);
+    done(&scene, &line, OPERATOR, Value::Null).await;
     assert_eq!(scene.call(CHAT, &key, body).await.status, 401);
 }

@@ -299,7 +299,10 @@ impl Limits {
             return nothing();
         }
         let own = self.per_model.get(model);
-        let mut others = aliases.iter().filter_map(|alias| self.per_model.get(alias)).peekable();
+        let mut others = aliases
+            .iter()
+            .filter_map(|alias| self.per_model.get(alias))
+            .peekable();
         if others.peek().is_none() {
             return own.map_or_else(nothing, Cow::Borrowed);
         }
