@@ -23,7 +23,7 @@ const TOLD_MAX: usize = 32;
 
 /// What the file says of each setting that is read once, as digests: an address may have a password in it.
 #[derive(Debug, Clone, Default)]
-pub struct Fixed {
+pub(super) struct Fixed {
     file: String,
     /// By path: the line, and the digest of what stands there.
     settings: BTreeMap<String, (u64, [u8; 32])>,
