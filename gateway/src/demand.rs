@@ -144,20 +144,25 @@ fn takes_newer_name(catalog: &Catalog, model: &Model) -> bool {
 }
 
 /// All budgets of a caller, over all models.
-pub(crate) fn budgets(subjects: &Subjects<'_>) -> Vec<Bound> {
-    let mut bounds = subjects.bounds(&nothing());
+pub(crate) fn budgets(catalog: &Catalog, key: &Key) -> Vec<Bound> {
+    let mut bounds = catalog.bounds(key, &nothing());
     bounds.retain(|bound| bound.key.is_money());
     bounds
 }
 
 /// The quotas of a key itself, over all models and for single ones.
-pub(crate) fn own_quotas(subjects: &Subjects<'_>) -> Vec<Bound> {
+pub(crate) fn own_quotas(catalog: &Catalog, key: &Key) -> Vec<Bound> {
+    let subjects = catalog.subjects(key);
     let named = subjects.key.1.per_model.keys();
     let of_role = subjects.role.per_model.keys().filter(|_| subjects.user.is_none());
-    let models: BTreeSet<&ModelName> = named.chain(of_role).collect();
-    let mut bounds = subjects.bounds(&nothing());
-    for model in models {
-        let of_model = subjects.bounds(model).into_iter();
+    let counted = |name: &'_ ModelName| {
+        let model = catalog.model(name.as_str());
+        model.map_or_else(|| name.clone(), |model| model.id.clone())
+    };
+    let models: BTreeSet<ModelName> = named.chain(of_role).map(counted).collect();
+    let mut bounds = catalog.bounds(key, &nothing());
+    for model in &models {
+        let of_model = catalog.bounds(key, model).into_iter();
         bounds.extend(of_model.filter(|bound| bound.model.is_some()));
     }
     bounds.retain(|bound| bound.scope == Scope::Key && matches!(bound.key.kind(), Kind::Quota(..)));
@@ -181,18 +186,13 @@ pub(crate) struct Kept {
 impl Kept {
     /// All that bounds the calls of `key` for `model`, in order; `None` for what nothing bounds.
     pub(crate) fn bounds(&self, catalog: &Catalog, key: &Key, model: &ModelName) -> Option<Arc<[Bound]>> {
-        let subjects = catalog.subjects(key);
-        if is_unlimited(&subjects) {
+        if is_unlimited(&catalog.subjects(key)) {
             return None;
         }
-        Some(self.known(&subjects, (catalog, key, model))).filter(|bounds| !bounds.is_empty())
+        Some(self.known(catalog, key, model)).filter(|bounds| !bounds.is_empty())
     }
 
-    fn known(
-        &self,
-        subjects: &Subjects<'_>,
-        (catalog, key, model): (&Catalog, &Key, &ModelName),
-    ) -> Arc<[Bound]> {
+    fn known(&self, catalog: &Catalog, key: &Key, model: &ModelName) -> Arc<[Bound]> {
         let place = (key.id.clone(), model.clone());
         {
             let kept = self.of.read();
@@ -200,7 +200,7 @@ impl Kept {
                 return Arc::clone(bounds);
             }
         }
-        let bounds: Arc<[Bound]> = subjects.bounds(model).into();
+        let bounds: Arc<[Bound]> = catalog.bounds(key, model).into();
         let mut kept = self.of.write();
         if kept.0 != catalog.revision {
             *kept = (catalog.revision, HashMap::new());

@@ -137,7 +137,7 @@ pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: 
     let keys = catalog.keys().into_iter().map(|(_, key)| key);
     let keys: Vec<_> = keys.filter(|key| rights::reaches(&caller, &key.tenant)).collect();
     // All at once: each question goes to every node.
-    let own = keys.iter().map(|key| demand::own_quotas(&catalog.subjects(key)));
+    let own = keys.iter().map(|key| demand::own_quotas(&catalog, key));
     let own: Vec<Vec<Bound>> = own.collect();
     let usages = peers::usage_of(&state, &own.concat()).await;
     let mut usages = usages.into_iter();

@@ -277,7 +277,7 @@ impl Bounds {
 pub struct Limits {
     /// Over all models.
     pub own: Bounds,
-    /// For calls of one model, by the name of the catalogue.
+    /// For calls of one model, by the name of the catalogue, or one that may become an alias of it.
     pub per_model: BTreeMap<ModelName, Bounds>,
 }
 
@@ -288,6 +288,25 @@ impl Limits {
     /// True when nothing is written.
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.per_model.is_empty()
+    }
+
+    /// What is written for a model under its name or one of its `aliases`: of several amounts the smallest.
+    pub fn of_model(&self, model: &ModelName, aliases: &[ModelName]) -> Bounds {
+        let names = std::iter::once(model).chain(aliases);
+        let mut found = Bounds::default();
+        for (key, amount) in names
+            .filter_map(|name| self.per_model.get(name))
+            .flat_map(Bounds::iter)
+        {
+            let least = match found.written(key) {
+                // Unlimited.
+                None | Some(0) => amount,
+                Some(known) if amount == 0 => known,
+                Some(known) => known.min(amount),
+            };
+            found.set(key, least);
+        }
+        found
     }
 }
 
