@@ -1,6 +1,10 @@
 //! OpenRouter: what it is told, what it charges, and what of it callers see.
 
-use harness::{Behaviour, Model, Scene, Surface, Upstream, chat, chat_streamed, chat_streamed_with_usage};
+use std::time::Duration;
+
+use harness::{
+    Behaviour, Model, Scene, Surface, Then, Upstream, chat, chat_streamed, chat_streamed_with_usage,
+};
 use serde_json::{Value, json};
 
 use crate::retries::tireless;
@@ -80,6 +84,74 @@ async fn an_upstream_that_tells_no_cost_leaves_it_open() {
     assert_eq!(
         scene.row(answer.request_id()).await["upstream_cost_nano_usd"],
         Value::Null
+    );
+    scene.finish().await;
+}
+
+/// What the row of a call says of its cost to us, and whether that is all of it, when the first leg does this and the second
+/// serves.
+async fn cost_after(scene: &Scene, first: Behaviour, second: Behaviour) -> (Value, bool) {
+    scene.o1.script([first]);
+    scene.o2.script([second]);
+
+    let stream = scene
+        .client
+        .stream_chat(&chat_streamed("m"))
+        .await
+        .collect()
+        .await;
+
+    stream.whole();
+    let row = scene.row(stream.request_id()).await;
+    assert_eq!(row["attempts"].as_array().map(Vec::len), Some(2), "{row}");
+    let flags = row["usage_flags"].as_array().expect("flags");
+    let partial = flags.iter().any(|flag| flag == "upstream_cost_partial");
+    (row["upstream_cost_nano_usd"].clone(), partial)
+}
+
+#[tokio::test]
+async fn a_cost_that_lacks_that_of_an_attempt_is_marked() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let models = [of_kind(&o1, "openrouter")
+        .leg(&o2, 1)
+        .set_leg("kind", "openrouter")];
+    let scene = Scene::start_on(o1, o2, |node| {
+        tireless(node)
+            .models(&models)
+            .env("REQUEST_TIMEOUT_SECONDS", "1")
+            .env("CIRCUIT_MIN_AVAILABILITY", "0")
+    })
+    .await;
+    let error = || json!({"error": {"message": "it failed", "code": 502}});
+    let begun = || Behaviour::chat("never seen").stop_after(0, Then::Cut);
+    let silent = || Behaviour::chat("never seen").first_byte_delay(Duration::from_secs(30));
+    let costing = || costing(USAGE);
+
+    // Nobody knows what these cost: begun and cut, and asked without an answer.
+    for first in [begun(), silent(), Behaviour::closed()] {
+        let case = format!("{first:?}");
+        assert_eq!(
+            cost_after(&scene, first, costing()).await,
+            (json!(140_001), true),
+            "{case}"
+        );
+    }
+    // These cost nothing: refused, in the head and inside, and never reached.
+    for first in [
+        Behaviour::failure(429, "slow down"),
+        Behaviour::error_in_200(error()),
+    ] {
+        let case = format!("{first:?}");
+        assert_eq!(
+            cost_after(&scene, first, costing()).await,
+            (json!(140_001), false),
+            "{case}"
+        );
+    }
+    // Nothing is known of anything.
+    assert_eq!(
+        cost_after(&scene, begun(), Behaviour::chat("fine")).await,
+        (Value::Null, false)
     );
     scene.finish().await;
 }
