@@ -128,6 +128,8 @@ pub struct Config {
     pub auth_failures_max: u64,
     /// For how long idempotency keys are kept, and their locks count.
     pub idempotency: schemas::idempotency::Terms,
+    /// Most bytes of the bucket of idempotency keys.
+    pub idempotency_bytes_max: u64,
     /// What becomes of calls that leave no room to think.
     pub small_calls: Option<gateway::SmallCalls>,
     /// How log lines look.
@@ -292,6 +294,7 @@ impl Resolver<'_> {
             api_key_secret: self.secret("API_KEY_SECRET"),
             admin_token: self.secret("ADMIN_TOKEN"),
             idempotency: self.idempotency()?,
+            idempotency_bytes_max: self.idempotency_bytes_max()?,
             small_calls: self.small_calls()?,
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),
             log_format: self.log_format()?,

@@ -292,6 +292,7 @@ impl<'a> Running<'a> {
         settings.boot = adapters.boot.clone();
         settings.admit_wait_seconds = config.admit_wait_seconds;
         settings.idempotency = config.idempotency;
+        settings.idempotency_bytes_max = config.idempotency_bytes_max;
         settings.auth_failures_max = u32::try_from(config.auth_failures_max)
             .ok()
             .filter(|most| *most > 0);
