@@ -18,7 +18,7 @@ use crate::standing;
 /// Seconds after which a refused caller may try again, when nothing better is known.
 pub(crate) const RETRY_SECONDS: u64 = 1;
 
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Why the gateway cannot start or had to stop.
 #[derive(Debug, thiserror::Error)]

@@ -13,8 +13,10 @@ use schemas::limit::window::Calendar;
 use schemas::time::Timestamp;
 
 use crate::demand::Most;
+use crate::error::SHOULD_RETRY;
 
-/// Seconds after which a call may be tried again whose limit never becomes whole by itself.
+/// Seconds after which a call may be tried again that no time is known to help: its limit never becomes whole by itself,
+/// or is less than the call may use.
 const NEVER_RETRY_SECONDS: u64 = 3_600;
 
 const QUOTA_RESET: HeaderName = HeaderName::from_static("x-quota-reset");
@@ -99,6 +101,9 @@ impl Standings {
 
 /// The headers of a refusal.
 pub(crate) fn refused(exceeded: &Exceeded, headers: &mut HeaderMap) {
+    if exceeded.is_excessive {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
     put(headers, exceeded.key, &exceeded.standing, exceeded.reset_seconds);
     if let (Kind::Quota(..), Some(at)) = (exceeded.key.kind(), &exceeded.reset_at) {
         insert(headers, &QUOTA_RESET, at.clone());
@@ -140,6 +145,7 @@ pub(crate) fn failure(refusal: Refusal, remedy: Option<String>, now: Timestamp, 
     }
     let retry_seconds = match key.kind() {
         Kind::Quota(Span::Total, _) => NEVER_RETRY_SECONDS,
+        _ if remedy.is_some() => retry_after_seconds.max(NEVER_RETRY_SECONDS),
         _ => retry_after_seconds,
     };
     let text = match &model {
@@ -150,6 +156,7 @@ pub(crate) fn failure(refusal: Refusal, remedy: Option<String>, now: Timestamp, 
         ),
         None => format!("{} {} limit exceeded", whose(scope), what(key)),
     };
+    let is_excessive = remedy.is_some();
     let text = match remedy {
         Some(remedy) => format!("{text}: the call may use more than the limit allows at all; {remedy}"),
         None => text,
@@ -162,6 +169,7 @@ pub(crate) fn failure(refusal: Refusal, remedy: Option<String>, now: Timestamp, 
         standing,
         reset_at: reset_at.map(|at| shown(at, billing_tz)),
         reset_seconds: reset_at.map(|at| seconds_until(at, now)),
+        is_excessive,
     }));
     failure
 }
@@ -346,6 +354,30 @@ mod tests {
         assert_eq!(headers["x-ratelimit-reset-requests"], "4h0m0s");
         assert_eq!(headers["x-ratelimit-remaining-requests"], "0");
         assert_eq!(headers["x-quota-reset"], "2026-12-01T00:00:00+08:00");
+    }
+
+    #[test]
+    fn a_call_larger_than_its_limit_is_not_told_to_come_again_when_the_minute_is_over() {
+        let told = |remedy: Option<&str>| {
+            let refusal = Refusal {
+                code: FailureCode::TokensPerMinuteExceeded,
+                key: LimitKey::Tpm,
+                scope: Scope::Key,
+                model: None,
+                standing: standing(100, 40),
+                reset_at: Some(NOON.plus_micros(20_000_000)),
+                retry_after_seconds: 20,
+            };
+            let failure = failure(refusal, remedy.map(str::to_owned), NOON, Tz::UTC);
+            let mut headers = HeaderMap::new();
+            refused(&failure.exceeded.expect("a limit"), &mut headers);
+            let again = headers.get(SHOULD_RETRY).cloned();
+            (failure.retry_after_seconds, again)
+        };
+
+        assert_eq!(told(None), (Some(20), None));
+        let never = HeaderValue::from_static("false");
+        assert_eq!(told(Some("send less input")), (Some(3_600), Some(never)));
     }
 
     #[test]
