@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use harness::{
-    Behaviour, Model, Scene, Surface, Then, Upstream, chat, chat_streamed, chat_streamed_with_usage,
+    Behaviour, End, Model, Scene, Surface, Then, Upstream, chat, chat_streamed, chat_streamed_with_usage,
 };
 use serde_json::{Value, json};
 
 use crate::retries::tireless;
+use crate::rows::{assert_billed, assert_row};
 
 use super::{costing, header, of_kind, scene, sent};
 
@@ -153,6 +154,62 @@ async fn a_cost_that_lacks_that_of_an_attempt_is_marked() {
         cost_after(&scene, begun(), Behaviour::chat("fine")).await,
         (Value::Null, false)
     );
+    scene.finish().await;
+}
+
+/// Everything that it may leave open it writes as null.
+const NULLS: &str = r#""reasoning":null,"reasoning_details":null,"refusal":null,"tool_calls":null,"function_call":null,"annotations":null,"audio":null,"images":null"#;
+
+#[tokio::test]
+async fn what_it_writes_as_null_is_not_there_streamed_and_plain_on_every_surface() {
+    let scene = plain().await;
+    let usage =
+        r#"{"prompt_tokens":9,"completion_tokens":20,"total_tokens":29,"cost":0.000140001,"is_byok":false,
+        "prompt_tokens_details":{"cached_tokens":null,"audio_tokens":null},"cost_details":null,
+        "completion_tokens_details":{"reasoning_tokens":null}}"#
+            .replace('\n', " ");
+    let chunk = |delta: &str, finish: &str| {
+        format!(
+            "data: {{\"id\":\"gen-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"x\",\"usage\":null,\
+             \"error\":null,\"system_fingerprint\":null,\"service_tier\":null,\"choices\":[{{\"index\":0,\"delta\":{{{delta},{NULLS}}},\
+             \"finish_reason\":{finish},\"native_finish_reason\":null,\"logprobs\":null,\"error\":null}}]}}\n\n"
+        )
+    };
+    let events = [
+        chunk("\"role\":\"assistant\",\"content\":null", "null"),
+        chunk("\"role\":null,\"content\":\"a \"", "null"),
+        chunk("\"content\":\"text\"", "null"),
+        chunk("\"content\":null", "\"stop\""),
+        format!("data: {{\"id\":\"gen-1\",\"choices\":[],\"usage\":{usage}}}\n\ndata: [DONE]\n\n"),
+    ]
+    .concat();
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: ";
+    let streamed = Behaviour::raw(format!("{head}text/event-stream\r\n\r\n{events}"));
+    let whole = Behaviour::raw(format!(
+        "{head}application/json\r\n\r\n{{\"id\":\"gen-1\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"x\",\"error\":null,\
+         \"choices\":[{{\"index\":0,\"message\":{{\"role\":\"assistant\",\"content\":\"a text\",{NULLS}}},\"finish_reason\":\"stop\",\
+         \"native_finish_reason\":null,\"logprobs\":null,\"error\":null}}],\"usage\":{usage}}}"
+    ));
+    for surface in Surface::RICH {
+        scene.o1.script([streamed.clone()]);
+        let stream = scene.client.stream(surface, &surface.ask_streamed("m")).await;
+        let stream = stream.collect().await;
+        scene.o1.script([whole.clone()]);
+        let answer = scene.client.post(surface, &surface.ask("m")).await;
+
+        assert_eq!(stream.end, End::Done, "{surface:?}: {:?}", stream.raw);
+        assert_eq!(stream.told().text, "a text", "{surface:?}");
+        assert_eq!(answer.status, 200, "{surface:?}: {}", answer.text());
+        assert!(answer.text().contains("a text"), "{surface:?}: {}", answer.text());
+        for id in [stream.request_id(), answer.request_id()] {
+            let row = scene.row(id).await;
+            assert_billed(&row, 9, 20, 178_000);
+            assert_row(
+                &row,
+                &json!({"usage_flags": [], "reasoning_tokens": 0, "upstream_cost_nano_usd": 140_001}),
+            );
+        }
+    }
     scene.finish().await;
 }
 
