@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::under::{ask, books_cost, limited, mint, refused, usd};
+use super::under::{ask, books_cost, early_in_the_minute, limited, mint, minute, refused, usd};
 
 /// How long a change of the catalogue may take to count on every node.
 const SPREAD_MAX: Duration = Duration::from_secs(2);
@@ -253,6 +253,98 @@ async fn case_19_streams_that_reserved_before_their_budget_was_lowered_are_charg
         );
     }
     books_cost(&scene, 4 * STREAM_NANO_USD).await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn case_19_a_rate_that_is_lowered_below_what_is_used_serves_nobody_in_that_minute() {
+    let (scene, nodes) = two_nodes(json!({})).await;
+    let path = "/api/v1/tenants/acme";
+    early_in_the_minute(40).await;
+    change(&nodes[0], path, &json!({"rpm": 1600})).await;
+    sleep(SPREAD_MAX).await;
+    let running = minute();
+    for call in 0..20 {
+        assert_eq!(nodes[call % 2].post_chat(&ask()).await.status, 200);
+    }
+
+    // Each node has a hundred in hand.
+    change(&nodes[1], path, &json!({"rpm": 10})).await;
+    sleep(SPREAD_MAX).await;
+    for call in 0..20 {
+        let error = refused(&nodes[call % 2].post_chat(&ask()).await, "RPM_EXCEEDED");
+        assert_eq!(error["limit"], 10);
+    }
+    assert_eq!(minute(), running, "too slow a machine to say anything");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn case_19_calls_at_once_are_no_more_than_a_limit_that_is_lowered() {
+    let (scene, nodes) = two_nodes(json!({})).await;
+    let path = "/api/v1/tenants/acme";
+    change(&nodes[0], path, &json!({"concurrency": 16})).await;
+    sleep(SPREAD_MAX).await;
+    for call in 0..10 {
+        assert_eq!(nodes[call % 2].post_chat(&ask()).await.status, 200);
+    }
+
+    // Each node has two in hand.
+    change(&nodes[1], path, &json!({"concurrency": 1})).await;
+    sleep(SPREAD_MAX).await;
+    let mut body = ask();
+    body["stream"] = true.into();
+    let begun = Instant::now();
+    let mut running = Vec::new();
+    while running.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody is served");
+        let offered = (0..8).map(|call| nodes[call % 2].try_stream_chat(&body));
+        let offered = join_all(offered).await.into_iter();
+        running = offered
+            .filter_map(Result::ok)
+            .filter(|stream| stream.status == 200)
+            .collect();
+        assert!(running.len() <= 1, "{} at once", running.len());
+    }
+    assert_eq!(ended(&scene, running).await.len(), 1);
+    scene.finish().await;
+}
+
+/// Writes other limits of the caller's key into the file of the first node.
+fn write_limits(scene: &Scene, limits: &Value) {
+    let path = scene.node.data_dir().with_file_name("waybill.yaml");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    let mut settings: Value = serde_json::from_str(&text).expect("JSON");
+    let keys = settings["keys"].as_array_mut().expect("a list");
+    let caller = keys.iter_mut().find(|key| key["name"] == "caller");
+    caller.expect("the caller's key")["limits"] = limits.clone();
+    std::fs::write(&path, settings.to_string()).expect("a file written");
+}
+
+#[tokio::test]
+async fn limits_of_a_changed_file_hold_on_both_nodes_once_one_was_started_with_it() {
+    let (mut scene, [_, b]) = two_nodes(json!({"daily_calls": 10})).await;
+    for _ in 0..6 {
+        assert_eq!(b.post_chat(&ask()).await.status, 200);
+    }
+    for (limits, left, limit) in [
+        (json!({"daily_calls": 8}), 2, 8),
+        (json!({"daily_calls": 20, "total_usd": "100"}), 12, 20),
+        (json!({"daily_calls": 3}), 0, 3),
+    ] {
+        write_limits(&scene, &limits);
+        assert_eq!(scene.node.stop().await, Some(0));
+        scene.restart().await;
+        let nodes = [scene.client.at(scene.node.addr()), b.clone()];
+        sleep(SPREAD_MAX).await;
+
+        assert_eq!(exhausted(&nodes, "DAILY_LIMIT_EXCEEDED").await, left, "{limits}");
+
+        for node in &nodes {
+            let error = refused(&node.post_chat(&ask()).await, "DAILY_LIMIT_EXCEEDED");
+            assert_eq!(error["limit"], limit);
+        }
+    }
     scene.finish().await;
 }
 
