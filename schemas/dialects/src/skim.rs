@@ -16,8 +16,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::scan::nests_deeper_than;
-
-pub use prompt::Spot;
+use spot::Spot;
 
 mod body;
 mod chat;
@@ -28,6 +27,7 @@ mod messages;
 mod prompt;
 mod responses;
 pub mod session;
+pub mod spot;
 
 /// Deepest nesting of arrays and objects that is accepted by default.
 const DEPTH_MAX: usize = 64;

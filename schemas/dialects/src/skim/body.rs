@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 
 use schemas::parameter::Parameters;
 
-use super::prompt::{Content, Prompt, Spot, Tools};
+use super::prompt::{Content, Prompt, Tools};
+use super::spot::Spot;
 use super::{CHOICES_MAX, Error, Limits, Skim};
 
 /// The members of a dialect's requests that decide something, the others being one that is not read.

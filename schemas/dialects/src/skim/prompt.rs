@@ -8,6 +8,7 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::spot::Spot;
 use crate::estimate;
 
 /// What was found in messages and tools.
@@ -23,51 +24,6 @@ pub(super) struct Prompt {
     pub(super) modalities: Modalities,
     /// What of a list is being read.
     pub(super) spot: Spot,
-}
-
-/// A place in a member's value: the value, or somewhere in the list that it is. What lies deeper is not told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Spot {
-    /// The value.
-    #[default]
-    Whole,
-    /// An entry of the list.
-    Entry(usize),
-    /// A member of an entry.
-    Member(usize, &'static str),
-    /// An entry of a list that is a member of an entry.
-    Part(usize, &'static str, usize),
-}
-
-impl Spot {
-    /// The place of an entry, in a list that stands here.
-    const fn entry(self, place: usize) -> Self {
-        match self {
-            Self::Whole => Self::Entry(place),
-            Self::Member(entry, name) => Self::Part(entry, name, place),
-            Self::Entry(_) | Self::Part(..) => self,
-        }
-    }
-
-    /// The place of a member, of an entry that stands here.
-    const fn member(self, name: &'static str) -> Self {
-        match self {
-            Self::Entry(entry) => Self::Member(entry, name),
-            Self::Whole | Self::Member(..) | Self::Part(..) => self,
-        }
-    }
-}
-
-impl fmt::Display for Spot {
-    /// As it follows the name of its member.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole => Ok(()),
-            Self::Entry(entry) => write!(f, ".{entry}"),
-            Self::Member(entry, name) => write!(f, ".{entry}.{name}"),
-            Self::Part(entry, name, part) => write!(f, ".{entry}.{name}.{part}"),
-        }
-    }
 }
 
 impl Prompt {
