@@ -392,9 +392,8 @@ impl Live {
         let now = self.state.ports.clock.now();
         Some(Standings {
             of: self.held.standings(),
-            calendar: self.state.ports.limits.calendar(now),
+            period: self.state.ports.limits.period(now),
             now,
-            billing_tz: self.state.config.billing_tz,
         })
     }
 

@@ -1,6 +1,8 @@
 //! How limits stand, in the headers of answers: `X-RateLimit-*` of calls, tokens and money, and when a quota is whole
 //! again. Of several limits of one kind the one of which the least is left is told.
 
+use std::sync::Arc;
+
 use chrono::TimeZone as _;
 use chrono_tz::Tz;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,8 +23,8 @@ const NEVER_RETRY_SECONDS: u64 = 3_600;
 
 const QUOTA_RESET: HeaderName = HeaderName::from_static("x-quota-reset");
 
-/// Most headers that an answer gets here.
-const HEADERS_MAX: usize = 10;
+/// Room for the headers that an answer gets here, and for those that the ingress adds: headers grow once.
+const HEADERS_MAX: usize = 20;
 
 /// What the headers of one kind are called: the limit, what is left, when it is whole again.
 type Names = [HeaderName; 3];
@@ -65,18 +67,50 @@ pub(crate) struct Standings {
     /// Every one of them.
     pub(crate) of: Vec<(LimitKey, Standing)>,
     /// The day and month of now.
-    pub(crate) calendar: Calendar,
+    pub(crate) period: Arc<Period>,
     /// When they stood so.
     pub(crate) now: Timestamp,
-    /// Where times are shown.
-    pub(crate) billing_tz: Tz,
+}
+
+/// A day and its month, and how their ends are shown: written once for all answers of a day.
+#[derive(Debug)]
+pub(crate) struct Period {
+    /// Them.
+    pub(crate) calendar: Calendar,
+    day_ends: Option<HeaderValue>,
+    month_ends: Option<HeaderValue>,
+}
+
+impl Period {
+    /// Those of a time.
+    pub(crate) fn at(billing_tz: Tz, at: Timestamp) -> Self {
+        let calendar = Calendar::at(&billing_tz, at);
+        let ends = |span| {
+            let ends = calendar.resets_at(span)?;
+            HeaderValue::try_from(shown(ends, billing_tz)).ok()
+        };
+        Self {
+            day_ends: ends(Span::Day),
+            month_ends: ends(Span::Month),
+            calendar,
+        }
+    }
+
+    /// When a span is over, as it is shown; `None` for what never is.
+    fn ends(&self, span: Span) -> Option<&HeaderValue> {
+        match span {
+            Span::Day => self.day_ends.as_ref(),
+            Span::Month => self.month_ends.as_ref(),
+            Span::Total => None,
+        }
+    }
 }
 
 impl Standings {
     /// Puts them into the head of an answer.
     pub(crate) fn tell(&self, headers: &mut HeaderMap) {
         headers.reserve(HEADERS_MAX);
-        let mut quota_resets_at = None;
+        let mut quota_resets = None;
         for kind in [Unit::Calls, Unit::Tokens, Unit::NanoUsd] {
             let of_kind = self.of.iter().filter(|(key, _)| {
                 // That a call runs says nothing about whether another may follow.
@@ -85,16 +119,16 @@ impl Standings {
             let Some((key, standing)) = of_kind.min_by_key(|(_, standing)| standing.remaining) else {
                 continue;
             };
-            let resets_at = resets_at(*key, &self.calendar, self.now);
+            let resets_at = resets_at(*key, &self.period.calendar, self.now);
             let seconds = resets_at.map(|at| seconds_until(at, self.now));
             put(headers, *key, standing, seconds);
-            if matches!(key.kind(), Kind::Quota(..)) {
+            if let Kind::Quota(span, _) = key.kind() {
                 // Of several the last one is told, money's: it is what callers ask for.
-                quota_resets_at = resets_at.or(quota_resets_at);
+                quota_resets = self.period.ends(span).or(quota_resets);
             }
         }
-        if let Some(at) = quota_resets_at {
-            insert(headers, &QUOTA_RESET, shown(at, self.billing_tz));
+        if let Some(at) = quota_resets {
+            headers.insert(QUOTA_RESET, at.clone());
         }
     }
 }
@@ -301,9 +335,8 @@ mod tests {
         ];
         let standings = Standings {
             of: of.to_vec(),
-            calendar: Calendar::at(&Tz::Asia__Shanghai, NOON),
+            period: Arc::new(Period::at(Tz::Asia__Shanghai, NOON)),
             now: NOON,
-            billing_tz: Tz::Asia__Shanghai,
         };
         let mut headers = HeaderMap::new();
 
