@@ -74,6 +74,8 @@ pub struct Config {
     pub admit_wait_seconds: u64,
     /// For how long idempotency keys are kept, and their locks count.
     pub idempotency: schemas::idempotency::Terms,
+    /// Most bytes of the bucket of idempotency keys, over all tenants and nodes.
+    pub idempotency_bytes_max: u64,
     /// False credentials from one address in a day before it is refused unread; `None` never. Loopback is exempt.
     pub auth_failures_max: Option<u32>,
 }
@@ -112,6 +114,7 @@ impl Config {
             small_calls: None,
             admit_wait_seconds: 12,
             idempotency: schemas::idempotency::Terms::default(),
+            idempotency_bytes_max: schemas::idempotency::BUCKET_BYTES_MAX,
             auth_failures_max: None,
         }
     }

@@ -144,8 +144,8 @@ fn takes_newer_name(catalog: &Catalog, model: &Model) -> bool {
 }
 
 /// All budgets of a caller, over all models.
-pub(crate) fn budgets(subjects: &Subjects<'_>) -> Vec<Bound> {
-    let mut bounds = subjects.bounds(&nothing());
+pub(crate) fn budgets(catalog: &Catalog, key: &Key) -> Vec<Bound> {
+    let mut bounds = catalog.bounds(key, &nothing());
     bounds.retain(|bound| bound.key.is_money());
     bounds
 }
@@ -155,31 +155,18 @@ pub(crate) fn own_quotas(catalog: &Catalog, key: &Key) -> Vec<Bound> {
     let subjects = catalog.subjects(key);
     let named = subjects.key.1.per_model.keys();
     let of_role = subjects.role.per_model.keys().filter(|_| subjects.user.is_none());
-    let models: BTreeSet<&ModelName> = named
-        .chain(of_role)
-        .map(|name| meant(catalog, key, name))
-        .collect();
-    let mut bounds = subjects.bounds(&nothing());
-    for model in models {
-        let of_model = bounds_of(catalog, key, &subjects, model).into_iter();
+    let counted = |name: &'_ ModelName| {
+        let model = catalog.model_for(&key.tenant, name.as_str());
+        model.map_or_else(|| name.clone(), |model| model.id.clone())
+    };
+    let models: BTreeSet<ModelName> = named.chain(of_role).map(counted).collect();
+    let mut bounds = catalog.bounds(key, &nothing());
+    for model in &models {
+        let of_model = catalog.bounds(key, model).into_iter();
         bounds.extend(of_model.filter(|bound| bound.model.is_some()));
     }
     bounds.retain(|bound| bound.scope == Scope::Key && matches!(bound.key.kind(), Kind::Quota(..)));
     bounds
-}
-
-/// The name of a model under which its calls are counted, if this is another.
-fn meant<'a>(catalog: &'a Catalog, key: &Key, name: &'a ModelName) -> &'a ModelName {
-    catalog
-        .model_for(&key.tenant, name.as_str())
-        .map_or(name, |model| &model.id)
-}
-
-/// All that bounds calls of a model, whichever of its names limits are written under.
-fn bounds_of(catalog: &Catalog, key: &Key, subjects: &Subjects<'_>, model: &ModelName) -> Vec<Bound> {
-    let known = catalog.model_for(&key.tenant, model.as_str());
-    let aliases = known.filter(|known| known.id == *model).map(|known| &*known.aliases);
-    subjects.bounds_under(model, aliases.unwrap_or_default())
 }
 
 /// The name of no model.
@@ -199,18 +186,13 @@ pub(crate) struct Kept {
 impl Kept {
     /// All that bounds the calls of `key` for `model`, in order; `None` for what nothing bounds.
     pub(crate) fn bounds(&self, catalog: &Catalog, key: &Key, model: &ModelName) -> Option<Arc<[Bound]>> {
-        let subjects = catalog.subjects(key);
-        if is_unlimited(&subjects) {
+        if is_unlimited(&catalog.subjects(key)) {
             return None;
         }
-        Some(self.known(&subjects, (catalog, key, model))).filter(|bounds| !bounds.is_empty())
+        Some(self.known(catalog, key, model)).filter(|bounds| !bounds.is_empty())
     }
 
-    fn known(
-        &self,
-        subjects: &Subjects<'_>,
-        (catalog, key, model): (&Catalog, &Key, &ModelName),
-    ) -> Arc<[Bound]> {
+    fn known(&self, catalog: &Catalog, key: &Key, model: &ModelName) -> Arc<[Bound]> {
         let place = (key.id.clone(), model.clone());
         {
             let kept = self.of.read();
@@ -218,7 +200,7 @@ impl Kept {
                 return Arc::clone(bounds);
             }
         }
-        let bounds: Arc<[Bound]> = bounds_of(catalog, key, subjects, model).into();
+        let bounds: Arc<[Bound]> = catalog.bounds(key, model).into();
         let mut kept = self.of.write();
         if kept.0 != catalog.revision {
             *kept = (catalog.revision, HashMap::new());

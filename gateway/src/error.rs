@@ -7,10 +7,10 @@ use bytes::Bytes;
 use dialects::messages;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
+use schemars::JsonSchema;
 use schemas::failure::{Exceeded, Failure, FailureCode};
 use schemas::frame::Head;
 use schemas::id::RequestId;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::shape::Shape;
@@ -19,7 +19,7 @@ use crate::standing;
 /// Seconds after which a refused caller may try again, when nothing better is known.
 pub(crate) const RETRY_SECONDS: u64 = 1;
 
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Why the gateway cannot start or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -123,12 +123,12 @@ pub(crate) fn response(failure: &Failure, request_id: RequestId, shape: Shape) -
     let told = failure.retry_after_seconds;
     if let Some(seconds) = told.or_else(|| matches!(failure.status, 429 | 503).then_some(RETRY_SECONDS)) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    } else if failure.exhausted {
+        // Clients take it for final, whatever they are told of the time; where it helps to come again it is left out.
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     if let Some(exceeded) = &failure.exceeded {
         standing::refused(exceeded, headers);
-    }
-    if failure.exhausted {
-        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     response
 }
@@ -194,13 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_every_leg_asks_not_to_be_retried() {
-        let mut failure = Failure::new(FailureCode::UpstreamError, "the upstream failed");
-        failure.exhausted = true;
+    fn a_failure_of_every_leg_asks_not_to_be_retried_unless_it_says_when() {
+        let said = |code, told| {
+            let mut failure = Failure::new(code, "the upstream failed");
+            failure.exhausted = true;
+            failure.retry_after_seconds = told;
+            let answer = response(&failure, id(), Shape::Anthropic);
+            answer.headers().get("x-should-retry").cloned()
+        };
 
-        assert_eq!(
-            response(&failure, id(), Shape::Anthropic).headers()["x-should-retry"],
-            "false"
-        );
+        assert_eq!(said(FailureCode::UpstreamError, None).expect("told"), "false");
+        assert_eq!(said(FailureCode::UpstreamError, Some(5)), None);
+        assert_eq!(said(FailureCode::UpstreamRateLimited, None), None);
+        assert_eq!(said(FailureCode::Overloaded, None), None);
     }
 }

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use schemas::digest::Digest;
 use schemas::failure::{Failure, FailureCode};
 use schemas::idempotency::record::{Done, Running};
+use schemas::idempotency::room::Room;
 use schemas::idempotency::sightings::Sightings;
 use schemas::idempotency::{self, Key, Refusal, Scope};
 use sha2::{Digest as _, Sha256};
@@ -54,6 +55,8 @@ const HEADER: HeaderName = HeaderName::from_static(idempotency::HEADER);
 pub(crate) struct Keys {
     /// Since when it has been seeing the locks of others.
     sightings: Mutex<Sightings>,
+    /// What each tenant has under keys.
+    room: Mutex<Room>,
     /// Places for claims that wait.
     waiting: Semaphore,
     /// Clears up after claims that were given up.
@@ -65,10 +68,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// To be made when what the runs before left open is settled.
-    pub(crate) fn new(ports: &Ports) -> Self {
+    /// To be made when what the runs before left open is settled. `bytes_max` bounds the bucket of keys.
+    pub(crate) fn new(ports: &Ports, bytes_max: u64) -> Self {
         Self {
             sightings: Mutex::default(),
+            room: Mutex::new(Room::new(bytes_max)),
             waiting: Semaphore::new(WAITING_MAX),
             clearing: TaskTracker::new(),
             answers: Arc::new(Bodies::new(ANSWERS_BYTES_MAX)),

@@ -47,6 +47,7 @@ pub(crate) use driver::run;
 pub(crate) use held::Held;
 pub(crate) use standing::{Told, Usage};
 
+use crate::standing::Period;
 use machine::{Asked, Machine};
 
 /// What a limiter is told by its node.
@@ -102,7 +103,7 @@ struct Shared {
     wake: Notify,
     /// Something was answered.
     learned: Notify,
-    calendar: RwLock<Calendar>,
+    period: RwLock<Arc<Period>>,
     /// Nodes that are known to admit requests.
     fleet: AtomicU64,
     figures: standing::Kept,
@@ -134,14 +135,14 @@ impl Limiter {
         let replay = replay::of(&ports.spool)?;
         let source = ports.spool.id().clone();
         let holdings = Holdings::new(source, settings.boot.clone(), replay, Planted::default());
-        let calendar = Calendar::at(&settings.billing_tz, ports.clock.now());
+        let period = Period::at(settings.billing_tz, ports.clock.now());
         Ok(Self(Arc::new(Shared {
             settings,
             ports,
             machine: Mutex::new(Machine::new(holdings)),
             wake: Notify::new(),
             learned: Notify::new(),
-            calendar: RwLock::new(calendar),
+            period: RwLock::new(Arc::new(period)),
             fleet: AtomicU64::new(1),
             figures: standing::Kept::default(),
         })))
@@ -173,13 +174,18 @@ impl Limiter {
 
     /// The day and month of an instant, and when they end.
     pub(crate) fn calendar(&self, at: Timestamp) -> Calendar {
-        let known = *self.0.calendar.read();
-        if known.holds(at) {
+        self.period(at).calendar
+    }
+
+    /// The same, with how their ends are shown.
+    pub(crate) fn period(&self, at: Timestamp) -> Arc<Period> {
+        let known = Arc::clone(&self.0.period.read());
+        if known.calendar.holds(at) {
             return known;
         }
-        let calendar = Calendar::at(&self.0.settings.billing_tz, at);
-        *self.0.calendar.write() = calendar;
-        calendar
+        let period = Arc::new(Period::at(self.0.settings.billing_tz, at));
+        *self.0.period.write() = Arc::clone(&period);
+        period
     }
 
     /// The moment that decisions are made in.

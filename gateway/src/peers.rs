@@ -3,7 +3,10 @@
 //! a model waits for none of them.
 //!
 //! A node that does not answer in time, and one whose last words nobody has heard, make the answer partial, and it says
-//! so.
+//! so. Of quotas that is so only where such a node has something in hand, by the shared record: it can have spent nothing
+//! else. What sums of the books lack of a node that died nobody can know, however long it is silent: it may have gone on
+//! to answer, cut off from all others, and what it answered is on its disk alone. So the doubt ends when its spool is
+//! there again, by a start or by `waybill drain`, or when an operator says that it never will be.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,8 +42,8 @@ const ANSWERS_MAX: usize = 64;
 
 /// The other gateways.
 struct Peers {
-    /// The runs of those that are there.
-    boots: Vec<Arc<str>>,
+    /// Those that are there: their sources and their runs.
+    live: Vec<(SpoolId, Arc<str>)>,
     /// There is one whose last words nobody has heard.
     is_partial: bool,
 }
@@ -98,17 +101,17 @@ pub(crate) async fn usage_of(state: &Shared, bounds: &[Bound]) -> Vec<Usage> {
 /// What the other nodes settled of these quotas.
 async fn settled(state: &Shared, names: &[Name]) -> Told {
     let peers = peers(state);
-    let questions = peers.boots.iter().flat_map(|boot| {
+    let questions = peers.live.iter().map(|(_, boot)| {
         let parts = names.chunks(PEER_QUOTAS_MAX);
-        parts.map(move |part| settled_by(state, boot, part))
+        join_all(parts.map(move |part| settled_by(state, boot, part)))
     });
-    let mut told = Told {
-        is_partial: peers.is_partial,
-        ..Told::default()
-    };
-    for answer in join_all(questions).await {
-        told.is_partial |= answer.is_none();
-        for (name, spent) in answer.into_iter().flatten() {
+    let answers = join_all(questions).await;
+    let mut told = Told::default();
+    for ((source, _), answers) in peers.live.into_iter().zip(answers) {
+        if answers.iter().all(Option::is_some) {
+            told.heard.insert(source);
+        }
+        for (name, spent) in answers.into_iter().flatten().flatten() {
             told.quotas.entry(name).or_default().push(spent);
         }
     }
@@ -126,7 +129,7 @@ async fn settled_by(state: &Shared, boot: &str, names: &[Name]) -> Option<BTreeM
 /// calls there. True when they do; a ledger that is behind is no reason not to tell what it has.
 pub(crate) async fn booked(state: &Shared) -> bool {
     let peers = peers(state);
-    let others = join_all(peers.boots.iter().map(|boot| booked_by(state, boot)));
+    let others = join_all(peers.live.iter().map(|(_, boot)| booked_by(state, boot)));
     let (own, others) = tokio::join!(own_booked(state), others);
     own && !peers.is_partial && others.into_iter().all(|booked| booked)
 }
@@ -197,6 +200,9 @@ fn peers(state: &Shared) -> Peers {
     let mut others = all.iter().map(|(node, _)| node).filter(|node| is_other(node));
     Peers {
         is_partial: others.any(|node| !last.contains_key(&node.spool) && !nodes.forgotten(&node.spool)),
-        boots: last.into_values().map(|node| node.boot).collect(),
+        live: last
+            .into_iter()
+            .map(|(source, node)| (source, node.boot))
+            .collect(),
     }
 }

@@ -392,9 +392,8 @@ impl Live {
         let now = self.state.ports.clock.now();
         Some(Standings {
             of: self.held.standings(),
-            calendar: self.state.ports.limits.calendar(now),
+            period: self.state.ports.limits.period(now),
             now,
-            billing_tz: self.state.config.billing_tz,
         })
     }
 
@@ -541,6 +540,7 @@ fn unheard(outcome: Outcome) -> Report {
         usage: None,
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
         delivered: Delivered::default(),

@@ -241,10 +241,11 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
         (Some(told), _) => (told, UsageSource::Upstream),
         (None, Some(estimated)) => (estimated, UsageSource::Estimated),
         (None, None) => {
-            return Bill {
+            let bill = Bill {
                 upstream_cost: report.upstream_cost_nano_usd,
                 ..Bill::default()
             };
+            return marked(bill, report.attempts_of_unknown_cost);
         }
     };
     let served = report.served.as_ref().map(|served| &served.endpoint_id);
@@ -263,11 +264,24 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
         Some(None) => bill.flags.push(UsageFlag::CostOverflow),
         Some(Some(_)) => {}
     }
-    let cost = whole.flatten();
-    match charge {
-        Charge::Usage => bill.cost = cost.unwrap_or_default(),
-        // What the upstream itself tells counts for more than what we reckon.
-        Charge::Nothing => bill.upstream_cost = bill.upstream_cost.or(cost),
+    let mut unknown = report.attempts_of_unknown_cost;
+    match (charge, whole.flatten()) {
+        (Charge::Usage, cost) => bill.cost = cost.unwrap_or_default(),
+        // What the upstream itself tells counts for more than what we reckon for the attempt that served.
+        (Charge::Nothing, Some(cost)) if bill.upstream_cost.is_none() => {
+            bill.upstream_cost = Some(cost);
+            unknown = unknown.saturating_sub(1);
+        }
+        (Charge::Nothing, _) => {}
+    }
+    marked(bill, unknown)
+}
+
+/// The bill with a mark when what it cost us lacks the cost of some attempts: a part is no sum.
+fn marked(bill: Bill, unknown: u64) -> Bill {
+    let mut bill = bill;
+    if bill.upstream_cost.is_some() && unknown > 0 {
+        bill.flags.push(UsageFlag::UpstreamCostPartial);
     }
     bill
 }

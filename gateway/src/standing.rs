@@ -1,6 +1,8 @@
 //! How limits stand, in the headers of answers: `X-RateLimit-*` of calls, tokens and money, and when a quota is whole
 //! again. Of several limits of one kind the one of which the least is left is told.
 
+use std::sync::Arc;
+
 use chrono::TimeZone as _;
 use chrono_tz::Tz;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,14 +15,16 @@ use schemas::limit::window::Calendar;
 use schemas::time::Timestamp;
 
 use crate::demand::Most;
+use crate::error::SHOULD_RETRY;
 
-/// Seconds after which a call may be tried again whose limit never becomes whole by itself.
+/// Seconds after which a call may be tried again that no time is known to help: its limit never becomes whole by itself,
+/// or is less than the call may use.
 const NEVER_RETRY_SECONDS: u64 = 3_600;
 
 const QUOTA_RESET: HeaderName = HeaderName::from_static("x-quota-reset");
 
-/// Most headers that an answer gets here.
-const HEADERS_MAX: usize = 10;
+/// Room for the headers that an answer gets here, and for those that the ingress adds: headers grow once.
+const HEADERS_MAX: usize = 20;
 
 /// What the headers of one kind are called: the limit, what is left, when it is whole again.
 type Names = [HeaderName; 3];
@@ -63,18 +67,50 @@ pub(crate) struct Standings {
     /// Every one of them.
     pub(crate) of: Vec<(LimitKey, Standing)>,
     /// The day and month of now.
-    pub(crate) calendar: Calendar,
+    pub(crate) period: Arc<Period>,
     /// When they stood so.
     pub(crate) now: Timestamp,
-    /// Where times are shown.
-    pub(crate) billing_tz: Tz,
+}
+
+/// A day and its month, and how their ends are shown: written once for all answers of a day.
+#[derive(Debug)]
+pub(crate) struct Period {
+    /// Them.
+    pub(crate) calendar: Calendar,
+    day_ends: Option<HeaderValue>,
+    month_ends: Option<HeaderValue>,
+}
+
+impl Period {
+    /// Those of a time.
+    pub(crate) fn at(billing_tz: Tz, at: Timestamp) -> Self {
+        let calendar = Calendar::at(&billing_tz, at);
+        let ends = |span| {
+            let ends = calendar.resets_at(span)?;
+            HeaderValue::try_from(shown(ends, billing_tz)).ok()
+        };
+        Self {
+            day_ends: ends(Span::Day),
+            month_ends: ends(Span::Month),
+            calendar,
+        }
+    }
+
+    /// When a span is over, as it is shown; `None` for what never is.
+    fn ends(&self, span: Span) -> Option<&HeaderValue> {
+        match span {
+            Span::Day => self.day_ends.as_ref(),
+            Span::Month => self.month_ends.as_ref(),
+            Span::Total => None,
+        }
+    }
 }
 
 impl Standings {
     /// Puts them into the head of an answer.
     pub(crate) fn tell(&self, headers: &mut HeaderMap) {
         headers.reserve(HEADERS_MAX);
-        let mut quota_resets_at = None;
+        let mut quota_resets = None;
         for kind in [Unit::Calls, Unit::Tokens, Unit::NanoUsd] {
             let of_kind = self.of.iter().filter(|(key, _)| {
                 // That a call runs says nothing about whether another may follow.
@@ -83,22 +119,25 @@ impl Standings {
             let Some((key, standing)) = of_kind.min_by_key(|(_, standing)| standing.remaining) else {
                 continue;
             };
-            let resets_at = resets_at(*key, &self.calendar, self.now);
+            let resets_at = resets_at(*key, &self.period.calendar, self.now);
             let seconds = resets_at.map(|at| seconds_until(at, self.now));
             put(headers, *key, standing, seconds);
-            if matches!(key.kind(), Kind::Quota(..)) {
+            if let Kind::Quota(span, _) = key.kind() {
                 // Of several the last one is told, money's: it is what callers ask for.
-                quota_resets_at = resets_at.or(quota_resets_at);
+                quota_resets = self.period.ends(span).or(quota_resets);
             }
         }
-        if let Some(at) = quota_resets_at {
-            insert(headers, &QUOTA_RESET, shown(at, self.billing_tz));
+        if let Some(at) = quota_resets {
+            headers.insert(QUOTA_RESET, at.clone());
         }
     }
 }
 
 /// The headers of a refusal.
 pub(crate) fn refused(exceeded: &Exceeded, headers: &mut HeaderMap) {
+    if exceeded.is_excessive {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
     put(headers, exceeded.key, &exceeded.standing, exceeded.reset_seconds);
     if let (Kind::Quota(..), Some(at)) = (exceeded.key.kind(), &exceeded.reset_at) {
         insert(headers, &QUOTA_RESET, at.clone());
@@ -140,6 +179,7 @@ pub(crate) fn failure(refusal: Refusal, remedy: Option<String>, now: Timestamp, 
     }
     let retry_seconds = match key.kind() {
         Kind::Quota(Span::Total, _) => NEVER_RETRY_SECONDS,
+        _ if remedy.is_some() => retry_after_seconds.max(NEVER_RETRY_SECONDS),
         _ => retry_after_seconds,
     };
     let text = match &model {
@@ -150,6 +190,7 @@ pub(crate) fn failure(refusal: Refusal, remedy: Option<String>, now: Timestamp, 
         ),
         None => format!("{} {} limit exceeded", whose(scope), what(key)),
     };
+    let is_excessive = remedy.is_some();
     let text = match remedy {
         Some(remedy) => format!("{text}: the call may use more than the limit allows at all; {remedy}"),
         None => text,
@@ -162,6 +203,7 @@ pub(crate) fn failure(refusal: Refusal, remedy: Option<String>, now: Timestamp, 
         standing,
         reset_at: reset_at.map(|at| shown(at, billing_tz)),
         reset_seconds: reset_at.map(|at| seconds_until(at, now)),
+        is_excessive,
     }));
     failure
 }
@@ -293,9 +335,8 @@ mod tests {
         ];
         let standings = Standings {
             of: of.to_vec(),
-            calendar: Calendar::at(&Tz::Asia__Shanghai, NOON),
+            period: Arc::new(Period::at(Tz::Asia__Shanghai, NOON)),
             now: NOON,
-            billing_tz: Tz::Asia__Shanghai,
         };
         let mut headers = HeaderMap::new();
 
@@ -346,6 +387,30 @@ mod tests {
         assert_eq!(headers["x-ratelimit-reset-requests"], "4h0m0s");
         assert_eq!(headers["x-ratelimit-remaining-requests"], "0");
         assert_eq!(headers["x-quota-reset"], "2026-12-01T00:00:00+08:00");
+    }
+
+    #[test]
+    fn a_call_larger_than_its_limit_is_not_told_to_come_again_when_the_minute_is_over() {
+        let told = |remedy: Option<&str>| {
+            let refusal = Refusal {
+                code: FailureCode::TokensPerMinuteExceeded,
+                key: LimitKey::Tpm,
+                scope: Scope::Key,
+                model: None,
+                standing: standing(100, 40),
+                reset_at: Some(NOON.plus_micros(20_000_000)),
+                retry_after_seconds: 20,
+            };
+            let failure = failure(refusal, remedy.map(str::to_owned), NOON, Tz::UTC);
+            let mut headers = HeaderMap::new();
+            refused(&failure.exceeded.expect("a limit"), &mut headers);
+            let again = headers.get(SHOULD_RETRY).cloned();
+            (failure.retry_after_seconds, again)
+        };
+
+        assert_eq!(told(None), (Some(20), None));
+        let never = HeaderValue::from_static("false");
+        assert_eq!(told(Some("send less input")), (Some(3_600), Some(never)));
     }
 
     #[test]

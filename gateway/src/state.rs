@@ -125,7 +125,7 @@ impl State {
             unwritten: Unwritten::default(),
             pulse: Pulse::default(),
             cors_origins: config.cors_origins.iter().map(origin).collect::<Result<_, _>>()?,
-            keys: Keys::new(&ports),
+            keys: Keys::new(&ports, config.idempotency_bytes_max),
             leaving: TaskTracker::new(),
             phase: AtomicU8::new(Phase::Serving as u8),
             config,

@@ -2,6 +2,8 @@
 //! books already hold. Of all events about a request one stands, whatever the order they come in: the admitting
 //! node's own word before `request.lost`, then the one with the least place of origin.
 
+mod planted;
+
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use schemas::outcome::Outcome;
 use schemas::time::Timestamp;
 
 use crate::record::{Fact, Record, Waybill};
+
+use planted::Planted;
 
 /// Width of a bucket of the sums, in microseconds: every time zone is off UTC by a multiple of it.
 pub const BUCKET_MICROS: i64 = 15 * 60 * 1_000_000;
@@ -131,6 +135,11 @@ pub fn requests(records: &[Record]) -> Vec<RequestId> {
 
 /// What `records` change in books that hold `existing` about their requests.
 pub fn fold(records: &[Record], existing: &BTreeMap<RequestId, Standing>) -> Changes {
+    fold_with(records, existing, Planted::default())
+}
+
+fn fold_with(records: &[Record], existing: &BTreeMap<RequestId, Standing>, planted: Planted) -> Changes {
+    let mut again = Vec::new();
     let mut winners: BTreeMap<RequestId, (&Arc<Waybill>, Standing)> = BTreeMap::new();
     for waybill in waybills(records) {
         let id = waybill.row.settled.request_id;
@@ -141,6 +150,8 @@ pub fn fold(records: &[Record], existing: &BTreeMap<RequestId, Standing>) -> Cha
             .or_else(|| existing.get(&id));
         if held.is_none_or(|held| standing.origin < held.origin) {
             winners.insert(id, (waybill, standing));
+        } else if planted.moves_sums_again() {
+            again.extend(held.filter(|held| held.origin == standing.origin).cloned());
         }
     }
 
@@ -159,6 +170,9 @@ pub fn fold(records: &[Record], existing: &BTreeMap<RequestId, Standing>) -> Cha
         }
         *changes.sums.entry(standing.group).or_default() += standing.sums;
         changes.rows.push(Arc::clone(waybill));
+    }
+    for Standing { group, sums, .. } in again {
+        *changes.sums.entry(group).or_default() += sums;
     }
     changes.sums.retain(|_, sums| *sums != Sums::default());
     changes

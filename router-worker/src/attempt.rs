@@ -85,6 +85,8 @@ pub(crate) enum Ending {
 pub(crate) struct Meter {
     /// When it began, on the router's clock.
     pub(crate) started_ms: u64,
+    /// The request went out, or part of it: it may have been taken without an answer.
+    pub(crate) sent: bool,
     /// The status of the upstream's answer.
     pub(crate) status: Option<u16>,
     /// Milliseconds to the first byte of the answer's body.
@@ -95,6 +97,18 @@ pub(crate) struct Meter {
     pub(crate) committed: bool,
     /// What was handed over.
     pub(crate) delivered: Delivered,
+}
+
+impl Meter {
+    /// Whether an attempt that ended so may have cost something: it was not refused before it brought anything, nor kept
+    /// from being sent.
+    pub(crate) fn may_have_cost(&self, ending: &Ending) -> bool {
+        match (ending, self.status) {
+            (Ending::Failed(Fault::Refused(_)), _) if !self.committed => false,
+            (_, Some(status)) => (200..300).contains(&status),
+            (_, None) => self.sent,
+        }
+    }
 }
 
 /// Why bytes do not come.
@@ -127,7 +141,7 @@ impl Call<'_> {
         let first_byte = clocks.first_byte.filter(|_| self.streams());
         let head = earlier(deadline(started, clocks.request), deadline(started, first_byte));
         timer.set(earlier(head, whole));
-        let answer = match self.send(credential, &mut timer).await {
+        let answer = match self.send(credential, meter, &mut timer).await {
             Ok(answer) => answer,
             Err(broken) => return broken.into(),
         };
@@ -147,7 +161,12 @@ impl Call<'_> {
         self.offer.splice.stream
     }
 
-    async fn send(&self, credential: Option<&Secret<String>>, timer: &mut Timer) -> Result<Answer, Broken> {
+    async fn send(
+        &self,
+        credential: Option<&Secret<String>>,
+        meter: &mut Meter,
+        timer: &mut Timer,
+    ) -> Result<Answer, Broken> {
         if self.candidate.endpoint.kind == ProviderKind::Echo {
             return Ok(echo::answer(self.offer, &self.prepared.body.joined()));
         }
@@ -163,6 +182,7 @@ impl Call<'_> {
         };
         let mut sending = Box::pin(call::send(self.shared, &ask));
         let sent = wait(self.relay, timer, |context| sending.as_mut().poll(context)).await;
+        meter.sent = !matches!(&sent, Ok(Err(error)) if !error.was_sent());
         sent.map_err(Broken::Interrupted)?.map_err(|error| {
             self.note(&error);
             Broken::Fault(error.fault())

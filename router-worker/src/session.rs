@@ -54,6 +54,8 @@ pub(crate) struct Request {
     attempts: Vec<Attempt>,
     /// What upstreams charge for the attempts so far, as far as they tell.
     upstream_cost: Option<NanoUsd>,
+    /// Attempts that told no cost and may have one.
+    attempts_of_unknown_cost: u64,
 }
 
 /// How the attempts at one candidate left the request.
@@ -80,6 +82,7 @@ impl Request {
             stay: Stay::default(),
             attempts: Vec::with_capacity(1),
             upstream_cost: None,
+            attempts_of_unknown_cost: 0,
         }
     }
 
@@ -352,9 +355,12 @@ impl Request {
             Ending::Stopped(stop) => (stopped(*stop).0, Some(stopped(*stop).1.code)),
         };
         shared.metrics.attempt(&candidate.endpoint.id, outcome);
-        if let Some(cost) = meter.usage.and_then(|usage| usage.cost_nano_usd) {
-            let before = self.upstream_cost.map_or(0, |cost| cost.0);
-            self.upstream_cost = Some(NanoUsd(before.saturating_add(cost)));
+        match meter.usage.and_then(|usage| usage.cost_nano_usd) {
+            Some(cost) => {
+                let before = self.upstream_cost.map_or(0, |cost| cost.0);
+                self.upstream_cost = Some(NanoUsd(before.saturating_add(cost)));
+            }
+            None => self.attempts_of_unknown_cost += u64::from(meter.may_have_cost(ending)),
         }
         self.attempts.push(Attempt {
             endpoint_id: candidate.endpoint.id.clone(),
@@ -446,6 +452,7 @@ impl Request {
                 usage,
                 usage_flags,
                 upstream_cost_nano_usd: self.upstream_cost,
+                attempts_of_unknown_cost: self.attempts_of_unknown_cost,
                 delivered: settled.delivered,
                 session: told.and_then(|(session, _)| session.cloned()),
                 affinity: told.map(|(_, verdict)| verdict.to_string().into()),

@@ -131,6 +131,15 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// True when there was no connection: nothing was sent.
+    pub(crate) fn is_unconnected(&self) -> bool {
+        match self {
+            Self::Unreachable(error) => error.is_connect(),
+            Self::Silent(error) => matches!(error, plain::Error::Timeout | plain::Error::Connect(_)),
+            Self::Coding => false,
+        }
+    }
+
     /// True when there was no connection in time.
     pub(crate) fn is_connect_timeout(&self) -> bool {
         match self {

@@ -40,7 +40,9 @@ use tenant::Tenant;
 use user::User;
 
 /// What a caller may do, in rising order. `Operator` is of the platform, the others of a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The lowest.
@@ -363,7 +365,10 @@ impl Catalog {
             let unknown = || RecordError::Kind(key.to_owned());
             let digest = digest_from_hex(digest).ok_or_else(unknown)?;
             let record: Option<Key> = read(key, value)?;
-            if record.as_ref().is_some_and(|record| Kind::of(&record.reach) != kind) {
+            if record
+                .as_ref()
+                .is_some_and(|record| Kind::of(&record.reach) != kind)
+            {
                 return Err(unknown());
             }
             replace_at(&mut self.keys, digest, revision, record);

@@ -202,6 +202,8 @@ pub struct Exceeded {
     pub reset_at: Option<String>,
     /// Seconds until then.
     pub reset_seconds: Option<u64>,
+    /// The call may use more than the limit allows at all: no later time is better for it.
+    pub is_excessive: bool,
 }
 
 impl Exceeded {

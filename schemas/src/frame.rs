@@ -64,6 +64,9 @@ pub struct Report {
     /// What upstreams charge us for all attempts, as far as they tell: never shown to callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_cost_nano_usd: Option<NanoUsd>,
+    /// Attempts that may have cost us something without anybody having told what: they are not in that sum.
+    #[serde(default)]
+    pub attempts_of_unknown_cost: u64,
     /// What was handed over.
     pub delivered: Delivered,
     /// The session, as its caller is told it.

@@ -24,6 +24,7 @@ pub mod creation;
 pub mod hold;
 pub mod record;
 pub mod release;
+pub mod room;
 pub mod sightings;
 
 use std::fmt;
@@ -40,6 +41,9 @@ pub const BODY_BYTES_MAX: usize = 256 * 1024;
 pub const LEASE_MS: u64 = 60_000;
 /// How long an answer is kept by default, in minutes.
 pub const KEPT_MINUTES: u16 = 10;
+/// Most bytes of the bucket of keys, unless the configuration says otherwise: of small answers some eighty thousand for
+/// one tenant alone, and sixty thousand keys without their answers.
+pub const BUCKET_BYTES_MAX: u64 = 256 << 20;
 /// Longest time an answer may be kept, in minutes.
 pub const KEPT_MINUTES_MAX: u16 = 1_440;
 

@@ -15,7 +15,9 @@ pub const NANO_PER_USD: i64 = 1_000_000_000;
 const TOKENS_PER_UNIT: i128 = 1_000_000;
 
 /// An amount of money in nano-dollars (1e-9 USD).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct NanoUsd(pub i64);
 

@@ -66,6 +66,8 @@ pub enum UsageFlag {
     /// The upstream told only a part, as one does whose answer ends early, or counted nothing for a prompt or a text that
     /// was there; the rest was estimated.
     Partial,
+    /// Some attempts may have cost us something and nobody told what: the upstream cost of the row is without them.
+    UpstreamCostPartial,
 }
 
 impl UsageFlag {
@@ -80,6 +82,7 @@ impl UsageFlag {
             Self::CostOverflow => "cost_overflow",
             Self::TotalMismatch => "total_mismatch",
             Self::Partial => "partial",
+            Self::UpstreamCostPartial => "upstream_cost_partial",
         }
     }
 }

@@ -169,7 +169,7 @@ const scripted = {
     };
     await each(BROKEN, act, () => say(model));
   },
-  /** The library goes by the status alone: it tries again what the node says is final. */
+  /** The library goes by the status alone. */
   async tried_again_at_once(model) {
     for (const status of [429, 503, 529]) {
       const answer = await say(model, `once ${status} ${model.provider}`, { maxRetries: 2 });

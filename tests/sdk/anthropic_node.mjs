@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import {
   BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL,
-  ODD, OUTPUT, PNG, REFUSALS_ON_MESSAGES, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, URL_ROOT,
+  ODD, OUTPUT, PASSING, PNG, REFUSALS_ON_MESSAGES, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, URL_ROOT,
   WEATHER, checkInstructed, checkTold, degrees, each, library, raises, run, servedAfterWait, speaks,
 } from "./conformance.mjs";
 
@@ -202,6 +202,12 @@ const scripted = {
       assert.equal(error.status, REFUSALS_ON_MESSAGES[prompt.replace(" stubborn", "")], String(error));
     };
     await each(STUBBORN, act, hello);
+  },
+  async tried_again_when_told() {
+    for (const prompt of PASSING) {
+      const answer = await client(KEY, 2).messages.create(body(prompt));
+      assert.match(answer.content[0].text, /^hello from/, prompt);
+    }
   },
   async tried_again() {
     const answer = await servedAfterWait(() => create("refuse 500"), () => client(KEY, 2).messages.create(body(HELLO)));

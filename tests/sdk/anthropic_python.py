@@ -8,8 +8,8 @@ import json
 import anthropic
 from conformance import (
     BRIEF, BROKEN, CACHED, CACHE_WRITE, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM,
-    MODEL, ODD, OUTPUT, PNG, REFUSALS_ON_MESSAGES, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN,
-    TOTAL_INPUT, URL, WEATHER, check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
+    MODEL, ODD, OUTPUT, PASSING, PNG, REFUSALS_ON_MESSAGES, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER,
+    STUBBORN, TOTAL_INPUT, URL, WEATHER, check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
 )
 from pydantic import BaseModel, ConfigDict
 
@@ -300,6 +300,12 @@ def not_tried_again():
     each(STUBBORN, lambda prompt: raises(anthropic.APIStatusError, lambda: create(prompt, retries=2)), create)
 
 
+def tried_again_when_told():
+    for prompt in PASSING:
+        answer = create(prompt, retries=2)
+        assert answer.content[0].text.startswith("hello from"), (prompt, answer)
+
+
 def tried_again():
     def once():
         return create("refuse 500")
@@ -315,7 +321,7 @@ ANY_MODEL = [
 SCRIPTED = [
     thinking, thinking_again, image, image_in_a_result, long_system, structured_output_helper, odd_streams,
     odd_streams_asynchronous, odd_streams_event_by_event, refusals, errors_in_a_good_status, broken_answers, broken_streams,
-    broken_streams_asynchronous, broken_streams_helper, not_tried_again, tried_again,
+    broken_streams_asynchronous, broken_streams_helper, not_tried_again, tried_again_when_told, tried_again,
 ]
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ export const OUTPUT = 20;
 // What the upstream says before a byte of an answer, and the status that a caller of OpenAI's API sees. An upstream's
 // 401 or 404 is about what the gateway sent, never about its caller.
 export const REFUSALS = {
-  "refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 503": 503, "refuse 529": 503,
+  "refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 500": 502, "refuse 503": 503,
+  "refuse 529": 503,
 };
 // An upstream that says 529 is overloaded; Messages has that word too.
 export const REFUSALS_ON_MESSAGES = { ...REFUSALS, "refuse 529": 529 };
@@ -71,8 +72,11 @@ export const RETRY_AFTER = "7";
 // What the model says of what it was given: an image, and what its calls gave.
 export const SEEN = `hello, seen image/png ${PNG}`;
 const TOLD = "hello, told 4 degrees in Oslo and 4 degrees in Bergen";
-// Failures that are told to be final, as many as tests/system/sdk.rs knows of: every leg was tried.
-export const STUBBORN = ["refuse 429 stubborn", "refuse 503 stubborn", "refuse 529 stubborn"];
+// Failures that are told to be final, as many as tests/system/sdk.rs knows of: every leg was tried, and none said when to
+// come again.
+export const STUBBORN = ["refuse 404 stubborn", "refuse 500 stubborn"];
+// What the upstream says once: callers are told when to come again, and are served then.
+export const PASSING = ["once 429", "once 503", "once 529"];
 // Streams that end before their end: a closed and a reset connection, a well-framed end, an error; in a text, in a call,
 // in a thought, and after the last piece of content.
 const PLACES = ["text", "call", "thought", "late"];

@@ -62,7 +62,8 @@ CACHE_WRITE = 0 if UPSTREAM == "gemini" else 3
 # What the upstream says before a byte of an answer, and the status that a caller of OpenAI's API sees. An upstream's
 # 401 or 404 is about what the gateway sent, never about its caller.
 REFUSALS = {
-    "refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 503": 503, "refuse 529": 503,
+    "refuse 400": 400, "refuse 401": 502, "refuse 404": 502, "refuse 429": 429, "refuse 500": 502, "refuse 503": 503,
+    "refuse 529": 503,
 }
 # An upstream that says 529 is overloaded; Messages has that word too.
 REFUSALS_ON_MESSAGES = {**REFUSALS, "refuse 529": 529}
@@ -70,8 +71,11 @@ RETRY_AFTER = "7"
 # What the model says of what it was given: an image, instructions, and what its calls gave.
 SEEN = f"hello, seen image/png {PNG}"
 TOLD = "hello, told 4 degrees in Oslo and 4 degrees in Bergen"
-# Failures that are told to be final, as many as tests/system/sdk.rs knows of: every leg was tried.
-STUBBORN = ["refuse 429 stubborn", "refuse 503 stubborn", "refuse 529 stubborn"]
+# Failures that are told to be final, as many as tests/system/sdk.rs knows of: every leg was tried, and none said when to
+# come again.
+STUBBORN = ["refuse 404 stubborn", "refuse 500 stubborn"]
+# What the upstream says once: callers are told when to come again, and are served then.
+PASSING = ["once 429", "once 503", "once 529"]
 # Streams that end before their end: a closed and a reset connection, a well-framed end, an error; in a text, in a call,
 # in a thought, and after the last piece of content.
 BROKEN = [

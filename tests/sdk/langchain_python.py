@@ -9,9 +9,9 @@ os.environ["LANGSMITH_TRACING"] = "false"
 import anthropic
 import openai
 from conformance import (
-    BROKEN, CACHED, CITIES, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT, PNG,
-    REFUSALS, REFUSALS_ON_MESSAGES, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, UPSTREAM, URL, WEATHER,
-    check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
+    BROKEN, CACHED, CITIES, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT,
+    PASSING, PNG, REFUSALS, REFUSALS_ON_MESSAGES, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, UPSTREAM, URL,
+    WEATHER, check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
 )
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
@@ -174,6 +174,12 @@ def not_tried_again(over):
     each(STUBBORN, act, lambda: over().invoke(HELLO))
 
 
+def tried_again_when_told(over):
+    for prompt in PASSING:
+        answer = over(2).invoke(f"{prompt} {over.__name__}")
+        assert text_of(answer).startswith("hello from"), (prompt, answer)
+
+
 def tried_again(over):
     def once():
         return over().invoke("refuse 500")
@@ -192,7 +198,8 @@ def named(case, over):
 
 ANY_MODEL = [invoke, stream, tools, tools_stream, structured_output, errors]
 SCRIPTED = [
-    image, long_system, odd_streams, streams_asynchronous, refusals, broken_streams, not_tried_again, tried_again,
+    image, long_system, odd_streams, streams_asynchronous, refusals, broken_streams, not_tried_again, tried_again_when_told,
+    tried_again,
 ]
 
 if __name__ == "__main__":

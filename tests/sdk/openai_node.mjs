@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import {
   BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD, OUTPUT,
-  PNG, REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, Skip, TOTAL_INPUT, URL_ROOT, WEATHER,
+  PASSING, PNG, REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, Skip, TOTAL_INPUT, URL_ROOT,
+  WEATHER,
   checkInstructed, checkTold, degrees, each, library, raises, run, servedAfterWait, speaks,
 } from "./conformance.mjs";
 
@@ -430,6 +431,13 @@ const scripted = {
       assert.equal(error.status, REFUSALS[prompt.replace(" stubborn", "")], String(error));
     };
     await each(STUBBORN, act, create);
+  },
+
+  async tried_again_when_told() {
+    for (const prompt of PASSING) {
+      const answer = await client(KEY, 2).chat.completions.create(body({ messages: said(prompt) }));
+      assert.match(answer.choices[0].message.content, /^hello from/, prompt);
+    }
   },
 
   async tried_again() {

@@ -6,8 +6,8 @@ import json
 import openai
 from conformance import (
     BRIEF, BROKEN, CACHED, CITIES, CITY, ENDING_MAX, ENGINE, GREET, GREETING, HELLO, INSTRUCTED, KEY, LONG_SYSTEM, MODEL, ODD,
-    OUTPUT, PNG, REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT, URL,
-    WEATHER, Skip, check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
+    OUTPUT, PASSING, PNG, REFUSALS, REQUEST_ID, RETRY_AFTER, SAID_MAX, SCHEMA, SEE, SEEN, STRANGER, STUBBORN, TOTAL_INPUT,
+    URL, WEATHER, Skip, check_instructed, check_told, degrees, each, raises, run, served_after_wait, speaks,
 )
 from pydantic import BaseModel, ConfigDict
 
@@ -325,6 +325,12 @@ def not_tried_again():
     each(STUBBORN, lambda prompt: raises(openai.APIStatusError, lambda: create(prompt, retries=2)), create)
 
 
+def tried_again_when_told():
+    for prompt in PASSING:
+        answer = create(prompt, retries=2)
+        assert answer.choices[0].message.content.startswith("hello from"), (prompt, answer)
+
+
 def tried_again():
     def once():
         return create("refuse 500")
@@ -511,7 +517,7 @@ SCRIPTED = [
     broken_streams_asynchronous, broken_streams_helper, responses_chain, responses_stream_helper, responses_odd_streams,
     responses_odd_streams_helper, responses_format_helper, responses_image, responses_long_system, responses_refusals,
     responses_broken_streams, responses_broken_streams_helper, completions, completions_odd_streams,
-    completions_broken_streams, not_tried_again, tried_again,
+    completions_broken_streams, not_tried_again, tried_again_when_told, tried_again,
 ]
 
 if __name__ == "__main__":

@@ -92,6 +92,42 @@ async fn an_upstream_that_takes_no_connection_is_given_up_after_five_seconds_on_
 }
 
 #[tokio::test]
+async fn a_name_that_leads_nowhere_is_given_up_in_the_time_of_a_connection_and_the_next_leg_serves() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let nowhere = |model: &str, scheme: &str| {
+        Model::new(model).leg_at(&format!("{scheme}://no-such-host.invalid:8000/v1"), 0)
+    };
+    let wires = [
+        nowhere("plain", "http"),
+        nowhere("http2", "http").set_leg("http2", true),
+        nowhere("tls", "https"),
+    ];
+    let models: Vec<Model> = wires.into_iter().map(|model| model.leg(&o2, 1)).collect();
+    let alone = nowhere("alone", "http");
+    let scene = Scene::start_on(o1, o2, |node| {
+        tireless(node).models(&[models, vec![alone]].concat())
+    })
+    .await;
+    let ask = async |model: &'static str| (model, scene.client.post_chat(&chat(model)).await);
+
+    let served = join_all(["plain", "http2", "tls"].map(ask)).await;
+    let (_, failed) = ask("alone").await;
+
+    for (model, answer) in served {
+        assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+        assert!(answer.took < CONNECT_MAX, "{model}: {:?}", answer.took);
+        let row = scene.row(answer.request_id()).await;
+        assert_eq!(row["attempts"][1]["outcome"], "ok", "{row}");
+    }
+    // A resolver that says nothing in time is a clock, one that knows no such name is not.
+    assert!(matches!(failed.status, 502 | 504), "{}", failed.text());
+    assert!(failed.took < CONNECT_MAX, "{:?}", failed.took);
+    assert!(!failed.text().contains("no-such-host"), "{}", failed.text());
+    assert_eq!(scene.row(failed.request_id()).await["cost_nano_usd"], 0);
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn an_upstream_that_never_answers_is_given_up() {
     for (streamed, variable) in [
         (false, "REQUEST_TIMEOUT_SECONDS"),

@@ -320,7 +320,7 @@ async fn mistakes_in_the_environment_and_on_the_command_line_are_told() {
 async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
     let models = format!(
         "models:\n\
-         - id: plain\n  provider: openai_compat\n  base_url: http://${{HOST}}/v1\n  api_key: {PROVIDER_KEY}\n  pricing: {{ prompt: \"1\", completion: \"2\" }}\n\
+         - id: plain\n  provider: openai_compat\n  base_url: http://${{HOST}}/v1\n  api_key: {PROVIDER_KEY}\n  pricing: {{ prompt: \"1\", completion: \"2\" }}\n  supported_params: [n, max_token]\n\
          - id: twins\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://h.example:1/v1' }}\n  - {{ base_url: 'http://h.example:2/v1' }}\n\
          - id: blank\n  provider: openai_compat\n  base_url: \"${{NOWHERE}}\"\n\
          - id: idle\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://127.0.0.1:1/v1', weight: 0 }}\n\
@@ -346,6 +346,7 @@ async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
         assert!(!output.contains(model), "{model} is in {output}");
     }
     for place in [
+        "models[0].supported_params[1]",
         "models[1].route[0]",
         "models[1].route[1]",
         "models[2].provider",
@@ -357,6 +358,14 @@ async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
             .find(|line| line.starts_with("problem models.yaml:") && line.contains(place));
         assert!(line.is_some(), "{place} is not in {output}");
     }
+    assert!(
+        output.contains("models.yaml:7: models[0].supported_params[1]"),
+        "{output}"
+    );
+    assert!(
+        !output.contains("supported_params[0]"),
+        "n is a parameter: {output}"
+    );
     for secret in [PROVIDER_KEY, CALLER_KEY] {
         assert!(!output.contains(secret), "{output}");
     }

@@ -4,6 +4,7 @@ mod bugs;
 mod cases;
 mod choices;
 mod efforts;
+mod malformed;
 mod overloads;
 mod parameters;
 pub(crate) mod pools;

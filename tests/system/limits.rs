@@ -10,6 +10,7 @@ use tokio::time::Instant;
 mod admission;
 mod away;
 mod cases;
+mod changed;
 mod clients;
 mod fleet;
 mod layers;

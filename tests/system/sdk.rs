@@ -27,7 +27,7 @@ const SCRIPT_MAX: Duration = Duration::from_mins(10);
 /// Cases that every script has.
 const CASES_MIN: usize = 12;
 /// How many failures a script's case of a client that does not try again has.
-const STUBBORN: usize = 3;
+const STUBBORN: usize = 2;
 /// How long the rows of the last calls may take.
 const SETTLED_MAX: Duration = Duration::from_secs(15);
 /// How long the node passes an upstream by that failed three times: less than callers are told to wait.

@@ -47,6 +47,7 @@ impl Carrier {
             cluster::Bus::Embedded { log_bytes_max } => {
                 let options = bus::embedded::Options {
                     log_bytes_max: *log_bytes_max,
+                    idempotency_bytes_max: config.idempotency_bytes_max,
                     ..Default::default()
                 };
                 let opened = Embedded::open(&data_dir.join("bus"), options, clock);
@@ -58,6 +59,7 @@ impl Carrier {
                 let options = options(
                     nats,
                     config.node_id.as_ref().map_or("waybill", |node| node.as_str()),
+                    config.idempotency_bytes_max,
                 );
                 Ok(Self::Nats(reach(options, wait).await?))
             }
@@ -96,9 +98,10 @@ impl Carrier {
     }
 }
 
-fn options(nats: &cluster::Nats, name: &str) -> Options {
+fn options(nats: &cluster::Nats, name: &str, idempotency_bytes_max: u64) -> Options {
     let sizes = Sizes {
         events_bytes_max: nats.log_bytes_max,
+        idempotency_bytes_max,
         ..Sizes::default()
     };
     let cluster::Tls { ca, identity } = nats.tls.clone();

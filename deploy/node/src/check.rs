@@ -11,7 +11,12 @@ use crate::yaml::Problem;
 
 /// The report as text. A configuration that would stop the start is an error instead.
 pub fn report(config: &Config) -> Result<String, Error> {
-    if let Some(problem) = config.manifest.broken.as_ref().filter(|_| config.manifest.is_active()) {
+    if let Some(problem) = config
+        .manifest
+        .broken
+        .as_ref()
+        .filter(|_| config.manifest.is_active())
+    {
         return Err(Error::Wrong(problem.clone()));
     }
     let compiled = catalog_files::compile(config, Timestamp::default())?;

@@ -147,6 +147,8 @@ pub struct Config {
     pub auth_failures_max: u64,
     /// For how long idempotency keys are kept, and their locks count.
     pub idempotency: schemas::idempotency::Terms,
+    /// Most bytes of the bucket of idempotency keys.
+    pub idempotency_bytes_max: u64,
     /// What becomes of calls that leave no room to think.
     pub small_calls: Option<gateway::SmallCalls>,
     /// How log lines look.
@@ -300,7 +302,9 @@ impl Resolver<'_> {
             fixed: Fixed::of(self.document),
             demo: settings.demo.unwrap_or(first_run),
             discover: settings.discover.unwrap_or(first_run && !parts.bus.is_shared()),
-            unservable: parts.unservable.map_or_else(|| self.open_to_others(), |found| Ok(Some(found)))?,
+            unservable: parts
+                .unservable
+                .map_or_else(|| self.open_to_others(), |found| Ok(Some(found)))?,
             roles: parts.roles,
             pool: parts.pool,
             bus: parts.bus,
@@ -321,6 +325,7 @@ impl Resolver<'_> {
             admin_token: self.secret("ADMIN_TOKEN"),
             grant_dispatch_token: self.secret("GATEWAY_GRANT_DISPATCH_TOKEN"),
             idempotency: self.idempotency()?,
+            idempotency_bytes_max: self.idempotency_bytes_max()?,
             small_calls: self.small_calls()?,
             auth_failures_max: self.number("AUTH_FAILURE_BLOCK_THRESHOLD")?.unwrap_or(200),
             log_format: self.log_format()?,

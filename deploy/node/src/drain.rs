@@ -11,7 +11,11 @@ use bus::mint::Mint;
 use bus::publisher;
 use bus::registry::Nodes;
 use bus::spool::Spool;
+use bus::{Change, Expected, Kv};
 use gateway::limits::{self, Limiter};
+use schemas::id::SpoolId;
+use schemas::node::NodeRecord;
+use schemas::subject::NODE_BUCKET;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -165,6 +169,9 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
             false
         }
     };
+    if whole && counted {
+        unlist(&*carrier.kv(), spool.id()).await;
+    }
     publishing.cancel();
     let mut left = vec!["publisher"];
     let _ = timeout(END_WAIT, supervisor.wait_for(&mut left)).await;
@@ -183,6 +190,29 @@ async fn empty(config: &Config, (data_dir, dir): (&Path, &Path), wait: Duration)
         "the books have every event of the spool {}\n",
         spool.id()
     ))
+}
+
+/// Takes the runs on a spool off the list of nodes, which can say nothing any more: the books have all that they said.
+/// One that is there after all is back with its next beat; what cannot be taken away stays until it counts as gone.
+async fn unlist(kv: &dyn Kv, spool: &SpoolId) {
+    let listed = async {
+        let mut changes = kv.watch(NODE_BUCKET).await?;
+        let mut listed = Vec::new();
+        while let Some(Change::Entry(entry)) = changes.recv().await {
+            let record = entry.value.as_deref().map(serde_json::from_slice::<NodeRecord>);
+            if matches!(record, Some(Ok(record)) if record.spool == *spool) {
+                listed.push((entry.key, entry.revision));
+            }
+        }
+        Ok::<_, bus::BusError>(listed)
+    };
+    let Ok(Ok(listed)) = timeout(END_WAIT, listed).await else {
+        return;
+    };
+    for (key, revision) in listed {
+        let gone = kv.delete(NODE_BUCKET, &key, Expected::Revision(revision));
+        let _ = timeout(END_WAIT, gone).await;
+    }
 }
 
 /// What the spool holds of limits, as a node that starts on it would read it.

@@ -11,8 +11,8 @@ use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
 use node::{
-    check, config_command, data, drain, key_command, migrate, node_command, reload, replay, serve, served_command, telemetry, tenant_command,
-    user_command,
+    check, config_command, data, drain, key_command, migrate, node_command, reload, replay, serve,
+    served_command, telemetry, tenant_command, user_command,
 };
 
 #[global_allocator]
@@ -88,7 +88,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             };
             print(&told)
         }
-        Command::Endpoints { action } => print(&runtime()?.block_on(served_command::endpoints(action, load))?),
+        Command::Endpoints { action } => {
+            print(&runtime()?.block_on(served_command::endpoints(action, load))?)
+        }
         Command::Routes { action } => print(&runtime()?.block_on(served_command::routes(action, load))?),
         Command::Prices { action } => print(&runtime()?.block_on(served_command::prices(action, load))?),
         Command::Tenants { action } => print(&runtime()?.block_on(tenant_command::run(action, load))?),

@@ -169,6 +169,9 @@ pub struct IdempotencySettings {
     /// After how many seconds without a sign of its node the end of a running request is asked for.
     #[serde(deserialize_with = "number")]
     pub lease_seconds: Option<u64>,
+    /// Most bytes of the keys' bucket, over all tenants.
+    #[serde(deserialize_with = "number")]
+    pub bytes_max: Option<u64>,
 }
 
 /// Sessions that stay on a backend. What each key means is said in `docs/affinity.md`.

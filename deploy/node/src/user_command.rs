@@ -40,7 +40,9 @@ pub async fn run(
             return Ok(resource::printed_changes(&history, as_json));
         }
         UserAction::ResetPassword { user, .. } => {
-            let token = node.call(Method::POST, &of(user, "/password-reset"), None).await?;
+            let token = node
+                .call(Method::POST, &of(user, "/password-reset"), None)
+                .await?;
             return Ok(told_token(&token, as_json));
         }
         UserAction::Create {

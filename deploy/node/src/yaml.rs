@@ -3,6 +3,7 @@
 //! Every error names the file, the key's path, the line and what to do.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -56,6 +57,8 @@ pub struct Document {
 #[derive(Debug, Clone)]
 struct Located {
     line: u64,
+    /// Where it stands in the file, in bytes.
+    span: Range<usize>,
     node: Node,
 }
 
@@ -89,6 +92,7 @@ impl Document {
         if text.trim().is_empty() {
             let root = Located {
                 line: 1,
+                span: 0..0,
                 node: Node::Mapping(Vec::new()),
             };
             return Ok(Self {
@@ -105,9 +109,11 @@ impl Document {
                 "make it valid YAML (a JSON document is valid, too)",
             )
         })?;
+        let mut root = located(root);
+        reread_letters(&mut root, text);
         Ok(Self {
             file: file.to_owned(),
-            root: located(root),
+            root,
         })
     }
 
@@ -247,9 +253,31 @@ fn quoted_after(message: &str, marker: &str) -> Option<String> {
 }
 
 fn located(spanned: Spanned<Node>) -> Located {
+    let span = spanned.referenced.span();
+    let index = |bytes: Option<u64>| usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX);
+    let start = index(span.byte_offset());
     Located {
         line: spanned.referenced.line(),
+        span: start..start.saturating_add(index(span.byte_len())),
         node: spanned.value,
+    }
+}
+
+/// Makes a letter of what the parser took for a switch: `n` is the name of a parameter, and a letter where the files of
+/// others come from.
+fn reread_letters(located: &mut Located, text: &str) {
+    match &mut located.node {
+        Node::Scalar(value @ Value::Bool(_)) => {
+            let letter = text.get(located.span.clone()).map(str::trim);
+            if let Some(letter @ ("n" | "N" | "y" | "Y")) = letter {
+                *value = letter.into();
+            }
+        }
+        Node::Scalar(_) => {}
+        Node::Sequence(items) => items.iter_mut().for_each(|item| reread_letters(item, text)),
+        Node::Mapping(entries) => entries
+            .iter_mut()
+            .for_each(|(_, _, value)| reread_letters(value, text)),
     }
 }
 
@@ -452,6 +480,17 @@ mod tests {
                 weight: Some(0.25)
             }
         );
+    }
+
+    #[test]
+    fn a_letter_is_a_letter_and_no_switch() {
+        let text = "# é\nmodels: [n, seed, 'y', Y, no, yes, true, off]\nn: n\n";
+        let document = Document::parse("m", text, &environment()).expect("parse");
+
+        let value: Value = document.read().expect("read");
+
+        let due = serde_json::json!({"models": ["n", "seed", "y", "Y", false, true, true, false], "n": "n"});
+        assert_eq!(value, due);
     }
 
     #[test]

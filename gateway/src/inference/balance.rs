@@ -33,7 +33,7 @@ struct Balance {
 /// The caller's balance.
 pub(crate) async fn show(State(state): State<Shared>, caller: Caller) -> Response {
     let catalog = state.ports.catalog.load();
-    let budgets = demand::budgets(&catalog.subjects(&caller.key));
+    let budgets = demand::budgets(&catalog, &caller.key);
     let usages = peers::usage_of(&state, &budgets).await;
     let shown = |at| standing::shown(at, state.config.billing_tz);
     let today = least(

@@ -1,12 +1,13 @@
 //! How limits stand, for those who ask: balances, keys and sums of usage, headers, and the node's own figures.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use parking_lot::Mutex;
+use schemas::id::SpoolId;
 use schemas::limit::layers::{Bound, Name};
 use schemas::limit::limits::Kind;
 use schemas::limit::quota::record::Record;
@@ -45,8 +46,8 @@ pub(crate) struct Usage {
 pub(crate) struct Told {
     /// By quota, each node once.
     pub(crate) quotas: HashMap<Name, Vec<Spent>>,
-    /// Some node was not heard.
-    pub(crate) is_partial: bool,
+    /// The nodes that were heard, by their sources: of all that they settled.
+    pub(crate) heard: HashSet<SpoolId>,
 }
 
 /// Figures of this node.
@@ -166,7 +167,8 @@ impl Limiter {
     }
 
     /// What of a quota is spent, and whether that is all that there is to know: by its record, by this node and by the
-    /// others; without a record what was known last.
+    /// others; without a record what was known last. A node that was not heard leaves a doubt only where it has
+    /// something in hand.
     async fn spent(&self, name: &Name, told: &Told) -> (Option<u64>, bool) {
         let wide = |spent: u128| u64::try_from(spent).unwrap_or(u64::MAX);
         let read = timeout(READ_WAIT, self.0.ports.kv.get(QUOTA_BUCKET, name.as_str())).await;
@@ -183,7 +185,9 @@ impl Limiter {
         let others = told.quotas.get(name).into_iter().flatten();
         let spent = wide(spent_by_all(&record, own.iter().chain(others)));
         self.0.figures.know(name, spent);
-        (Some(spent), !told.is_partial)
+        let source = self.0.ports.spool.id();
+        let is_whole = record.untold().all(|of| of == source || told.heard.contains(of));
+        (Some(spent), is_whole)
     }
 
     /// Figures of this node.

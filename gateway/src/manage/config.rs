@@ -128,9 +128,11 @@ pub(crate) struct Difference {
 
 /// What the paths do.
 pub(crate) const SHOW: Operation =
-    Operation::read::<Standing>("Tells what of the configuration files is in force at which node").of_operators();
+    Operation::read::<Standing>("Tells what of the configuration files is in force at which node")
+        .of_operators();
 pub(crate) const PROBLEMS: Operation =
-    Operation::read::<Problems>("Tells what is wrong with the configuration files of this node").of_operators();
+    Operation::read::<Problems>("Tells what is wrong with the configuration files of this node")
+        .of_operators();
 pub(crate) const HISTORY: Operation =
     Operation::list::<Shown>("Lists what configuration files changed, the newest first")
         .of_operators()

@@ -100,6 +100,7 @@ fn report(outcome: Outcome) -> Report {
         }),
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
         delivered: Delivered {
@@ -342,6 +343,29 @@ fn what_an_upstream_says_it_charges_is_noted_whoever_pays() {
             "{outcome:?}"
         );
     }
+}
+
+#[test]
+fn a_cost_that_lacks_an_attempts_is_marked_whether_it_is_told_or_reckoned() {
+    let marked = |outcome, told: Option<i64>, unknown, usage: bool| {
+        let mut report = report(outcome);
+        report.upstream_cost_nano_usd = told.map(NanoUsd);
+        report.attempts_of_unknown_cost = unknown;
+        report.usage = report.usage.filter(|_| usage);
+        let row = settle(report, Some(200), false);
+        row.usage_flags.contains(&UsageFlag::UpstreamCostPartial)
+    };
+
+    assert!(!marked(Outcome::Ok, Some(5), 0, true));
+    assert!(marked(Outcome::Ok, Some(5), 1, true));
+    assert!(!marked(Outcome::Ok, None, 2, true), "nothing is known of any");
+    assert!(
+        !marked(Outcome::UpstreamCut, None, 1, true),
+        "that of the served one is reckoned"
+    );
+    assert!(marked(Outcome::UpstreamCut, None, 2, true));
+    assert!(marked(Outcome::UpstreamCut, Some(5), 1, true));
+    assert!(marked(Outcome::UpstreamCut, Some(5), 1, false));
 }
 
 #[test]

@@ -19,8 +19,8 @@ use super::{hashing, invalid, login, member, on};
 use crate::arrival::Arrival;
 use crate::caller;
 use crate::manage::openapi::Operation;
-use crate::manage::{description, json};
 use crate::manage::settings;
+use crate::manage::{description, json};
 use crate::state::Shared;
 
 /// Who wants an account.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use crate::scene::{Answer, CALLER, PLAIN, Scene, one_of, request};
+use crate::scene::{Answer, CALLER, OPERATOR, PLAIN, Scene, one_of, request};
 use crate::script::{Step, whole};
 
 /// The embedded buckets, of which that of keys can be bent.
@@ -27,8 +27,8 @@ struct Faults {
     late: AtomicUsize,
     /// Nothing is reached.
     away: AtomicBool,
-    /// Larger values find no room.
-    bytes_max: AtomicUsize,
+    /// What replaces a record finds no room.
+    replaces_nothing: AtomicBool,
     /// Milliseconds that a write takes.
     slow_ms: AtomicU64,
     writes: AtomicUsize,
@@ -77,8 +77,8 @@ impl Kv for Bent {
         let faults = &self.faults;
         faults.writes.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(faults.slow_ms.load(Ordering::Relaxed))).await;
-        let bytes_max = faults.bytes_max.load(Ordering::Relaxed);
-        if bytes_max > 0 && value.len() > bytes_max {
+        let replaces = matches!(expected, Expected::Revision(_));
+        if replaces && faults.replaces_nothing.load(Ordering::Relaxed) {
             return Err(BusError::Full);
         }
         if one_of(&faults.late) {
@@ -221,13 +221,13 @@ async fn an_end_that_cannot_be_written_holds_the_answer_for_a_second_and_is_writ
 async fn an_answer_that_finds_no_room_is_done_and_not_kept() {
     let (scene, faults) = scene().await;
     scene.script.push(whole("{\"n\":1}"));
-    // A lock has room, an answer with its waybill has not, and an end without an answer neither: it is tried again.
-    faults.bytes_max.store(600, Ordering::Relaxed);
+    // The lock has room, an answer has not, and an end without its answer neither: it is tried again.
+    faults.replaces_nothing.store(true, Ordering::Relaxed);
 
     let first = ask(&scene, "k").await;
     assert_eq!((first.status, &*first.body), (200, "{\"n\":1}"));
     assert_eq!(ask(&scene, "k").await.code(), "IDEMPOTENCY_REQUEST_IN_PROGRESS");
-    faults.bytes_max.store(0, Ordering::Relaxed);
+    faults.replaces_nothing.store(false, Ordering::Relaxed);
 
     for _ in 0..60 {
         let again = ask(&scene, "k").await;
@@ -328,4 +328,55 @@ async fn what_another_node_answered_is_published_again_by_whoever_replays_it() {
         first.header("x-request-id")
     );
     assert_eq!(calls(&scene), 1);
+}
+
+/// An answer of 2 KiB.
+static LARGE: [u8; 2 << 10] = [b'1'; 2 << 10];
+
+#[tokio::test]
+async fn a_tenant_that_fills_the_bucket_leaves_room_for_the_keys_of_others() {
+    let scene = Scene::on(
+        |inner| inner,
+        |config| {
+            config.admit_wait_seconds = 1;
+            config.idempotency_bytes_max = 64 << 10;
+        },
+    )
+    .await;
+    let call = async |credential: &str, key: &str| {
+        let headers = format!("idempotency-key: {key}\r\nconnection: close\r\n");
+        let sent = request("POST /v1/chat/completions", credential, &headers, PLAIN);
+        scene.raw(&sent).await
+    };
+    let answer = std::str::from_utf8(&LARGE).expect("digits");
+    let mut done = 0_usize;
+    let refused = loop {
+        scene.script.push(whole(answer));
+        let told = call(CALLER, &format!("k{done}")).await;
+        if told.status != 200 {
+            break told;
+        }
+        done += 1;
+        assert!(done < 1_000, "a bucket of 64 KiB has no end");
+    };
+
+    assert_eq!((refused.status, &*refused.code()), (503, "store_unavailable"));
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(
+        calls(&scene),
+        done,
+        "nothing was sent upstream for the refused one"
+    );
+    let first = call(CALLER, "k0").await;
+    assert!(is_replay(&first) && first.body == answer, "{first:?}");
+    let last = call(CALLER, &format!("k{}", done - 1)).await;
+    assert_eq!(
+        (last.status, &*last.code()),
+        (409, "IDEMPOTENCY_REPLAY_UNAVAILABLE"),
+        "its answer found no room, and it is used up all the same"
+    );
+    let other = call(OPERATOR, "k0").await;
+    assert_eq!((other.status, &*other.body), (200, answer), "{other:?}");
+    assert!(!is_replay(&other));
+    assert!(is_replay(&call(OPERATOR, "k0").await));
 }

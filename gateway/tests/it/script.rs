@@ -143,6 +143,7 @@ pub(crate) fn report(outcome: Outcome, failure: Option<Failure>) -> Report {
         }),
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
         delivered: Delivered {

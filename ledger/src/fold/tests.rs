@@ -3,14 +3,21 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+#[cfg(debug_assertions)]
+use proptest::test_runner::{TestError, TestRunner};
 use schemas::query::Row;
 
 use super::*;
 use crate::fixture::{self, lost, record, settled};
 
+/// Within how many histories a planted fault is found.
+#[cfg(debug_assertions)]
+const HISTORIES_MAX: u32 = 1_000;
+
 /// The tables as maps: what a store holds after it applied changes.
 #[derive(Debug, Default, PartialEq)]
 struct Books {
+    planted: Planted,
     standings: BTreeMap<RequestId, Standing>,
     rows: BTreeMap<RequestId, Row>,
     sums: BTreeMap<Group, Sums>,
@@ -18,7 +25,7 @@ struct Books {
 
 impl Books {
     fn apply(&mut self, records: &[Record]) -> Changes {
-        let changes = fold(records, &self.standings);
+        let changes = fold_with(records, &self.standings, self.planted);
         for waybill in &changes.rows {
             let id = waybill.row.settled.request_id;
             self.standings.insert(id, waybill.standing());
@@ -43,7 +50,14 @@ impl Books {
 }
 
 fn books_of(batches: &[&[Record]]) -> Books {
-    let mut books = Books::default();
+    books_with(Planted::default(), batches)
+}
+
+fn books_with(planted: Planted, batches: &[&[Record]]) -> Books {
+    let mut books = Books {
+        planted,
+        ..Books::default()
+    };
     for batch in batches {
         books.apply(batch);
     }
@@ -173,27 +187,62 @@ pub(crate) fn record_of((kind, request, sequence): (u8, u64, u64)) -> Record {
     Record::read(&fixture::stored(sequence, payload))
 }
 
+type Event = (u8, u64, u64);
+
+/// Events as they happened; the same twice each in another order, and how many of these come at a time.
+fn any_history() -> impl Strategy<Value = (Vec<Event>, Vec<Event>, usize)> {
+    let events = prop::collection::vec(any_event(), 1..40);
+    let told = events.prop_flat_map(|events| {
+        let twice: Vec<_> = events.iter().chain(&events).copied().collect();
+        (Just(events), Just(twice).prop_shuffle())
+    });
+    (told, 1usize..9).prop_map(|((events, told), batch_events)| (events, told, batch_events))
+}
+
+/// Books that are told everything twice, in another order and in batches, are those of the events themselves, and their
+/// sums are those of their rows.
+fn books_agree(
+    (events, told, batch_events): (Vec<Event>, Vec<Event>, usize),
+    planted: Planted,
+) -> Result<(), TestCaseError> {
+    let records: Vec<Record> = events.into_iter().map(record_of).collect();
+    let told: Vec<Record> = told.into_iter().map(record_of).collect();
+
+    let whole = books_of(&[&records]);
+    let batches: Vec<&[Record]> = told.chunks(batch_events).collect();
+    let other = books_with(planted, &batches);
+
+    prop_assert_eq!(&whole.rows, &other.rows);
+    prop_assert_eq!(&whole.sums, &other.sums);
+    prop_assert_eq!(&other.sums, &other.sums_of_rows());
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn order_repetition_and_batching_make_no_difference(
-        (events, shuffled) in prop::collection::vec(any_event(), 1..40).prop_flat_map(|events| {
-            let twice: Vec<_> = events.iter().chain(&events).copied().collect();
-            (Just(events), Just(twice).prop_shuffle())
-        }),
-        batch_events in 1usize..9,
-    ) {
-        let records: Vec<Record> = events.into_iter().map(record_of).collect();
-        let shuffled: Vec<Record> = shuffled.into_iter().map(record_of).collect();
-
-        let whole = books_of(&[&records]);
-        let batches: Vec<&[Record]> = shuffled.chunks(batch_events).collect();
-        let other = books_of(&batches);
-
-        prop_assert_eq!(&whole, &other);
-        prop_assert_eq!(&other.sums, &other.sums_of_rows());
+    fn order_repetition_and_batching_make_no_difference(history in any_history()) {
+        books_agree(history, Planted::default())?;
     }
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn an_event_that_moves_the_sums_twice_is_found() {
+    let config = ProptestConfig {
+        cases: HISTORIES_MAX,
+        failure_persistence: None,
+        max_shrink_iters: 0,
+        ..ProptestConfig::default()
+    };
+    let planted = Planted::DUPLICATE_MOVES_SUMS;
+    let found = TestRunner::new(config).run(&any_history(), |history| books_agree(history, planted));
+
+    assert!(
+        matches!(found, Err(TestError::Fail(..))),
+        "not within {HISTORIES_MAX} histories: {found:?}"
+    );
 }
 
 #[test]

@@ -43,6 +43,11 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// Whether the request, or part of it, went out.
+    pub(crate) fn was_sent(&self) -> bool {
+        matches!(self, Self::Upstream(error) if !error.is_unconnected())
+    }
+
     /// What it means for the attempt.
     pub(crate) fn fault(&self) -> Fault {
         match self {

@@ -48,7 +48,7 @@ impl Default for Options {
         Self {
             log_bytes_max: 4 << 30,
             responses_bytes_max: 32 << 20,
-            idempotency_bytes_max: 64 << 20,
+            idempotency_bytes_max: 256 << 20,
             duplicates_max: 100_000,
         }
     }

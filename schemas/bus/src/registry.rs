@@ -151,6 +151,16 @@ impl Nodes {
             .collect()
     }
 
+    /// How many gateways are there, itself included; 1 where nobody is known yet.
+    pub fn gateways(&self) -> u64 {
+        let now_ms = self.clock.monotonic_ms();
+        let roster = self.roster.read();
+        let gateways = roster
+            .live(now_ms)
+            .filter(|record| record.roles.contains(&NodeRole::Gateway));
+        u64::try_from(gateways.count()).unwrap_or(u64::MAX).max(1)
+    }
+
     /// Whether some ledger that is there has a database that answers; `None` when there is no ledger.
     pub fn database_connected(&self) -> Option<bool> {
         let now_ms = self.clock.monotonic_ms();

@@ -4,6 +4,7 @@
 //! Guarantees: nesting is bounded before anything recursive runs; a member that decides something may occur
 //! once, so that no upstream reads another value than we did.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use schemas::catalog::Modalities;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::scan::nests_deeper_than;
+use spot::Spot;
 
 mod body;
 mod chat;
@@ -25,6 +27,7 @@ mod messages;
 mod prompt;
 mod responses;
 pub mod session;
+pub mod spot;
 
 /// Deepest nesting of arrays and objects that is accepted by default.
 const DEPTH_MAX: usize = 64;
@@ -92,6 +95,14 @@ pub enum Error {
         /// The member.
         param: &'static str,
     },
+    /// Something in the list that a member is.
+    #[error("the member '{param}{spot}' must be {}", expected_in(param, *spot))]
+    InvalidEntry {
+        /// The member.
+        param: &'static str,
+        /// Where in its value.
+        spot: Spot,
+    },
     /// What cannot be embedded.
     #[error("the member 'input' {fault}")]
     InvalidInput {
@@ -125,15 +136,16 @@ pub enum InputFault {
 
 impl Error {
     /// The member at fault, where there is one.
-    pub const fn param(&self) -> Option<&'static str> {
+    pub fn param(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::InvalidJson { .. } | Self::NotAnObject | Self::TooDeep => None,
             Self::Missing { param }
             | Self::MissingField { param }
             | Self::DuplicateField { param }
-            | Self::InvalidField { param } => Some(param),
-            Self::InvalidInput { .. } => Some("input"),
-            Self::NotStreamed => Some("stream"),
+            | Self::InvalidField { param } => Some((*param).into()),
+            Self::InvalidEntry { param, spot } => Some(format!("{param}{spot}").into()),
+            Self::InvalidInput { .. } => Some("input".into()),
+            Self::NotStreamed => Some("stream".into()),
         }
     }
 }
@@ -159,6 +171,16 @@ fn expected(param: &str) -> &'static str {
         "text" | "output_config" => "an object whose format has a type",
         "metadata" => "an object",
         _ => "of another type",
+    }
+}
+
+/// What a place in a member must be, in words.
+fn expected_in(param: &str, spot: Spot) -> &'static str {
+    match (param, spot) {
+        ("prompt", _) => "text, a token or a list of tokens",
+        (_, Spot::Member(..)) => "text or a list of content blocks",
+        (_, Spot::Part(..)) => "a content block",
+        _ => "an object",
     }
 }
 

@@ -274,14 +274,19 @@ mod tests {
         let of_file: Kept<Tenant> =
             serde_json::from_str(r#"{"id":"acme","name":"Of the file","origin":"file"}"#).expect("read");
 
-        let once = of_file.changed(tenant("One"), 7, author(1)).expect("a difference");
+        let once = of_file
+            .changed(tenant("One"), 7, author(1))
+            .expect("a difference");
         let twice = once.changed(tenant("Two"), 8, author(2)).expect("a difference");
         let back = twice.restored(9, author(3)).expect("a file");
 
         assert_eq!(back.record, of_file.record);
         assert_eq!((back.file.is_none(), back.history.len()), (true, 3));
         assert_eq!(back.history[2].fields["name"].to, json!("Of the file"));
-        assert_eq!(Kept::new(tenant("Made"), None, author(1)).restored(1, author(2)), None);
+        assert_eq!(
+            Kept::new(tenant("Made"), None, author(1)).restored(1, author(2)),
+            None
+        );
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Key, Origin, Role};
-use crate::id::UserId;
-use crate::limit::layers::Subjects;
+use crate::id::{ModelName, UserId};
+use crate::limit::layers::{Bound, Subjects};
 use crate::limit::limits::Limits;
 use crate::subject;
 
@@ -49,6 +49,16 @@ impl Catalog {
             role: self.role_limits(self.role_of_limits(key)),
         }
     }
+
+    /// All that bounds the calls of a key for a model (the catalogue's name, or one that no model has), in order.
+    pub fn bounds(&self, key: &Key, model: &ModelName) -> Vec<Bound> {
+        let meant = |name: &ModelName| self.model_for(&key.tenant, name.as_str());
+        let known = meant(model).filter(|known| known.id == *model);
+        let aliases = known.map_or(&[][..], |known| &known.aliases);
+        let leads_here = |alias: &&ModelName| meant(alias).is_some_and(|found| found.id == *model);
+        let aliases: Vec<ModelName> = aliases.iter().filter(leads_here).cloned().collect();
+        self.subjects(key).bounds(model, &aliases)
+    }
 }
 
 /// The record key of what a role allows.
@@ -78,7 +88,7 @@ mod tests {
     use super::*;
     use crate::catalog::tenant::{Tenant, tenant_key};
     use crate::catalog::user::{User, user_key};
-    use crate::id::{ModelName, TenantId};
+    use crate::id::TenantId;
 
     fn limits(text: &str) -> Limits {
         serde_json::from_str(text).expect("limits")
@@ -122,7 +132,7 @@ mod tests {
             },
         );
 
-        let bounds = catalog.subjects(&key).bounds(&ModelName::from("m"));
+        let bounds = catalog.bounds(&key, &ModelName::from("m"));
 
         let limits: Vec<u64> = bounds.iter().map(|bound| bound.limit).collect();
         assert_eq!(limits, [1, 2, 3, 4]);
@@ -134,7 +144,7 @@ mod tests {
         let mut key = crate::catalog::tests::key("k");
         key.user = Some(UserId::from("ann"));
 
-        assert_eq!(catalog.subjects(&key).bounds(&ModelName::from("m")), []);
+        assert_eq!(catalog.bounds(&key, &ModelName::from("m")), []);
     }
 
     #[test]

@@ -182,7 +182,8 @@ pub struct RequestSettled {
     pub cost_nano_usd: NanoUsd,
     /// The same as a decimal string of US dollars.
     pub cost_usd: String,
-    /// What the call cost us although the caller pays nothing, as far as it is known.
+    /// What the call cost us as upstreams tell it, over all attempts, or as it is reckoned where the caller pays nothing;
+    /// `None` when nothing of it is known. A flag says when an attempt's is missing.
     pub upstream_cost_nano_usd: Option<NanoUsd>,
     /// What the call cost beyond what limits allowed to charge.
     pub absorbed_nano_usd: NanoUsd,

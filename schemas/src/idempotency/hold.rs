@@ -245,8 +245,8 @@ impl Hold {
         Step::Read
     }
 
-    /// Leaves the answer out of what is to be written, as there is no room for it: that the key was used is worth more
-    /// than the replay. True where that changes something.
+    /// Leaves the answer out of what is to be written, as there is no room for it, and the waybill that goes with a
+    /// replay: that the key was used is worth more. True where that changes something.
     fn leave_out(&mut self) -> bool {
         let Some(Record::Done(done)) = &mut self.goal else {
             return false;
@@ -256,6 +256,7 @@ impl Hold {
         };
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
         done.answer.body = Body::TooLarge { bytes };
+        done.envelope = Vec::new();
         true
     }
 

@@ -189,14 +189,9 @@ pub struct Subjects<'a> {
 
 impl Subjects<'_> {
     /// All that bounds a request for `model` (the catalogue's name, not an alias), in the order in which it is asked
-    /// for: rates, concurrency, quotas; within one key tenant, user, key; over all models before the one.
-    pub fn bounds(&self, model: &ModelName) -> Vec<Bound> {
-        self.bounds_under(model, &[])
-    }
-
-    /// The same of a model that has other names as well: what is written under one of them counts where the name of
-    /// the catalogue says nothing, and the least of several.
-    pub fn bounds_under(&self, model: &ModelName, aliases: &[ModelName]) -> Vec<Bound> {
+    /// for: rates, concurrency, quotas; within one key tenant, user, key; over all models before the one. What is
+    /// written under one of its `aliases` bounds the model, too, in the same count.
+    pub fn bounds(&self, model: &ModelName, aliases: &[ModelName]) -> Vec<Bound> {
         let nothing = Limits::default();
         let layers = [
             (Scope::Tenant, None, self.tenant.1, &nothing),
@@ -217,7 +212,8 @@ impl Subjects<'_> {
         for (scope, id, own, role) in layers {
             let subject = subject(self.tenant.0, scope, id);
             add(&mut bounds, (scope, &subject, None), &own.own, &role.own);
-            let (written, filled) = (own.of_model(model, aliases), role.of_model(model, aliases));
+            let written = own.of_model(model, aliases);
+            let filled = role.of_model(model, aliases);
             if !written.is_empty() || !filled.is_empty() {
                 let subject = format!("{subject}.m.{}", digest(model.as_str()));
                 add(&mut bounds, (scope, &subject, Some(model)), &written, &filled);
@@ -280,7 +276,7 @@ mod tests {
             key: (&key_id, &key),
             role: &role,
         };
-        let bounds = subjects.bounds(&ModelName::from("a/b"));
+        let bounds = subjects.bounds(&ModelName::from("a/b"), &[ModelName::from("ab-latest")]);
         bounds
             .iter()
             .map(|bound| {
@@ -347,6 +343,26 @@ mod tests {
     }
 
     #[test]
+    fn of_what_several_names_of_a_model_say_the_smallest_holds_and_zero_is_none() {
+        let found = bounds(
+            r#"{"per_model":{"a/b":{"qps":5,"rpm":0},"ab-latest":{"qps":2,"rpm":9,"tpm":0}}}"#,
+            None,
+            r#"{"per_model":{"ab-latest":{"concurrency":1,"tpm":0},"other":{"qps":1}}}"#,
+            r#"{"per_model":{"a/b":{"concurrency":7,"tpm":8},"ab-latest":{"tpm":6,"daily_calls":3}}}"#,
+        );
+
+        assert_eq!(
+            found,
+            named(&[
+                ("per_tenant/model qps", 2),
+                ("per_tenant/model rpm", 9),
+                ("per_api_key/model concurrency", 1),
+                ("per_api_key/model daily_calls", 3),
+            ])
+        );
+    }
+
+    #[test]
     fn zero_lifts_the_limit_of_its_own_layer_only() {
         let role = r#"{"qps":2}"#;
 
@@ -373,7 +389,7 @@ mod tests {
             role: &Limits::default(),
         };
 
-        let bounds = subjects.bounds(&ModelName::from("m n"));
+        let bounds = subjects.bounds(&ModelName::from("m n"), &[]);
 
         let mut names: Vec<&str> = bounds.iter().map(|bound| bound.name.as_str()).collect();
         assert_eq!(names.len(), 6);

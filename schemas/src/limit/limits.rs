@@ -279,7 +279,7 @@ impl Bounds {
 pub struct Limits {
     /// Over all models.
     pub own: Bounds,
-    /// For calls of one model, by the name of the catalogue.
+    /// For calls of one model, by the name of the catalogue, or one that may become an alias of it.
     pub per_model: BTreeMap<ModelName, Bounds>,
 }
 
@@ -292,32 +292,23 @@ impl Limits {
         self.own.is_empty() && self.per_model.is_empty()
     }
 
-    /// What is written for calls of a model: under its name, else under one of its other names, the least of several.
-    pub fn of_model(&self, model: &ModelName, aliases: &[ModelName]) -> Cow<'_, Bounds> {
-        let nothing = || Cow::Owned(Bounds::default());
-        if self.per_model.is_empty() {
-            return nothing();
+    /// What is written for a model under its name or one of its `aliases`: of several amounts the smallest.
+    pub fn of_model(&self, model: &ModelName, aliases: &[ModelName]) -> Bounds {
+        let names = std::iter::once(model).chain(aliases);
+        let mut found = Bounds::default();
+        for (key, amount) in names
+            .filter_map(|name| self.per_model.get(name))
+            .flat_map(Bounds::iter)
+        {
+            let least = match found.written(key) {
+                // Unlimited.
+                None | Some(0) => amount,
+                Some(known) if amount == 0 => known,
+                Some(known) => known.min(amount),
+            };
+            found.set(key, least);
         }
-        let own = self.per_model.get(model);
-        let mut others = aliases
-            .iter()
-            .filter_map(|alias| self.per_model.get(alias))
-            .peekable();
-        if others.peek().is_none() {
-            return own.map_or_else(nothing, Cow::Borrowed);
-        }
-        let mut least = Bounds::default();
-        for (key, amount) in others.flat_map(Bounds::iter) {
-            let known = least.written(key).filter(|known| *known > 0);
-            let tighter = known.is_none_or(|known| amount > 0 && amount < known);
-            if tighter && (amount > 0 || least.written(key).is_none()) {
-                least.set(key, amount);
-            }
-        }
-        for (key, amount) in own.into_iter().flat_map(Bounds::iter) {
-            least.set(key, amount);
-        }
-        Cow::Owned(least)
+        found
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Rate {
     seen: u64,
     /// The limit is reached: not asked again in this slice.
     full: bool,
+    /// The last slice in which the limit was lowered: what was counted under the higher one is not handed out in it.
+    lowered: i64,
     /// The last slice whose counter may have forgotten something: neither it nor an earlier one is asked.
     sat_out: i64,
     asked: Option<Asked>,
@@ -92,6 +94,7 @@ impl Rate {
             in_hand: 0,
             seen: 0,
             full: false,
+            lowered: i64::MIN,
             sat_out: i64::MIN,
             asked: None,
             wishes: Wishes::default(),
@@ -108,9 +111,14 @@ impl Rate {
         self.slice
     }
 
-    /// Takes over another limit from now on.
+    /// Takes over another limit from now on. Of a lower one others may have used everything since this node asked, so
+    /// what it has in hand is no good any more.
     pub fn limit_to(&mut self, limit: u64) {
         if self.limit != limit {
+            if limit < self.limit {
+                self.lowered = self.index;
+                self.in_hand = 0;
+            }
             self.limit = limit;
             self.full = self.seen >= limit;
         }
@@ -199,7 +207,7 @@ impl Rate {
         if permit.share && self.unreported >= permit.amount {
             self.unreported -= permit.amount;
             self.share.1 = self.share.1.saturating_sub(permit.amount);
-        } else if !permit.share {
+        } else if !permit.share && self.index != self.lowered {
             self.in_hand = self.in_hand.saturating_add(permit.amount);
         }
     }

@@ -134,13 +134,14 @@ impl Slots {
         self.shared.record().holder(&self.boot).count
     }
 
-    /// How many this node may hand out in all: the least that any true record may say, while its lease lasts.
+    /// How many this node may hand out in all: the least that any true record may say, while its lease lasts. After the
+    /// limit was lowered, what others have in hand leaves less of it than that.
     pub fn usable(&self, now: Now) -> u64 {
         let counts = self
             .shared
             .versions()
             .map(|record| record.holder(&self.boot).count);
-        let count = counts.min().unwrap_or(0).min(self.limit);
+        let count = counts.min().unwrap_or(0).min(self.left_by_others(now));
         if self.is_leased(now) { count } else { 0 }
     }
 
@@ -180,6 +181,10 @@ impl Slots {
         if now.mono_ms < self.held_back_until_ms {
             return 0;
         }
+        self.left_by_others(now)
+    }
+
+    fn left_by_others(&self, now: Now) -> u64 {
         let others = self.others(now).map(|(_, holder)| holder.count);
         self.limit.saturating_sub(others.fold(0, u64::saturating_add))
     }

@@ -36,7 +36,7 @@ pub(crate) fn callers(random: &mut Random) -> Vec<Arc<[Bound]>> {
             key: (&KeyId::from(key), &limits(own)),
             role: &role,
         };
-        subjects.bounds(&ModelName::from("m")).into()
+        subjects.bounds(&ModelName::from("m"), &[]).into()
     };
     vec![bounds("first", &first), bounds("second", &second)]
 }

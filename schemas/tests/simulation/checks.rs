@@ -45,6 +45,7 @@ pub(crate) fn written(bus: &Bus, nodes: &[Node], bounds: &[Bound], ask: &Ask) ->
             if taken > u128::from(limit) {
                 return Err(format!("{name}: {taken} taken of {limit}"));
             }
+            nodes.iter().try_for_each(|node| told(bus, node, name))?;
         }
         Ask::Slots(name, Step::Write(write)) => {
             let total = write.record.total();
@@ -114,7 +115,7 @@ pub(crate) fn granted(bus: &Bus, nodes: &[Node], bounds: &[Bound], (index, grant
 }
 
 /// What all nodes have reserved or spent of a quota is within the limit.
-pub(crate) fn spending(nodes: &[Node], bounds: &[Bound], name: &Name) -> Verdict {
+fn spending(nodes: &[Node], bounds: &[Bound], name: &Name) -> Verdict {
     let limit = limit_of(bounds, name);
     let mut sum = 0;
     for node in nodes {
@@ -129,6 +130,28 @@ pub(crate) fn spending(nodes: &[Node], bounds: &[Bound], name: &Name) -> Verdict
     }
     if sum > limit {
         return Err(format!("{name}: {sum} spent or reserved of {limit}"));
+    }
+    Ok(())
+}
+
+/// A waybill of `nodes[index]` that charges a quota is in its spool.
+pub(crate) fn charged(bus: &Bus, nodes: &[Node], bounds: &[Bound], (index, name): (usize, &Name)) -> Verdict {
+    spending(nodes, bounds, name)?;
+    nodes.get(index).map_or(Ok(()), |node| told(bus, node, name))
+}
+
+/// Of whom a record says that he has nothing in hand, it says all that he spent.
+fn told(bus: &Bus, node: &Node, name: &Name) -> Verdict {
+    let past = bus.quotas.get(name);
+    let record = past.and_then(|past| past.newest()).cloned().unwrap_or_default();
+    let spent = record.holders.get(&node.source).map_or(0, |holder| holder.spent);
+    let gone = record.gone.get(&node.source).map_or(0, |gone| gone.spent);
+    let charged = node.charged(name);
+    if charged > spent + gone && !record.untold().any(|source| *source == node.source) {
+        return Err(format!(
+            "{name}: node {} has charged {charged} and nothing in hand: {record:?}",
+            node.index
+        ));
     }
     Ok(())
 }

@@ -488,7 +488,7 @@ impl World {
         };
         self.nodes[index].append(grant, charge.quotas.clone());
         for (name, _) in &charge.quotas {
-            checks::spending(&self.nodes, &self.bounds, name)?;
+            checks::charged(&self.bus, &self.nodes, &self.bounds, (index, name))?;
         }
         let late_ms = running.late_ms;
         self.nodes[index].running.insert(grant, running);

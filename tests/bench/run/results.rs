@@ -202,6 +202,16 @@ pub(crate) fn rate(measured: &Measurement) -> f64 {
     measured.requests_per_second
 }
 
+/// The same of what is left of the core without the threads of the log and the ledger, which in a cluster are elsewhere.
+pub(crate) fn path_rate(measured: &Measurement) -> f64 {
+    let path_us = path_cpu_us(measured);
+    if path_us > 0.0 {
+        rate(measured) * cpu_us(measured) / path_us
+    } else {
+        rate(measured)
+    }
+}
+
 /// Median latency, in microseconds.
 pub(crate) fn latency_p50(measured: &Measurement) -> f64 {
     measured.latency_us.p50

@@ -38,6 +38,7 @@ async fn an_overload_keeps_its_meaning_on_every_surface() {
             let status = if is_messages { on_messages } else { usual };
             assert_eq!(answer.status, status, "{surface:?}: {}", answer.text());
             assert_eq!(answer.header("retry-after"), retry_after, "{surface:?} {status}");
+            assert_eq!(answer.header("x-should-retry"), "", "it helps to come again then");
             let kind = match (is_messages, status) {
                 (_, 429) => "rate_limit_error",
                 (true, _) => "overloaded_error",

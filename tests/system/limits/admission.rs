@@ -329,6 +329,10 @@ async fn a_call_that_asks_for_more_than_a_limit_allows_at_all_is_told_what_to_lo
         );
         assert_eq!(error["message"], text, "{surface:?}");
         assert_eq!(standing_of(&error), standing(100, 0, 100), "{surface:?}");
+        // Waiting does not help, and clients that heed either header do not try again at once.
+        assert_eq!(answer.header("x-should-retry"), "false", "{surface:?}");
+        let retry: u64 = answer.header("retry-after").parse().expect("seconds");
+        assert!(retry >= 3_600, "{surface:?}: {retry}");
     }
     assert_eq!(scene.client.post_chat(&ask()).await.status, 200);
     scene.finish().await;

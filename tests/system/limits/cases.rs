@@ -357,6 +357,53 @@ async fn case_47_a_caller_who_leaves_amid_a_stream_makes_room_on_the_other_node(
     scene.finish().await;
 }
 
+/// A node that died leaves a doubt where it had something in hand, nowhere else, and none once its spool is empty.
+#[tokio::test]
+async fn a_node_that_died_leaves_a_doubt_only_about_what_it_held() {
+    let (mut scene, nodes) = two_nodes(json!({"daily_usd": "1.00"})).await;
+    let wanted = json!({"name": "second", "tenant": "acme", "limits": {"daily_usd": "1.00"}});
+    let made = mint(&scene, wanted).await;
+    let second = nodes[1].with_key(made["key"].as_str().expect("a key"));
+    for _ in 0..3 {
+        assert_eq!(nodes[0].post_chat(&ask()).await.status, 200);
+    }
+    while second.post_chat(&ask()).await.status == 401 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let first = nodes[1].with_key(CALLER_KEY);
+    scene.node.kill().await;
+
+    let balance = told(&second, "/anthropic/user/balance").await;
+    let doubted = told(&first, "/anthropic/user/balance").await;
+    let usage = told(&second, "/api/v1/usage?group_by=key").await;
+
+    assert_eq!(balance["spent_today_usd"], dollars(ANSWER_NANO_USD), "{balance}");
+    assert_eq!(
+        (balance.get("is_current"), &doubted["is_current"]),
+        (None, &json!(false)),
+        "{balance} {doubted}"
+    );
+    assert_eq!(
+        usage["is_current"], false,
+        "nobody knows what it answered: {usage}"
+    );
+
+    let (code, output) = scene.node.command(&["drain"]).await;
+
+    assert_eq!(code, Some(0), "{output}");
+    let balance = told(&first, "/anthropic/user/balance").await;
+    assert_eq!(
+        balance["spent_today_usd"],
+        dollars(3 * ANSWER_NANO_USD),
+        "{balance}"
+    );
+    assert_eq!(balance.get("is_current"), None, "{balance}");
+    let usage = current_usage(&first).await;
+    assert_eq!(usage["data"][0]["cost_nano_usd"], 3 * ANSWER_NANO_USD, "{usage}");
+    scene.restart().await;
+    scene.finish().await;
+}
+
 /// What a node that was killed had charged and not told is counted before its spool is let go of.
 #[tokio::test]
 async fn a_drained_spool_leaves_nothing_uncounted() {

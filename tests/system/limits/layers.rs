@@ -5,7 +5,7 @@ use chrono_tz::Tz;
 use harness::{Behaviour, CALLER_KEY, Model, OPERATOR_KEY, OTHER_KEY, PRICE, Scene, Upstream, settings};
 use serde_json::{Value, json};
 
-use super::under::{ask, early_in_the_minute, keys, now, refused};
+use super::under::{ask, early_in_the_minute, keys, mint, now, refused};
 
 const ALICE_TOO: &str = "sk-harness-canary-alice-too-3b1";
 const BOB: &str = "sk-harness-canary-bob-77ac0";
@@ -121,6 +121,55 @@ async fn a_limit_of_one_model_leaves_the_others_alone_and_knows_its_aliases() {
         error["message"],
         "the name is an alias of the model 'm': give the limits under that name"
     );
+    scene.finish().await;
+}
+
+/// The quotas of the minted key `name`, each as its model, its limit and what is used of it.
+async fn quotas_of(scene: &Scene, name: &str) -> Vec<Value> {
+    let operator = scene.client.with_key(OPERATOR_KEY);
+    let list = operator.get("/api/v1/tenant/api-keys").await.json();
+    let mut keys = list["data"].as_array().expect("a list").iter();
+    let key = keys.find(|key| key["name"] == name).expect("the key").clone();
+    let quotas = key["quotas"].as_array().expect("a list").iter();
+    let shown = quotas.map(|quota| json!([quota["model"], quota["limit"], quota["used"]]));
+    shown.collect()
+}
+
+#[tokio::test]
+async fn a_name_that_becomes_an_alias_goes_on_to_bound_with_the_model_in_one_count() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let mut scene = Scene::start_on(o1, o2, |node| node).await;
+    scene.pin();
+    scene.o1.default(Behaviour::chat("hi"));
+    let limits = json!({"per_model": {"m": {"daily_calls": 4}, "m-latest": {"daily_calls": 3}}});
+    let wanted = json!({"name": "ci", "tenant": "acme", "limits": limits});
+    let made = mint(&scene, wanted).await;
+    let client = scene.client.with_key(made["key"].as_str().expect("a key"));
+    let call = async |name: &str| {
+        let mut body = ask();
+        body["model"] = name.into();
+        client.post_chat(&body).await
+    };
+    assert_eq!(call("m").await.status, 200, "the other name is nobody's so far");
+    let apart = vec![json!(["m", 4, 1]), json!(["m-latest", 3, 0])];
+    assert_eq!(quotas_of(&scene, "ci").await, apart);
+
+    let aliased = Model::new("m").set("aliases", json!(["m-latest"]));
+    scene.node.write_models(&[aliased.leg(&scene.o1, 0)]);
+    let (code, told) = scene.node.command(&["reload"]).await;
+    assert_eq!(code, Some(0), "{told}");
+
+    // The smaller of the two holds, and what was counted stays counted.
+    assert_eq!(quotas_of(&scene, "ci").await, [json!(["m", 3, 1])]);
+    assert_eq!(call("m-latest").await.status, 200);
+    assert_eq!(call("m").await.status, 200);
+    for name in ["m", "m-latest"] {
+        let error = refused(&call(name).await, "DAILY_LIMIT_EXCEEDED");
+        assert_eq!((&error["limit"], &error["current"]), (&json!(3), &json!(3)));
+        let text = "API key daily call limit for the model 'm' exceeded";
+        assert_eq!(error["message"], text);
+    }
+    assert_eq!(quotas_of(&scene, "ci").await, [json!(["m", 3, 3])]);
     scene.finish().await;
 }
 

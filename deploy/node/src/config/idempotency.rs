@@ -1,6 +1,6 @@
 //! For how long idempotency keys are kept, and their locks count.
 
-use schemas::idempotency::{KEPT_MINUTES, KEPT_MINUTES_MAX, LEASE_MS, Terms};
+use schemas::idempotency::{BUCKET_BYTES_MAX, KEPT_MINUTES, KEPT_MINUTES_MAX, LEASE_MS, Terms};
 
 use super::{Error, Resolver};
 
@@ -12,6 +12,9 @@ const TTL: [&str; 2] = [
 ];
 const TTL_PATH: &str = "idempotency.ttl_minutes";
 const LEASE_PATH: &str = "idempotency.lease_seconds";
+const BYTES_PATH: &str = "idempotency.bytes_max";
+/// Smallest and largest bucket of keys, in bytes; embedded, all of it is in memory.
+const BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 40);
 /// Shortest and longest lease, in seconds: a third of it is between two renewals.
 const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 3..=300;
 
@@ -32,6 +35,16 @@ impl Resolver<'_> {
             renew_ms: lease_ms / 3,
             ..terms
         })
+    }
+
+    pub(super) fn idempotency_bytes_max(&self) -> Result<u64, Error> {
+        let bytes_max = self.settings.idempotency.bytes_max.unwrap_or(BUCKET_BYTES_MAX);
+        if BYTES.contains(&bytes_max) {
+            return Ok(bytes_max);
+        }
+        let message = format!("{bytes_max} bytes are no size for the bucket of idempotency keys");
+        let remedy = format!("write {} to {}", BYTES.start(), BYTES.end());
+        Err(self.document.problem(BYTES_PATH, message, &remedy).into())
     }
 
     fn ttl_minutes(&self) -> Result<u16, Error> {

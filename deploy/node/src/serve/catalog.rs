@@ -117,9 +117,11 @@ pub(super) async fn seed(config: &Config, adapters: &Adapters) -> anyhow::Result
         configuration,
         references: compiled.credentials.keys().cloned().collect(),
         served: compiled.models.iter().map(|model| model.id.clone()).collect(),
-        credentials: Arc::new(router_worker::Credentials::new(compiled.credentials)
+        credentials: Arc::new(
+            router_worker::Credentials::new(compiled.credentials)
                 .opening(adapters.sealing.private.clone())
-                .referring(crate::sealing::machine(config))),
+                .referring(crate::sealing::machine(config)),
+        ),
     })
 }
 
@@ -132,15 +134,22 @@ pub(super) fn warnings(config: &Config, compiled: &Compiled) -> Vec<Problem> {
 /// Compiles the files. Where a distribution's manifest is to be served and cannot be, no models are, and the node runs
 /// without: the problem says why.
 async fn compile_at_start(config: &Config, now: Timestamp) -> anyhow::Result<(Compiled, Option<Problem>)> {
-    let unloadable = config.manifest.broken.clone().filter(|_| config.manifest.is_active());
+    let unloadable = config
+        .manifest
+        .broken
+        .clone()
+        .filter(|_| config.manifest.is_active());
     let (compiled, problem) = match (unloadable, compile(config, now).await) {
         (Some(problem), compiled) => (compiled?, problem),
-        (None, Err(problem)) if config.models_of_manifest => {
-            (Compiled::default(), problem.downcast::<config::Error>()?.problem())
-        }
+        (None, Err(problem)) if config.models_of_manifest => (
+            Compiled::default(),
+            problem.downcast::<config::Error>()?.problem(),
+        ),
         (None, compiled) => return Ok((compiled?, None)),
     };
-    error!("CRITICAL: the distribution's manifest cannot be used, and no models are served from it: {problem}");
+    error!(
+        "CRITICAL: the distribution's manifest cannot be used, and no models are served from it: {problem}"
+    );
     Ok((compiled, Some(problem)))
 }
 

@@ -293,7 +293,9 @@ impl<'a> Running<'a> {
         settings.sign_in.secret.clone_from(&adapters.jwt_secret);
         settings.public_key.clone_from(&adapters.sealing.public);
         settings.admin_token.clone_from(&config.admin_token);
-        settings.grant_dispatch_token.clone_from(&config.grant_dispatch_token);
+        settings
+            .grant_dispatch_token
+            .clone_from(&config.grant_dispatch_token);
         settings.public_routing = config.public_routing;
         settings.stale_seconds_max = config.stale_seconds_max;
         settings.cors_origins.clone_from(&config.cors_origins);
@@ -302,6 +304,7 @@ impl<'a> Running<'a> {
         settings.boot = adapters.boot.clone();
         settings.admit_wait_seconds = config.admit_wait_seconds;
         settings.idempotency = config.idempotency;
+        settings.idempotency_bytes_max = config.idempotency_bytes_max;
         settings.auth_failures_max = u32::try_from(config.auth_failures_max)
             .ok()
             .filter(|most| *most > 0);

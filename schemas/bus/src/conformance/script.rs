@@ -242,6 +242,7 @@ fn report(outcome: Outcome, failure: Option<FailureCode>, content: bool) -> Repo
         }),
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
         delivered: Delivered {

@@ -38,7 +38,7 @@ const WATCH_LAG_MAX: usize = 4_096;
 /// A bucket that is too full is emptied to so many eighths of its bound, so that not every write has to look for room.
 const EIGHTHS_KEPT: u64 = 7;
 /// The last eighth of the bucket of idempotency keys is for values that are no larger, in bytes: locks, not answers.
-const LOCK_BYTES_MAX: usize = 4 * 1024;
+const LOCK_BYTES_MAX: usize = 1024;
 /// The shortest lifetime.
 const LIFE_MIN: Duration = Duration::from_secs(1);
 

@@ -17,19 +17,23 @@ pub(crate) fn whole(raw: &str) -> (Cow<'_, str>, bool) {
     if is_object(&text) {
         return (text, false);
     }
-    let lost = !matches!(text.trim(), "" | "null");
+    let lost = !means_none(&text);
     (Cow::Borrowed("{}"), lost)
 }
 
 /// The arguments that an upstream meant by a text that is no object: none, or an object whose text was quoted once
 /// more. `None` when there is no telling.
 pub(crate) fn repaired(text: &str) -> Option<String> {
-    match text.trim_ascii() {
-        "" | "null" => Some("{}".to_owned()),
-        quoted => serde_json::from_str(quoted)
-            .ok()
-            .filter(|inner: &String| is_object(inner)),
+    if means_none(text) {
+        return Some("{}".to_owned());
     }
+    let unquoted: Option<String> = serde_json::from_str(text).ok();
+    unquoted.filter(|inner| is_object(inner))
+}
+
+/// True for what servers write where there are no arguments: nothing, or nothing that is quoted once more.
+fn means_none(text: &str) -> bool {
+    matches!(text.trim(), "" | "null" | "\"\"" | "\"null\"")
 }
 
 /// True for the text of a JSON object.
@@ -53,8 +57,20 @@ mod tests {
         assert_eq!(read(r#"{"a":1}"#), (r#"{"a":1}"#.to_owned(), false));
         assert_eq!(read(r#""""#), (empty.clone(), false));
         assert_eq!(read("null"), (empty.clone(), false));
+        assert_eq!(read(r#""\"\"""#), (empty.clone(), false));
         assert_eq!(read(r#""{""#), (empty.clone(), true));
         assert_eq!(read(r#""[\"x\"]""#), (empty.clone(), true));
         assert_eq!(read(r#""{}\"\"""#), (empty, true));
+    }
+
+    #[test]
+    fn what_an_upstream_meant_is_none_or_the_object_that_was_quoted_once_more() {
+        for none in ["", " ", "null", r#""""#, r#" "" "#, r#""null""#] {
+            assert_eq!(repaired(none).as_deref(), Some("{}"), "{none:?}");
+        }
+        assert_eq!(repaired(r#""{\"a\":1}""#).as_deref(), Some(r#"{"a":1}"#));
+        for unclear in [r#""a""#, "[]", "None", r#"{"a":"#, r#""{\"a\":""#] {
+            assert_eq!(repaired(unclear), None, "{unclear:?}");
+        }
     }
 }

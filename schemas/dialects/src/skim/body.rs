@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use schemas::parameter::Parameters;
 
 use super::prompt::{Content, Prompt, Tools};
+use super::spot::Spot;
 use super::{CHOICES_MAX, Error, Limits, Skim};
 
 /// The members of a dialect's requests that decide something, the others being one that is not read.
@@ -154,7 +155,10 @@ impl<'a, F: Members<'a>> Reading<'a, F> {
     fn refusal(&self, error: &serde_json::Error) -> Error {
         match (self.draft.fault, self.member) {
             (Some(fault), _) => fault,
-            (None, Some(field)) if error.is_data() => Error::InvalidField { param: field.name() },
+            (None, Some(field)) if error.is_data() => match (field.name(), self.draft.prompt.spot) {
+                (param, Spot::Whole) => Error::InvalidField { param },
+                (param, spot) => Error::InvalidEntry { param, spot },
+            },
             _ => Error::InvalidJson {
                 line: error.line(),
                 column: error.column(),

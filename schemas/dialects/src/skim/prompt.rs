@@ -4,10 +4,11 @@
 use std::fmt;
 
 use schemas::catalog::Modalities;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::spot::Spot;
 use crate::estimate;
 
 /// What was found in messages and tools.
@@ -21,6 +22,8 @@ pub(super) struct Prompt {
     pub(super) images: u64,
     /// Kinds of input.
     pub(super) modalities: Modalities,
+    /// What of a list is being read.
+    pub(super) spot: Spot,
 }
 
 impl Prompt {
@@ -35,6 +38,29 @@ impl Prompt {
         if raw.get() != "null" {
             self.add(estimate::text_tokens(raw.get()));
         }
+    }
+
+    /// Reads the entries of a list one by one until there is none left; how many there were. Where it fails, the spot is
+    /// that of the entry at fault.
+    fn each<E>(&mut self, mut next: impl FnMut(&mut Self) -> Result<bool, E>) -> Result<u64, E> {
+        let spot = self.spot;
+        let mut count = 0;
+        self.spot = spot.entry(0);
+        while next(self)? {
+            count += 1;
+            self.spot = spot.entry(count);
+        }
+        self.spot = spot;
+        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// Reads a member of a message as content.
+    fn content<'de, M: MapAccess<'de>>(&mut self, name: &'static str, map: &mut M) -> Result<(), M::Error> {
+        let spot = self.spot;
+        self.spot = spot.member(name);
+        map.next_value_seed(Content(self))?;
+        self.spot = spot;
+        Ok(())
     }
 
     /// Adds tokens.
@@ -109,10 +135,9 @@ impl<'de> Visitor<'de> for Inputs<'_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
-        let mut count = 0;
-        while list.next_element_seed(Input(&mut *self.0))?.is_some() {
-            count += 1;
-        }
+        let count = self
+            .0
+            .each(|prompt| Ok(list.next_element_seed(Input(prompt))?.is_some()))?;
         self.0.modalities = self.0.modalities | Modalities::TEXT;
         self.0.messages = Some(count);
         Ok(())
@@ -160,11 +185,10 @@ impl<'de> Visitor<'de> for Messages<'_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
-        let mut count = 0;
-        while list.next_element_seed(Message(&mut *self.0))?.is_some() {
-            count += 1;
-            self.0.add(estimate::MESSAGE_TOKENS);
-        }
+        let count = self
+            .0
+            .each(|prompt| Ok(list.next_element_seed(Message(prompt))?.is_some()))?;
+        self.0.add(estimate::MESSAGE_TOKENS.saturating_mul(count));
         self.0.messages = Some(count);
         Ok(())
     }
@@ -177,8 +201,9 @@ reads_any!(Message -> ());
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum MessageField {
-    #[serde(alias = "output", alias = "summary")]
     Content,
+    Output,
+    Summary,
     #[serde(alias = "reasoning")]
     ReasoningContent,
     Name,
@@ -198,7 +223,9 @@ impl<'de> Visitor<'de> for Message<'_> {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(field) = map.next_key::<MessageField>()? {
             match field {
-                MessageField::Content => map.next_value_seed(Content(&mut *self.0))?,
+                MessageField::Content => self.0.content("content", &mut map)?,
+                MessageField::Output => self.0.content("output", &mut map)?,
+                MessageField::Summary => self.0.content("summary", &mut map)?,
                 MessageField::ReasoningContent | MessageField::Name | MessageField::ToolCalls => {
                     self.0.json(map.next_value()?);
                 }
@@ -230,7 +257,29 @@ impl<'de> Visitor<'de> for Content<'_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
-        while list.next_element_seed(Content(&mut *self.0))?.is_some() {}
+        self.0
+            .each(|prompt| Ok(list.next_element_seed(Part(prompt))?.is_some()))
+            .map(drop)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<(), M::Error> {
+        Block::default().read(self.0, map)
+    }
+}
+
+/// One of several blocks, or a bare text in the place of one.
+struct Part<'p>(&'p mut Prompt);
+reads_any!(Part -> ());
+
+impl<'de> Visitor<'de> for Part<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a content block")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.text(text);
         Ok(())
     }
 
@@ -383,13 +432,17 @@ impl<'de> Visitor<'de> for Tools<'_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<bool, S::Error> {
-        let mut found = false;
-        while let Some(tool) = list.next_element::<&RawValue>()? {
+        let count = self.0.each(|prompt| {
+            let Some(tool) = list.next_element::<&RawValue>()? else {
+                return Ok(false);
+            };
+            if !tool.get().starts_with('{') {
+                return Err(S::Error::custom("not a tool"));
+            }
             let bytes = u64::try_from(tool.get().len()).unwrap_or(u64::MAX);
-            self.0
-                .add(estimate::TOOL_TOKENS.saturating_add(estimate::schema_tokens(bytes)));
-            found = true;
-        }
-        Ok(found)
+            prompt.add(estimate::TOOL_TOKENS.saturating_add(estimate::schema_tokens(bytes)));
+            Ok(true)
+        })?;
+        Ok(count > 0)
     }
 }

@@ -189,18 +189,29 @@ fn missing_model_and_messages_are_told_apart_from_wrong_ones() {
         skim(r#"{"model":"m","messages":null}"#),
         Err(Error::Missing { param: "messages" })
     );
-    for messages in [
-        "[]",
-        "{}",
-        "\"hi\"",
-        "[1]",
-        "[null]",
-        "[\"hi\"]",
-        "[{\"content\":1}]",
-        "[{\"content\":[true]}]",
-    ] {
+    for messages in ["[]", "{}", "\"hi\""] {
         let body = format!(r#"{{"model":"m","messages":{messages}}}"#);
         assert_eq!(skim(&body), Err(invalid("messages")), "{messages}");
+    }
+    for (messages, spot) in [
+        ("[1]", Spot::Entry(0)),
+        ("[{},null]", Spot::Entry(1)),
+        ("[\"hi\"]", Spot::Entry(0)),
+        ("[{\"content\":1}]", Spot::Member(0, "content")),
+        ("[{\"content\":[true]}]", Spot::Part(0, "content", 0)),
+        ("[{\"content\":[\"a\",null]}]", Spot::Part(0, "content", 1)),
+        (
+            "[{\"content\":[{},{\"content\":[{},[]]}]}]",
+            Spot::Part(0, "content", 1),
+        ),
+    ] {
+        let body = format!(r#"{{"model":"m","messages":{messages}}}"#);
+        let param = "messages";
+        assert_eq!(
+            skim(&body),
+            Err(Error::InvalidEntry { param, spot }),
+            "{messages}"
+        );
     }
 }
 
@@ -407,7 +418,7 @@ fn the_estimate_counts_text_messages_calls_and_tools() {
         "x".repeat(34)
     );
     assert_eq!(skim(&history).expect("valid").prompt_tokens_estimate, 10 + 4);
-    let tools = with(&format!(r#","tools":["{}"]"#, "x".repeat(30))).expect("valid");
+    let tools = with(&format!(r#","tools":[{{"x":"{}"}}]"#, "x".repeat(24))).expect("valid");
     assert_eq!(tools.prompt_tokens_estimate, 1 + 4 + 8 + 10);
 }
 

@@ -109,6 +109,14 @@ impl Record {
         u128::from(self.base) + spent.sum::<u128>()
     }
 
+    /// The sources that may have spent more than this says: who has something in hand. Of all others it says all that
+    /// they ever spent, since nobody spends what the record did not say before that he took.
+    pub fn untold(&self) -> impl Iterator<Item = &SpoolId> {
+        let holders = self.holders.iter();
+        let in_hand = holders.filter(|(_, holder)| holder.taken > holder.spent);
+        in_hand.map(|(source, _)| source)
+    }
+
     /// Declares a source gone: what it holds is free again, and what it spent is what the books say, `spent` in all
     /// up to the place `seq`. Saying so again, also of a later place, counts only the difference. True when it
     /// changed something.
@@ -194,6 +202,16 @@ mod tests {
         assert_eq!(record().others(&SpoolId::from("s2")), 105);
         assert_eq!(record().others(&SpoolId::from("nobody")), record().total());
         assert_eq!(record().spent(), 46);
+    }
+
+    #[test]
+    fn only_who_has_something_in_hand_may_have_spent_more_than_the_record_says() {
+        let mut record = record();
+        record.holders.insert(SpoolId::from("s3"), holder(7, 7, 3));
+
+        let untold: Vec<&str> = record.untold().map(SpoolId::as_str).collect();
+
+        assert_eq!(untold, ["s1", "s2"]);
     }
 
     #[test]

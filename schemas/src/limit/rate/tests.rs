@@ -45,6 +45,41 @@ fn a_chunk_is_handed_out_without_asking_again() {
 }
 
 #[test]
+fn what_was_counted_under_a_higher_limit_is_not_handed_out_under_a_lower_one() {
+    for (lower, is_ruled_out) in [(50, true), (150, false)] {
+        let mut rate = seconds(1_600);
+        rate.take(1, 1, at(10_000));
+        rate.next(at(10_000));
+        rate.added(100, at(10_001));
+        assert_eq!(rate.take(1, 1, at(10_002)), Take::Granted);
+        let permit = rate.permit(1);
+
+        rate.limit_to(lower);
+
+        // Others may have used more than that by now.
+        let take = rate.take(2, 1, at(10_003));
+        assert_eq!(take == Take::Refused(Shortage::Used), is_ruled_out, "{lower}");
+        if !is_ruled_out {
+            assert_eq!(take, Take::Waiting);
+            assert_eq!(rate.next(at(10_003)), Some(add(10, 3)));
+            rate.added(160, at(10_004));
+            assert_eq!(rate.take(2, 1, at(10_005)), Take::Refused(Shortage::Used));
+        }
+        rate.give_back(permit, at(10_006));
+        assert_eq!(rate.take(3, 1, at(10_007)), Take::Refused(Shortage::Used));
+
+        assert_eq!(rate.take(4, 1, at(11_000)), Take::Waiting);
+        rate.next(at(11_000));
+        rate.added(10, at(11_001));
+        assert_eq!(rate.take(4, 1, at(11_002)), Take::Granted);
+        let permit = rate.permit(1);
+        let left = rate.standing();
+        rate.give_back(permit, at(11_003));
+        assert_eq!(rate.standing().remaining, left.remaining + 1, "{lower}");
+    }
+}
+
+#[test]
 fn what_an_addition_brings_beyond_the_limit_is_not_had() {
     let mut rate = seconds(100);
     rate.take(1, 1, at(10_000));
@@ -229,11 +264,10 @@ fn a_limit_that_is_lowered_holds_at_once() {
     rate.limit_to(50);
 
     assert_eq!(rate.next(at(10_002)), None);
+    assert_eq!(rate.take(1, 1, at(10_002)), Take::Refused(Shortage::Used));
     rate.limit_to(100);
-    for wish in 1..=6 {
-        assert_eq!(rate.take(wish, 1, at(10_002)), Take::Granted);
-    }
-    assert_eq!(rate.take(7, 1, at(10_002)), Take::Waiting);
+    assert_eq!(rate.take(2, 1, at(10_002)), Take::Waiting, "it has to ask again");
+    assert_eq!(rate.next(at(10_002)), Some(add(10, 2)));
 }
 
 #[test]

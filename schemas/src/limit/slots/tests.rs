@@ -78,6 +78,33 @@ impl Bucket {
 const FULL: Take = Take::Refused(Shortage::Used);
 
 #[test]
+fn what_nodes_have_in_hand_is_not_handed_out_beyond_a_lower_limit() {
+    let mut bucket = Bucket::default();
+    let mut nodes = [slots("a", 16), slots("b", 16)];
+    for (node, slots) in nodes.iter_mut().enumerate() {
+        assert_eq!(bucket.take(slots, node as u64, at(1_000)), Take::Granted);
+        slots.give_back(at(1_010));
+    }
+    for slots in &mut nodes {
+        slots.observe(bucket.found(), false, at(1_100));
+    }
+    assert!(bucket.held("a") > 1 && bucket.held("b") > 1, "their shares");
+
+    let mut in_use = 0;
+    for round in 0..30 {
+        let now = at(1_200 + 100 * round);
+        for slots in &mut nodes {
+            slots.limit_to(1);
+            slots.observe(bucket.found(), false, now);
+            in_use += u64::from(bucket.take(slots, 10 + round, now) == Take::Granted);
+            assert!(in_use <= 1, "{in_use} of 1 in round {round}");
+            bucket.serve(slots, now);
+        }
+    }
+    assert_eq!(in_use, 1, "what is left of it is had");
+}
+
+#[test]
 fn small_limits_are_taken_one_by_one_and_never_exceeded() {
     let mut bucket = Bucket::default();
     let (mut a, mut b) = (slots("a", 3), slots("b", 3));

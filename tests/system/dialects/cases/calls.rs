@@ -46,6 +46,40 @@ async fn a_name_and_arguments_in_pieces_are_one_call_on_every_surface() {
 }
 
 #[tokio::test]
+async fn a_call_without_arguments_can_be_made_however_its_server_writes_none() {
+    let scene = shapes::scene().await;
+    for none in ["", "null", r#""""#, r#""null""#, "{}"] {
+        let call = json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "now", "arguments": none}});
+        let pieces = [
+            delta(&json!({"role": "assistant", "tool_calls": [call]}), None),
+            delta(&json!({}), Some("tool_calls")),
+            "[DONE]".to_owned(),
+        ];
+        let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+        for surface in [Surface::Responses, Surface::Messages] {
+            scene.o1.script([events(&pieces)]);
+            let streamed = stream(&scene, surface, "m").await;
+            scene
+                .o1
+                .script([Behaviour::chat("").tool_calls(&[("call_1", "now", none)])]);
+            let plain = ask(&scene, surface, "m").await;
+
+            let case = format!("{surface:?}, {none:?}: {}", plain.text());
+            streamed.whole();
+            for told in [streamed.told(), plain.told(surface)] {
+                assert_eq!(told.calls.len(), 1, "{case}");
+                assert_eq!(
+                    (told.calls[0].name.as_str(), told.calls[0].arguments.as_str()),
+                    ("now", "{}"),
+                    "{case}"
+                );
+            }
+        }
+    }
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn calls_without_numbers_and_ids_are_told_apart_on_every_surface() {
     let scene = shapes::scene().await;
     let call = |name: &str, arguments: &str| {

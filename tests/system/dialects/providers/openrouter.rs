@@ -1,9 +1,14 @@
 //! OpenRouter: what it is told, what it charges, and what of it callers see.
 
-use harness::{Behaviour, Model, Scene, Surface, Upstream, chat, chat_streamed, chat_streamed_with_usage};
+use std::time::Duration;
+
+use harness::{
+    Behaviour, End, Model, Scene, Surface, Then, Upstream, chat, chat_streamed, chat_streamed_with_usage,
+};
 use serde_json::{Value, json};
 
 use crate::retries::tireless;
+use crate::rows::{assert_billed, assert_row};
 
 use super::{costing, header, of_kind, scene, sent};
 
@@ -81,6 +86,130 @@ async fn an_upstream_that_tells_no_cost_leaves_it_open() {
         scene.row(answer.request_id()).await["upstream_cost_nano_usd"],
         Value::Null
     );
+    scene.finish().await;
+}
+
+/// What the row of a call says of its cost to us, and whether that is all of it, when the first leg does this and the second
+/// serves.
+async fn cost_after(scene: &Scene, first: Behaviour, second: Behaviour) -> (Value, bool) {
+    scene.o1.script([first]);
+    scene.o2.script([second]);
+
+    let stream = scene
+        .client
+        .stream_chat(&chat_streamed("m"))
+        .await
+        .collect()
+        .await;
+
+    stream.whole();
+    let row = scene.row(stream.request_id()).await;
+    assert_eq!(row["attempts"].as_array().map(Vec::len), Some(2), "{row}");
+    let flags = row["usage_flags"].as_array().expect("flags");
+    let partial = flags.iter().any(|flag| flag == "upstream_cost_partial");
+    (row["upstream_cost_nano_usd"].clone(), partial)
+}
+
+#[tokio::test]
+async fn a_cost_that_lacks_that_of_an_attempt_is_marked() {
+    let (o1, o2) = (Upstream::start(), Upstream::start());
+    let models = [of_kind(&o1, "openrouter")
+        .leg(&o2, 1)
+        .set_leg("kind", "openrouter")];
+    let scene = Scene::start_on(o1, o2, |node| {
+        tireless(node)
+            .models(&models)
+            .env("REQUEST_TIMEOUT_SECONDS", "1")
+            .env("CIRCUIT_MIN_AVAILABILITY", "0")
+    })
+    .await;
+    let error = || json!({"error": {"message": "it failed", "code": 502}});
+    let begun = || Behaviour::chat("never seen").stop_after(0, Then::Cut);
+    let silent = || Behaviour::chat("never seen").first_byte_delay(Duration::from_secs(30));
+    let costing = || costing(USAGE);
+
+    // Nobody knows what these cost: begun and cut, and asked without an answer.
+    for first in [begun(), silent(), Behaviour::closed()] {
+        let case = format!("{first:?}");
+        assert_eq!(
+            cost_after(&scene, first, costing()).await,
+            (json!(140_001), true),
+            "{case}"
+        );
+    }
+    // These cost nothing: refused, in the head and inside, and never reached.
+    for first in [
+        Behaviour::failure(429, "slow down"),
+        Behaviour::error_in_200(error()),
+    ] {
+        let case = format!("{first:?}");
+        assert_eq!(
+            cost_after(&scene, first, costing()).await,
+            (json!(140_001), false),
+            "{case}"
+        );
+    }
+    // Nothing is known of anything.
+    assert_eq!(
+        cost_after(&scene, begun(), Behaviour::chat("fine")).await,
+        (Value::Null, false)
+    );
+    scene.finish().await;
+}
+
+/// Everything that it may leave open it writes as null.
+const NULLS: &str = r#""reasoning":null,"reasoning_details":null,"refusal":null,"tool_calls":null,"function_call":null,"annotations":null,"audio":null,"images":null"#;
+
+#[tokio::test]
+async fn what_it_writes_as_null_is_not_there_streamed_and_plain_on_every_surface() {
+    let scene = plain().await;
+    let usage =
+        r#"{"prompt_tokens":9,"completion_tokens":20,"total_tokens":29,"cost":0.000140001,"is_byok":false,
+        "prompt_tokens_details":{"cached_tokens":null,"audio_tokens":null},"cost_details":null,
+        "completion_tokens_details":{"reasoning_tokens":null}}"#
+            .replace('\n', " ");
+    let chunk = |delta: &str, finish: &str| {
+        format!(
+            "data: {{\"id\":\"gen-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"x\",\"usage\":null,\
+             \"error\":null,\"system_fingerprint\":null,\"service_tier\":null,\"choices\":[{{\"index\":0,\"delta\":{{{delta},{NULLS}}},\
+             \"finish_reason\":{finish},\"native_finish_reason\":null,\"logprobs\":null,\"error\":null}}]}}\n\n"
+        )
+    };
+    let events = [
+        chunk("\"role\":\"assistant\",\"content\":null", "null"),
+        chunk("\"role\":null,\"content\":\"a \"", "null"),
+        chunk("\"content\":\"text\"", "null"),
+        chunk("\"content\":null", "\"stop\""),
+        format!("data: {{\"id\":\"gen-1\",\"choices\":[],\"usage\":{usage}}}\n\ndata: [DONE]\n\n"),
+    ]
+    .concat();
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: ";
+    let streamed = Behaviour::raw(format!("{head}text/event-stream\r\n\r\n{events}"));
+    let whole = Behaviour::raw(format!(
+        "{head}application/json\r\n\r\n{{\"id\":\"gen-1\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"x\",\"error\":null,\
+         \"choices\":[{{\"index\":0,\"message\":{{\"role\":\"assistant\",\"content\":\"a text\",{NULLS}}},\"finish_reason\":\"stop\",\
+         \"native_finish_reason\":null,\"logprobs\":null,\"error\":null}}],\"usage\":{usage}}}"
+    ));
+    for surface in Surface::RICH {
+        scene.o1.script([streamed.clone()]);
+        let stream = scene.client.stream(surface, &surface.ask_streamed("m")).await;
+        let stream = stream.collect().await;
+        scene.o1.script([whole.clone()]);
+        let answer = scene.client.post(surface, &surface.ask("m")).await;
+
+        assert_eq!(stream.end, End::Done, "{surface:?}: {:?}", stream.raw);
+        assert_eq!(stream.told().text, "a text", "{surface:?}");
+        assert_eq!(answer.status, 200, "{surface:?}: {}", answer.text());
+        assert!(answer.text().contains("a text"), "{surface:?}: {}", answer.text());
+        for id in [stream.request_id(), answer.request_id()] {
+            let row = scene.row(id).await;
+            assert_billed(&row, 9, 20, 178_000);
+            assert_row(
+                &row,
+                &json!({"usage_flags": [], "reasoning_tokens": 0, "upstream_cost_nano_usd": 140_001}),
+            );
+        }
+    }
     scene.finish().await;
 }
 

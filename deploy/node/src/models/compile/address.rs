@@ -5,8 +5,8 @@ use schemas::id::BackendId;
 
 use super::Context;
 use crate::models::file::Leg;
-use dialects::provider::{self, Kind};
 use crate::yaml::Problem;
+use dialects::provider::{self, Kind};
 
 /// Where Claude is when nobody says otherwise.
 const LOCATION_DEFAULT: &str = "global";

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::Context;
 use crate::models::endpoint_id::host_and_port;
 use crate::models::file::Leg;
-use dialects::provider::{self, Kind};
 use crate::yaml::Problem;
+use dialects::provider::{self, Kind};
 
 /// Orders that OpenRouter knows.
 const SORTS: [&str; 3] = ["price", "throughput", "latency"];

@@ -9,8 +9,8 @@ use serde::de::IgnoredAny;
 use super::address::Place;
 use super::{Context, Held};
 use crate::models::file::{ApiKey, Leg, Reserved};
-use dialects::provider::Kind;
 use crate::yaml::Problem;
+use dialects::provider::Kind;
 
 /// The variable that Google's own tools read.
 const APPLICATION_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";

@@ -8,8 +8,8 @@ use super::Context;
 use super::address::{Place, backends};
 use super::credential::Credential;
 use crate::models::file::Leg;
-use dialects::provider::{self, Kind, Proof};
 use crate::yaml::Problem;
+use dialects::provider::{self, Kind, Proof};
 
 /// What a credential is replaced by in `auth_format`.
 const PLACEHOLDER: &str = "{api_key}";

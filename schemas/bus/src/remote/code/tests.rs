@@ -18,6 +18,7 @@ fn last() -> Last {
             usage: None,
             usage_flags: Vec::new(),
             upstream_cost_nano_usd: None,
+            attempts_of_unknown_cost: 0,
             session: None,
             affinity: None,
             delivered: Delivered {

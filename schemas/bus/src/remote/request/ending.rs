@@ -75,6 +75,7 @@ impl Request {
             report.delivered.ttft_ms = Some(self.handed.ttft_ms.unwrap_or_else(until_now));
         }
         let mut attempts = std::mem::take(&mut self.lost);
+        report.attempts_of_unknown_cost += attempts.len() as u64;
         attempts.append(&mut report.attempts);
         report.attempts = attempts;
         Box::new(End {
@@ -124,6 +125,7 @@ impl Request {
             report: Report {
                 outcome,
                 failure: Some(failure),
+                attempts_of_unknown_cost: self.lost.len() as u64,
                 attempts: std::mem::take(&mut self.lost),
                 served: None,
                 usage: None,

@@ -94,6 +94,7 @@ fn end() -> Piece {
         usage: None,
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
+        attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
         delivered: schemas::frame::Delivered::default(),
@@ -167,6 +168,10 @@ fn once_the_head_was_handed_on_what_has_arrived_is_handed_on_and_then_the_cut() 
     assert!(end.report.delivered.content);
     assert_eq!(end.report.delivered.ttft_ms, Some(40));
     assert_eq!(end.report.attempts[0].endpoint_id.as_str(), "e1");
+    assert_eq!(
+        end.report.attempts_of_unknown_cost, 1,
+        "nobody tells what it cost"
+    );
 }
 
 #[test]

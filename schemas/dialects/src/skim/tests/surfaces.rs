@@ -286,9 +286,9 @@ fn what_cannot_be_embedded_is_refused_with_what_is_wrong() {
     let told = |input: &str| {
         let body = format!(r#"{{"model":"m","input":{input}}}"#);
         let refused = skim(Surface::Embeddings, &body).map(|skim| skim.prompt_tokens_estimate);
-        refused.map_err(|error| (error.param(), error.to_string()))
+        refused.map_err(|error| (error.param().unwrap_or_default(), error.to_string()))
     };
-    let wrong = |what: &str| Err((Some("input"), format!("the member 'input' {what}")));
+    let wrong = |what: &str| Err(("input".into(), format!("the member 'input' {what}")));
 
     for input in [r#""""#, r#"[""]"#, r#"["a",""]"#] {
         assert_eq!(told(input), wrong("must not hold an empty text"), "{input}");
