@@ -128,9 +128,8 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             Ok(created(&text("id"), &text("key")))
         }
         KeyAction::List { .. } => {
-            let listed = node.call(Method::GET, PATH, None).await?;
             let mut out = String::new();
-            for key in listed["data"].as_array().into_iter().flatten() {
+            for key in resource::all(node, PATH, "").await? {
                 let text = |field: &str| key[field].as_str().unwrap_or("-").to_owned();
                 let state = if key["revoked"].as_bool().unwrap_or(false) {
                     "revoked"
@@ -149,9 +148,8 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             Ok(out)
         }
         KeyAction::Revoke { named, .. } => {
-            let listed = node.call(Method::GET, PATH, None).await?;
-            let keys = listed["data"].as_array().into_iter().flatten();
-            let ids = keys.filter(|key| key["id"] == *named || key["name"] == *named);
+            let keys = resource::all(node, PATH, "").await?;
+            let ids = keys.iter().filter(|key| key["id"] == *named || key["name"] == *named);
             let ids: Vec<&str> = ids.filter_map(|key| key["id"].as_str()).collect();
             let [id] = ids.as_slice() else {
                 return Err(ambiguous(&named, ids.len()).into());
@@ -189,6 +187,10 @@ async fn offline(
         KeyAction::Revoke { named, .. } => {
             let mut found = stored(kv).await?;
             found.retain(|(_, _, key)| key.record.id.as_str() == named || *key.record.name == *named);
+            // A key that was given another secret has a revoked record beside its own.
+            if found.iter().any(|(_, _, key)| !key.record.revoked) {
+                found.retain(|(_, _, key)| !key.record.revoked);
+            }
             let [(place, revision, key)] = found.as_slice() else {
                 return Err(ambiguous(&named, found.len()).into());
             };
