@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use schemas::catalog::Catalog;
 use schemas::failure::{Failure, FailureCode};
 use schemas::limit::limits::Limits;
@@ -29,7 +29,7 @@ const LARGE_BODY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// How long a caller may pause while he sends it.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Longest name of anything, in bytes.
-const NAME_BYTES_MAX: usize = 128;
+pub(super) const NAME_BYTES_MAX: usize = 128;
 
 /// Reads the body of a management call.
 pub(crate) async fn body(state: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
@@ -95,50 +95,65 @@ where
     T::deserialize(field).map(Some)
 }
 
-/// What becomes of a text that a record need not have.
+/// What becomes of a value that a record need not have.
 #[derive(Debug, Clone, Default)]
-pub(super) enum Edit {
+pub(crate) enum Edit<T> {
     /// It is not named: it stays.
     #[default]
     Stays,
     /// It is null: it goes.
     Goes,
     /// It is this.
-    Is(String),
+    Is(T),
 }
 
-impl<'de> Deserialize<'de> for Edit {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Edit<T> {
     fn deserialize<D: Deserializer<'de>>(field: D) -> Result<Self, D::Error> {
-        let text = Option::<String>::deserialize(field)?;
-        Ok(text.map_or(Self::Goes, Self::Is))
+        let value = Option::<T>::deserialize(field)?;
+        Ok(value.map_or(Self::Goes, Self::Is))
     }
 }
 
-impl JsonSchema for Edit {
+impl<T: JsonSchema> JsonSchema for Edit<T> {
     fn schema_name() -> Cow<'static, str> {
-        "Edit".into()
+        Option::<T>::schema_name()
     }
 
     fn inline_schema() -> bool {
         true
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": ["string", "null"], "maxLength": NAME_BYTES_MAX})
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Option::<T>::json_schema(generator)
     }
 }
 
-impl Edit {
-    /// Edits `text`; `good` says whether what it is to be may stand there.
-    pub(super) fn apply(
+impl<T> Edit<T> {
+    /// Whether it is not named.
+    pub(crate) fn stays(&self) -> bool {
+        matches!(self, Self::Stays)
+    }
+
+    /// What it is to be; none where it goes, or stays.
+    pub(crate) fn value(&self) -> Option<&T> {
+        match self {
+            Self::Stays | Self::Goes => None,
+            Self::Is(new) => Some(new),
+        }
+    }
+}
+
+impl<T: Clone> Edit<T> {
+    /// Edits `value`; `good` makes of what it is to be what may stand there.
+    pub(super) fn apply<V>(
         &self,
-        text: &mut Option<Arc<str>>,
-        good: impl FnOnce(String) -> Result<Arc<str>, Failure>,
+        value: &mut Option<V>,
+        good: impl FnOnce(T) -> Result<V, Failure>,
     ) -> Result<(), Failure> {
         match self {
             Self::Stays => {}
-            Self::Goes => *text = None,
-            Self::Is(new) => *text = Some(good(new.clone())?),
+            Self::Goes => *value = None,
+            Self::Is(new) => *value = Some(good(new.clone())?),
         }
         Ok(())
     }

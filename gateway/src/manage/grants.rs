@@ -140,10 +140,10 @@ pub(crate) async fn list(
                 key.user.as_ref().map(UserId::as_str),
                 job(key).map(|job| &**job),
             ];
-            let agrees = |(wanted, said): (&Option<String>, &Option<&str>)| {
-                wanted.is_none() || wanted.as_deref() == *said
+            let agrees = |(wanted, said): (&Option<String>, Option<&str>)| {
+                wanted.is_none() || wanted.as_deref() == said
             };
-            wanted.iter().zip(&said).all(agrees)
+            wanted.iter().zip(said).all(agrees)
         });
         let cursor = |stored: &&schemas::catalog::Stored<Key>| stored.record.id.to_string();
         Ok(asked.page(grants, cursor, |stored| {

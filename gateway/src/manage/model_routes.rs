@@ -11,8 +11,9 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
+use schemas::catalog::modality::Modalities;
 use schemas::catalog::served::{RouteRecord, place_of_cursor, route_key};
-use schemas::catalog::{Catalog, Endpoint, Modalities, Origin, Role, Stored};
+use schemas::catalog::{Catalog, Endpoint, Origin, Role, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{DEFAULT_TENANT, EndpointId, MODEL_NAME_BYTES_MAX, ModelName, PoolName, TenantId};
@@ -336,7 +337,8 @@ pub(super) fn check(
 ) -> Result<(), Failure> {
     let is_operator = caller.role() == Role::Operator;
     let is_own = endpoint.tenant == route.tenant;
-    if !is_own && !(is_operator && endpoint.serves(&route.tenant)) {
+    let is_reached = is_own || (is_operator && endpoint.serves(&route.tenant));
+    if !is_reached {
         return Err(no_endpoint());
     }
     if route.priority < 0 && !is_operator {
@@ -436,7 +438,7 @@ fn find_endpoint<'c>(
             .registered
             .as_ref()
             .is_some_and(|said| &*said.name == told);
-        said && reached(&endpoint) && tenant.is_none_or(|tenant| endpoint.tenant == *tenant)
+        said && reached(endpoint) && tenant.is_none_or(|tenant| endpoint.tenant == *tenant)
     });
     match named.as_slice() {
         [] => Err(no_endpoint()),

@@ -17,6 +17,7 @@ use schemas::id::{DEFAULT_TENANT, EndpointId, ModelName, PoolName, TenantId};
 use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::description::Edit;
 use super::openapi::{Condition, Operation};
 use super::page::Asked;
 use super::records::{self, History, Match, Place};
@@ -38,9 +39,8 @@ struct Patch {
     #[schemars(with = "Role")]
     required_role: Option<Role>,
     /// Only these tenants; null for all.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "Option<Vec<String>>")]
-    tenants: Option<Option<Vec<String>>>,
+    #[serde(default)]
+    tenants: Edit<Vec<String>>,
     /// False: it is served to nobody.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "bool")]
@@ -305,9 +305,9 @@ fn patched(catalog: &Catalog, overlay: &Overlay, patch: &Patch) -> Result<Overla
         None => after.required_role,
     };
     match &patch.tenants {
-        None => {}
-        Some(None) => after.sharing = Some(Sharing::Everybody),
-        Some(Some(names)) => after.sharing = Some(Sharing::Only(tenants(catalog, names)?)),
+        Edit::Stays => {}
+        Edit::Goes => after.sharing = Some(Sharing::Everybody),
+        Edit::Is(names) => after.sharing = Some(Sharing::Only(tenants(catalog, names)?)),
     }
     after.enabled = patch.enabled.or(after.enabled);
     Ok(after)

@@ -23,12 +23,13 @@ use crate::state::Shared;
 #[schemars(rename = "Nodes")]
 pub(crate) struct Nodes {
     /// Those that are there and those that were a day ago, by name.
-    data: Vec<Node>,
+    data: Vec<Shown>,
 }
 
 /// A node, as it tells of itself.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Node {
+#[schemars(rename = "Node")]
+struct Shown {
     /// Its name.
     node: NodeId,
     /// What it does: `gateway`, `router`, `health`, `ledger`.
@@ -64,7 +65,7 @@ pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: 
         return arrival.refuse(&failure);
     }
     let nodes = state.ports.nodes.all().into_iter();
-    let mut data: Vec<Node> = nodes
+    let mut data: Vec<Shown> = nodes
         .map(|(record, silent_ms)| shown(record, silent_ms))
         .collect();
     data.sort_by(|one, other| {
@@ -75,8 +76,8 @@ pub(crate) async fn list(State(state): State<Shared>, arrival: Arrival, caller: 
     json(&Nodes { data })
 }
 
-fn shown(record: NodeRecord, silent_ms: u64) -> Node {
-    Node {
+fn shown(record: NodeRecord, silent_ms: u64) -> Shown {
+    Shown {
         node: record.node,
         roles: record.roles.into_iter().map(NodeRole::word).collect(),
         pool: record.pool,

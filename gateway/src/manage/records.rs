@@ -2,6 +2,7 @@
 //! the record itself, and with an event. The record is what counts: a node that ends between the two leaves an event
 //! untold, and whoever repeats the call has it told then, under the id that it has.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,8 +69,7 @@ impl History {
     /// Takes in the changes of another record.
     pub(super) fn join(&mut self, other: Self) {
         self.data.extend(other.data);
-        self.data
-            .sort_by(|one, other| (other.at, other.id).cmp(&(one.at, one.id)));
+        self.data.sort_by_key(|change| Reverse((change.at, change.id)));
     }
 }
 

@@ -57,7 +57,8 @@ const WANTED: &str = "the body is not a tenant's description: expected id and, o
 pub(super) struct Patch {
     /// Null takes it away.
     #[serde(default)]
-    name: Edit,
+    #[schemars(length(max = description::NAME_BYTES_MAX))]
+    name: Edit<String>,
     /// All of them: what is not named is no more.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "Limits")]

@@ -85,10 +85,12 @@ const WANTED: &str =
 pub(super) struct Patch {
     /// Null takes it away.
     #[serde(default)]
-    pub(super) email: Edit,
+    #[schemars(length(max = description::NAME_BYTES_MAX))]
+    pub(super) email: Edit<String>,
     /// Null takes it away.
     #[serde(default)]
-    pub(super) name: Edit,
+    #[schemars(length(max = description::NAME_BYTES_MAX))]
+    pub(super) name: Edit<String>,
     /// The most that his keys may do.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "Role")]

@@ -1,5 +1,6 @@
 //! Keys one by one, keys of endpoints and grants: what they reach, what changes of them, and what they leave in rows.
 
+use schemas::id::UserId;
 use schemas::secret::Secret;
 use serde_json::{Value, json};
 
@@ -67,7 +68,7 @@ async fn a_grant_calls_models_for_its_owner_on_listed_paths_and_nothing_else() {
     let row = scene.rows(1).await.remove(0);
     assert_eq!((row.tenant.as_str(), row.key_id.as_str()), ("acme", &*id));
     assert_eq!(
-        (row.user.as_ref().map(|user| user.as_str()), &*row.key_name),
+        (row.user.as_ref().map(UserId::as_str), &*row.key_name),
         (Some("ann"), "job-7")
     );
     for line in [

@@ -3,6 +3,7 @@
 
 use bus::mint::Mint;
 use gateway::Config;
+use schemas::id::UserId;
 use schemas::secret::Secret;
 use serde_json::{Value, json};
 
@@ -40,10 +41,10 @@ async fn call(scene: &Scene, line: &str, headers: &[(&str, &str)], body: &Value)
     } else {
         body.to_string()
     };
-    let lines: String = headers
-        .iter()
-        .map(|(name, value)| format!("{name}: {value}\r\n"))
-        .collect();
+    let mut lines = String::new();
+    for (name, value) in headers {
+        lines.extend([name, ": ", value, "\r\n"]);
+    }
     let length = body.len();
     let request = format!(
         "{line} HTTP/1.1\r\nhost: localhost:3333\r\ncontent-length: {length}\r\nconnection: close\r\n{lines}\r\n{body}"
@@ -211,7 +212,7 @@ async fn a_session_is_a_caller_that_may_do_what_its_member_may_at_that_moment() 
     );
     let row = &scene.rows(1).await[0];
     assert_eq!(
-        (row.tenant.as_str(), row.user.as_ref().map(|user| user.as_str())),
+        (row.tenant.as_str(), row.user.as_ref().map(UserId::as_str)),
         ("acme", Some("ann"))
     );
     let key = json!({"name": "mine", "role": "admin", "user": "ann"});

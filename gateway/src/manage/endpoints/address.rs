@@ -27,11 +27,11 @@ pub(super) struct Address {
     pub(super) node: Option<String>,
 }
 
+/// The host that a replica runs on, where it was told.
+type Host = Option<Arc<str>>;
+
 /// Replicas and their hosts.
-pub(super) fn replicas(
-    id: &EndpointId,
-    told: &[Address],
-) -> Result<(Vec<Backend>, Vec<Option<Arc<str>>>), Failure> {
+pub(super) fn replicas(id: &EndpointId, told: &[Address]) -> Result<(Vec<Backend>, Vec<Host>), Failure> {
     if told.is_empty() || told.len() > BACKENDS_MAX {
         return Err(invalid("backends", "expected 1 to 64 replicas"));
     }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::address::{ADDRESS_BYTES_MAX, Address, replicas};
 use crate::caller::Caller;
+use crate::manage::description::Edit;
 use crate::manage::model_routes::{Ability, Named};
 use crate::manage::{description, invalid, rights};
 
@@ -303,9 +304,8 @@ pub(super) struct Patch {
     #[schemars(with = "Vec<Address>")]
     backends: Option<Vec<Address>>,
     /// Another credential; null for none.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "Option<Credential>")]
-    credential: Option<Option<Credential>>,
+    #[serde(default)]
+    credential: Edit<Credential>,
     /// How replicas are to be chosen.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "Algorithm")]
@@ -315,13 +315,11 @@ pub(super) struct Patch {
     #[schemars(with = "bool")]
     session_affinity: Option<bool>,
     /// How health is to be looked at; null for not at all.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "Option<HealthCheck>")]
-    health_check: Option<Option<HealthCheck>>,
+    #[serde(default)]
+    health_check: Edit<HealthCheck>,
     /// How a sleeping service is woken; null for not at all.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "Option<Map<String, Value>>")]
-    wake: Option<Option<Map<String, Value>>>,
+    #[serde(default)]
+    wake: Edit<Map<String, Value>>,
     /// With one replica left and its circuit open, try it anyway.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "bool")]
@@ -338,7 +336,7 @@ pub(super) const PATCH: &str = "the body is not a change of an endpoint: expecte
 impl Patch {
     /// The credential that is to be sealed.
     pub(super) fn value(&self) -> Option<&Secret<String>> {
-        self.credential.as_ref()?.as_ref()?.value.as_ref()
+        self.credential.value()?.value.as_ref()
     }
 
     /// An endpoint after a change, without a credential that is to be sealed.
@@ -363,17 +361,13 @@ impl Patch {
                 after.credentials = Vec::new();
             }
         }
-        if let Some(credential) = &self.credential {
+        if !self.credential.stays() {
             after.sealed = Vec::new();
-            let reference = credential.as_ref().map(|held| held.reference(caller));
+            let reference = self.credential.value().map(|held| held.reference(caller));
             after.credentials = reference.transpose()?.flatten().into_iter().collect();
         }
-        if let Some(health) = &self.health_check {
-            said.health_check = health.clone().map(health_check).transpose()?;
-        }
-        if let Some(way) = &self.wake {
-            said.wake = way.clone().map(wake).transpose()?;
-        }
+        self.health_check.apply(&mut said.health_check, health_check)?;
+        self.wake.apply(&mut said.wake, wake)?;
         said.algorithm = self.algorithm.unwrap_or(said.algorithm);
         after.session_affinity = self.session_affinity.unwrap_or(after.session_affinity);
         after.single_backend_rescue = self.single_backend_rescue.unwrap_or(after.single_backend_rescue);

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::caller::Caller;
+use crate::manage::description::Edit;
 use crate::manage::{credentials, description, rights};
 
 /// What of a key is to be different. What is not named stays; limits and models are replaced as a whole.
@@ -22,21 +23,18 @@ pub(crate) struct Patch {
     #[schemars(with = "String")]
     pub(crate) name: Option<String>,
     /// The only models that it may use; null for those of the caller's own key.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "Option<Vec<String>>")]
-    pub(crate) models: Option<Option<Vec<String>>>,
+    #[serde(default)]
+    pub(crate) models: Edit<Vec<String>>,
     /// All of its own limits: what is not named is no more.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "Limits")]
     pub(crate) limits: Option<Map<String, Value>>,
     /// When it ends; null for when the caller's own key does.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "Option<Timestamp>")]
-    pub(crate) expires_at: Option<Option<Timestamp>>,
+    #[serde(default)]
+    pub(crate) expires_at: Edit<Timestamp>,
     /// Most tokens of an answer to a call that names no maximum; null or 0 names none.
-    #[serde(default, deserialize_with = "description::given")]
-    #[schemars(with = "Option<u64>")]
-    pub(crate) output_default_max: Option<Option<u64>>,
+    #[serde(default)]
+    pub(crate) output_default_max: Edit<u64>,
 }
 
 /// What callers are told who send something else.
@@ -54,18 +52,19 @@ pub(crate) fn patched(caller: &Caller, catalog: &Catalog, key: &Key, patch: &Pat
     if let Some(name) = &patch.name {
         after.name = description::name(name.clone())?;
     }
-    if let Some(models) = &patch.models {
-        after.models = super::models(caller, catalog, models.clone())?;
+    if !patch.models.stays() {
+        after.models = super::models(caller, catalog, patch.models.value().cloned())?;
         after.denied = rights::denied(caller, catalog);
     }
     if let Some(limits) = &patch.limits {
         after.limits = description::limits(caller, catalog, limits.clone())?;
     }
-    if let Some(expires_at) = patch.expires_at {
-        after.expires_at = rights::may_last(caller, expires_at)?;
+    if !patch.expires_at.stays() {
+        after.expires_at = rights::may_last(caller, patch.expires_at.value().copied())?;
     }
-    if let Some(most) = patch.output_default_max {
-        after.output_default_max = super::output_default_max(most)?;
+    if !patch.output_default_max.stays() {
+        let wanted = patch.output_default_max.value().copied();
+        after.output_default_max = super::output_default_max(wanted)?;
     }
     changed(caller, catalog, key, after)
 }

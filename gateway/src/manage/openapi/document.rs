@@ -118,7 +118,7 @@ fn finish(value: &mut Value, differing: &BTreeSet<String>) {
                         }
                     }
                     ("description", Value::String(text)) => {
-                        *text = text.replace("[`", "`").replace("`]", "`")
+                        *text = text.replace("[`", "`").replace("`]", "`");
                     }
                     _ => finish(member, differing),
                 }
@@ -172,7 +172,7 @@ impl Writer {
         if let (Some(body), Some(members)) = (operation.body, written.as_object_mut()) {
             let schema = body(&mut self.inward).to_value();
             let content = json!({"application/json": {"schema": schema}});
-            let body = json!({"required": !operation.body_optional, "content": content});
+            let body = json!({"required": true, "content": content});
             members.insert("requestBody".to_owned(), body);
         }
         written
@@ -222,14 +222,9 @@ impl Writer {
     }
 
     fn responses(&mut self, path: &str, operation: &Operation) -> Map<String, Value> {
-        let mut success = json!({"description": "Done."});
-        if let (Some(answer), Some(members)) = (operation.answer, success.as_object_mut()) {
-            let schema = answer(&mut self.outward).to_value();
-            members.insert(
-                "content".to_owned(),
-                json!({"application/json": {"schema": schema}}),
-            );
-        }
+        let schema = (operation.answer)(&mut self.outward).to_value();
+        let mut success =
+            json!({"description": "Done.", "content": {"application/json": {"schema": schema}}});
         let headers = headers_of(operation);
         if let (false, Some(members)) = (headers.is_empty(), success.as_object_mut()) {
             members.insert("headers".to_owned(), headers.into());

@@ -94,12 +94,10 @@ pub(crate) struct Operation {
     pub(crate) condition: Condition,
     /// What the body is, where one is read.
     pub(crate) body: Option<SchemaOf>,
-    /// The body may be left out.
-    pub(crate) body_optional: bool,
     /// The status of its success.
     pub(crate) status: u16,
-    /// What it answers then; `None` where nothing follows the head.
-    pub(crate) answer: Option<SchemaOf>,
+    /// What it answers then.
+    pub(crate) answer: SchemaOf,
     /// The answer has an `ETag`.
     pub(crate) tagged: bool,
     /// Statuses of failures beside those of every operation of its audience.
@@ -118,9 +116,8 @@ impl Operation {
             pages: false,
             condition: Condition::None,
             body: None,
-            body_optional: false,
             status: 200,
-            answer: Some(of_type::<T>),
+            answer: of_type::<T>,
             tagged: false,
             failures: &[],
             more_failures: &[],
@@ -224,32 +221,6 @@ impl Operation {
     /// With another status of its success.
     pub(crate) const fn answering(self, status: u16) -> Self {
         Self { status, ..self }
-    }
-
-    /// With nothing after the head of the answer.
-    pub(crate) const fn without_answer(self) -> Self {
-        Self {
-            status: 204,
-            answer: None,
-            tagged: false,
-            ..self
-        }
-    }
-
-    /// The body may be left out.
-    pub(crate) const fn with_optional_body(self) -> Self {
-        Self {
-            body_optional: true,
-            ..self
-        }
-    }
-
-    /// Without an `ETag` in its answer.
-    pub(crate) const fn untagged(self) -> Self {
-        Self {
-            tagged: false,
-            ..self
-        }
     }
 
     /// With `If-Match`, `Idempotency-Key` or neither, where that differs from its class.
