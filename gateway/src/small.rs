@@ -83,7 +83,7 @@ mod tests {
             weight_micro: 1_000_000,
             pool: PoolName::from("default"),
             context_length: 8_192,
-            input_modalities: schemas::catalog::Modalities::TEXT,
+            input_modalities: schemas::catalog::modality::Modalities::TEXT,
             takes: Arc::new(Takes {
                 reasons,
                 ..Takes::default()

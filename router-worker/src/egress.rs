@@ -12,7 +12,7 @@ pub const NETWORKS_MAX: usize = 256;
 /// Networks of version 4 in which nobody is called: of one machine, of a site, of a carrier, for documentation and
 /// tests, for many, and reserved.
 const CLOSED_4: [(Ipv4Addr, u8); 17] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),
+    (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),

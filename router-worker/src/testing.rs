@@ -17,9 +17,10 @@ use bytes::{Bytes, BytesMut};
 use dialects::skim::{Limits, skim_chat, splice_facts};
 use parking_lot::Mutex;
 use schemas::affinity::hint::Spoken;
+use schemas::catalog::modality::Modalities;
 use schemas::catalog::{
-    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
-    endpoint_key, model_key,
+    Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, ResponsesUse, Role, Route, endpoint_key,
+    model_key,
 };
 use schemas::command::{Offer, Requirements, Told};
 use schemas::event::health::{CircuitChanged, CredentialChanged};

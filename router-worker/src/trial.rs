@@ -81,7 +81,7 @@ pub(crate) async fn serve(
             () = shutdown.cancelled() => return Ok(()),
         };
         if trials.len() >= TRIALS_MAX {
-            tell(question.reply, Ok(TrialAnswer::failed(BUSY)));
+            tell(question.reply, &Ok(TrialAnswer::failed(BUSY)));
         } else {
             trials.spawn(answer(Arc::clone(shared), question));
         }
@@ -93,11 +93,11 @@ async fn answer(shared: Arc<Shared>, question: Question) {
         Ok(query) => Ok(Box::pin(tried(&shared, &query, WITHIN)).await),
         Err(_) => Err(QueryError::Invalid("the question does not parse".to_owned())),
     };
-    tell(question.reply, answer);
+    tell(question.reply, &answer);
 }
 
-fn tell(reply: tokio::sync::oneshot::Sender<Bytes>, answer: Result<TrialAnswer, QueryError>) {
-    if let Ok(bytes) = serde_json::to_vec(&answer) {
+fn tell(reply: tokio::sync::oneshot::Sender<Bytes>, answer: &Result<TrialAnswer, QueryError>) {
+    if let Ok(bytes) = serde_json::to_vec(answer) {
         // An asker who has given up needs no answer.
         let _ = reply.send(Bytes::from(bytes));
     }

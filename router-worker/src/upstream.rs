@@ -154,7 +154,7 @@ impl Error {
     pub(crate) fn is_forbidden(&self) -> bool {
         let first: &(dyn std::error::Error + 'static) = self;
         let mut causes = std::iter::successors(Some(first), |error| error.source());
-        causes.any(|cause| cause.is::<Forbidden>())
+        causes.any(<dyn std::error::Error + 'static>::is::<Forbidden>)
     }
 }
 
@@ -229,13 +229,17 @@ impl Upstream {
     /// The same by other names than the system's.
     fn with(config: &Config, names: Arc<dyn Names>) -> Result<Self, rustls::Error> {
         let tls = connector::tls()?;
-        let clients = |egress| {
-            let names = Arc::clone(&names);
-            Clients::new(config, &tls, Reach { names, egress })
+        let anywhere = Reach {
+            names: Arc::clone(&names),
+            egress: None,
+        };
+        let guarded = Reach {
+            names,
+            egress: Some(Arc::new(config.egress.clone())),
         };
         Ok(Self {
-            anywhere: clients(None),
-            guarded: clients(Some(Arc::new(config.egress.clone()))),
+            anywhere: Clients::new(config, &tls, anywhere),
+            guarded: Clients::new(config, &tls, guarded),
             decoded_bytes_max: config.decoded_bytes_max,
         })
     }

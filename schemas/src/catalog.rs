@@ -30,7 +30,7 @@ pub mod tenant;
 pub mod user;
 
 use grant::{Kind, Reach};
-pub use modality::Modalities;
+use modality::Modalities;
 use policy::{KeyRouting, Policies};
 use rates::Rates;
 use registered::Registered;

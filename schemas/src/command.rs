@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::hint::Spoken;
-use crate::catalog::{Modalities, Role, operators};
+use crate::catalog::modality::Modalities;
+use crate::catalog::{Role, operators};
 use crate::event::request::Surface;
 use crate::id::{EndpointId, KeyId, ModelName, RequestId, TenantId};
 use crate::parameter::Parameters;

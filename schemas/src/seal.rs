@@ -1,5 +1,6 @@
 //! Secrets that whoever takes them in cannot read: sealed to a public key, opened by the routers that hold the private
-//! one. The construction is HPKE's (RFC 9180), base mode, DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20Poly1305.
+//! one. The construction is HPKE's (RFC 9180), base mode, DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
+//! `ChaCha20Poly1305`.
 //!
 //! A secret is sealed for a purpose ([`Context`]). Whoever may write the catalogue could copy what is sealed to another
 //! record, or lead its endpoint elsewhere: it does not open there.

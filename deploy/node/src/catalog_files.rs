@@ -38,7 +38,7 @@ const ATTRIBUTION: [(&str, &str); 2] = [("http-referer", "SITE_PUBLIC_BASE_URL")
 const DEMO_POSITION: u32 = 999_999;
 
 /// Compiles models.yaml, routing.yaml and the demo model. In a cluster only routers hold the credentials of upstreams.
-pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::Error> {
+pub fn compile(config: &Config, now: Timestamp) -> Result<Compiled, config::error::Error> {
     let holds = !config.bus.is_shared() || config.roles.has(NodeRole::Router);
     let sources = Sources {
         held: if holds { Held::Here } else { Held::Elsewhere },
@@ -71,8 +71,8 @@ fn of_files(
     (models, routing): (Option<&Path>, Option<&Path>),
     sources: Sources<'_>,
     now: Timestamp,
-) -> Result<Compiled, config::Error> {
-    let document = |path: &Path| -> Result<Document, config::Error> {
+) -> Result<Compiled, config::error::Error> {
+    let document = |path: &Path| -> Result<Document, config::error::Error> {
         let text = config::read(&config.files, path)?;
         let name = path.display().to_string();
         Ok(Document::parse(&name, &text, &config.environment)?)

@@ -6,7 +6,8 @@ use schemas::catalog::Model;
 use schemas::time::Timestamp;
 
 use crate::catalog_files;
-use crate::config::{Config, Error};
+use crate::config::Config;
+use crate::config::error::Error;
 use crate::yaml::Problem;
 
 /// The report as text. A configuration that would stop the start is an error instead.

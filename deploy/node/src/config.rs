@@ -19,20 +19,21 @@ use crate::settings::Settings;
 use crate::yaml::{Document, Problem};
 
 use cluster::{Bus, Roles, Store};
-pub use egress::SealingKeys;
-pub use error::Error;
+use egress::SealingKeys;
+use error::Error;
 use fixed::Fixed;
 use limits::FileLimits;
 
 mod affinity;
 pub mod cluster;
 mod concurrency;
-mod egress;
-mod error;
+pub mod egress;
+pub mod error;
 mod fixed;
 mod idempotency;
 mod idle;
 pub mod limits;
+mod place;
 mod sign_in;
 
 /// Levels of log lines, and the words that other programs have for them.
@@ -62,6 +63,10 @@ const STALE_SECONDS_MAX: u64 = 300;
 
 /// Everything the node needs to know, checked.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one configuration"
+)]
 pub struct Config {
     /// Address to bind.
     pub listen: SocketAddr,
@@ -264,21 +269,10 @@ impl Resolver<'_> {
         warnings.extend(parts.warnings);
         warnings.extend(self.manifest.warnings.clone());
         Ok(Config {
-            listen: self
-                .address("listen", self.flags.listen.as_ref(), settings.listen.as_ref())?
-                .unwrap_or(LISTEN),
-            admin_listen: self.address(
-                "admin_listen",
-                self.flags.admin_listen.as_ref(),
-                settings.admin_listen.as_ref(),
-            )?,
-            cluster: self
-                .name("cluster", settings.cluster.as_deref())?
-                .unwrap_or("local")
-                .into(),
-            node_id: self
-                .name("node_id", settings.node_id.as_deref())?
-                .map(NodeId::from),
+            listen: self.listen()?.unwrap_or(LISTEN),
+            admin_listen: self.admin_listen()?,
+            cluster: self.cluster()?,
+            node_id: self.node_id()?,
             spool_dir: self.spool_dir(&data_dir),
             spool_bytes_max: self.spool_bytes_max()?,
             durability: self.durability()?,
@@ -411,19 +405,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// A name that can stand in the source of events.
-    fn name<'s>(&self, path: &str, name: Option<&'s str>) -> Result<Option<&'s str>, Error> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        match name {
-            Some(name) if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) => {
-                let message = format!("\"{}\" is not a name", name.escape_debug());
-                let remedy = "use letters, digits, dots, hyphens and underscores, at most 63";
-                Err(self.document.problem(path, message, remedy).into())
-            }
-            name => Ok(name),
-        }
-    }
-
     /// A problem with a value at its place: the flag if it was given, else the variable if it is set, else the key.
     fn given(&self, place: (&str, Option<&str>, &str), message: String, remedy: &str) -> Error {
         Error::Wrong(self.told(place, message, remedy))
@@ -478,24 +459,6 @@ impl Resolver<'_> {
 
     fn path(&self, variable: &str, legacy: &str) -> Option<PathBuf> {
         self.environment.first(&[variable, legacy]).map(PathBuf::from)
-    }
-
-    fn address(
-        &self,
-        path: &str,
-        flag: Option<&String>,
-        file: Option<&String>,
-    ) -> Result<Option<SocketAddr>, Error> {
-        let variable = format!("WAYBILL_{}", path.to_uppercase());
-        let Some(text) = self.pick(flag, &variable, file) else {
-            return Ok(None);
-        };
-        text.parse().map(Some).map_err(|_| {
-            let message = format!("\"{text}\" is not an address");
-            let remedy = "write it as IP:PORT, such as 127.0.0.1:3333";
-            let named = flag.map(|_| format!("--{}", path.replace('_', "-")));
-            self.given((path, named.as_deref(), &variable), message, remedy)
-        })
     }
 
     fn durability(&self) -> Result<Durability, Error> {

@@ -10,8 +10,9 @@ use dialects::profile::{self, Profile};
 use futures_util::future::join_all;
 use reqwest::Url;
 use router_worker::{ReadError, Reader};
+use schemas::catalog::modality::Modalities;
 use schemas::catalog::{
-    Backend, CredentialRef, Endpoint, Modalities, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
+    Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
 };
 use schemas::id::{BackendId, DEFAULT_TENANT, EndpointId, ModelName, PoolName, TenantId};
 use schemas::money::Price;

@@ -47,8 +47,8 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if cause.is::<node_command::Alive>() {
         return Some(REFUSED);
     }
-    if let Some(error) = cause.downcast_ref::<config::Error>() {
-        let refused = matches!(error, config::Error::Refused(_));
+    if let Some(error) = cause.downcast_ref::<config::error::Error>() {
+        let refused = matches!(error, config::error::Error::Refused(_));
         return Some(if refused { REFUSED } else { USAGE });
     }
     if let Some(error) = cause.downcast_ref::<management::Error>() {

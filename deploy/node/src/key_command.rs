@@ -149,7 +149,9 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
         }
         KeyAction::Revoke { named, .. } => {
             let keys = resource::all(node, PATH, "").await?;
-            let ids = keys.iter().filter(|key| key["id"] == *named || key["name"] == *named);
+            let ids = keys
+                .iter()
+                .filter(|key| key["id"] == *named || key["name"] == *named);
             let ids: Vec<&str> = ids.filter_map(|key| key["id"].as_str()).collect();
             let [id] = ids.as_slice() else {
                 return Err(ambiguous(&named, ids.len()).into());

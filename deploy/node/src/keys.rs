@@ -7,7 +7,8 @@ use schemas::secret::Secret;
 use schemas::time::Timestamp;
 use schemas::usage::TOKENS_MAX;
 
-use crate::config::{Error, limits};
+use crate::config::error::Error;
+use crate::config::limits;
 use crate::settings::{KeySettings, Settings};
 use crate::yaml::{Document, Problem};
 

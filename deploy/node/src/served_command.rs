@@ -131,6 +131,7 @@ pub enum EndpointAction {
 /// A credential is never typed: it would be in the history of the shell.
 #[derive(Debug, Clone, Default, Args)]
 #[group(multiple = false)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
 pub struct CredentialFlags {
     /// A file here that holds the credential; it is sent sealed.
     #[arg(long, value_name = "PATH")]

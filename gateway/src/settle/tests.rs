@@ -1,6 +1,7 @@
 //! Tests of waybills: what each ending costs whom.
 
-use schemas::catalog::{Modalities, Origin, Role, Route};
+use schemas::catalog::modality::Modalities;
+use schemas::catalog::{Origin, Role, Route};
 use schemas::event::request::{Payer, Surface};
 use schemas::failure::Failure;
 use schemas::frame::Served;

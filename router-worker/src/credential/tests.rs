@@ -129,13 +129,13 @@ async fn what_was_sealed_for_another_master_key_leaves_the_others_of_the_endpoin
         sealed: vec![foreign],
         ..registered("e0", &[&first.url()])
     };
-    let last = with_sealed(registered("e2", &[&second.url()]), "sk-of-e2");
+    let opened = with_sealed(registered("e2", &[&second.url()]), "sk-of-e2");
 
     let one = scene(opening(vec![KEY.clone()]), &[both]).await;
     assert_eq!(one.call(PLAIN).await.served(), Some("e1"));
     assert_eq!(sent(&first), [format!("authorization: Bearer {CANARY}")]);
 
-    let two = scene(opening(vec![KEY.clone()]), &[lost, last]).await;
+    let two = scene(opening(vec![KEY.clone()]), &[lost, opened]).await;
     assert_eq!(two.call(PLAIN).await.served(), Some("e2"));
     assert_eq!(
         (sent(&second), first.calls()),

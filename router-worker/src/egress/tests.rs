@@ -1,3 +1,5 @@
+//! Tests of which addresses are open to endpoints of run time, in every form of an address.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of what a trial call sends, and of how its outcome is told.
+
 use schemas::catalog::{Origin, ProviderKind};
 use schemas::id::EndpointId;
 use schemas::seal::{Context, PrivateKey, SEED_BYTES, seal};

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use schemas::catalog::Modalities;
+use schemas::catalog::modality::Modalities;
 use schemas::command::Splice;
 use schemas::event::request::Surface;
 use schemas::id::MODEL_NAME_BYTES_MAX;

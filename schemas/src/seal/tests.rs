@@ -1,3 +1,5 @@
+//! Tests of what can be opened, by whom and in which context, and of how keys are read and shown.
+
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

@@ -1,11 +1,11 @@
 //! From nothing to a call by the management API alone, over two nodes: tenant, member, key with limits, endpoint with a
 //! credential, route, and a price; and back. These tests are clusters wherever they run.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::{Client, NodeBuilder, OPERATOR_KEY, PROVIDER_KEY, Plan, Scene, Upstream, chat};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{PATIENCE, SPREAD_MAX, done, minted, until_shown};
 

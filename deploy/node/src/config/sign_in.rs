@@ -43,15 +43,7 @@ impl Resolver<'_> {
     /// Why nobody may be let in without being asked who he is, if so.
     pub(super) fn open_to_others(&self) -> Result<Option<Problem>, Error> {
         let is_open = !self.switch(REQUIRED)?.unwrap_or(true) && !self.switch(INSECURE)?.unwrap_or(false);
-        let (flags, told) = (self.flags, self.settings);
-        let addresses = [
-            self.address("listen", flags.listen.as_ref(), told.listen.as_ref())?,
-            self.address(
-                "admin_listen",
-                flags.admin_listen.as_ref(),
-                told.admin_listen.as_ref(),
-            )?,
-        ];
+        let addresses = [self.listen()?, self.admin_listen()?];
         let mut others = addresses.into_iter().flatten();
         let others = others.find(|address| !address.ip().is_loopback());
         let Some(address) = others.filter(|_| is_open) else {

@@ -1,3 +1,5 @@
+//! Tests of which files are chosen where there is a manifest, and what is told of it.
+
 use std::fs;
 
 use sha2::{Digest as _, Sha256};

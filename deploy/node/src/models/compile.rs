@@ -14,9 +14,10 @@ use std::io;
 use std::sync::Arc;
 
 use dialects::provider::{self, Kind};
+use schemas::catalog::modality::Modalities;
 use schemas::catalog::pricing::{self as price, ScheduleText};
 use schemas::catalog::rates::{Rates, Schedule, Version};
-use schemas::catalog::{Endpoint, Modalities, Model, Origin, ProviderKind, Role, Route};
+use schemas::catalog::{Endpoint, Model, Origin, ProviderKind, Role, Route};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
 use schemas::money::Price;
 use schemas::time::Timestamp;

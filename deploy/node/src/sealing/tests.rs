@@ -1,3 +1,5 @@
+//! Tests of where keys for sealing come from, and of what references of endpoints can reach.
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;

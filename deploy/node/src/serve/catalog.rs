@@ -143,7 +143,7 @@ async fn compile_at_start(config: &Config, now: Timestamp) -> anyhow::Result<(Co
         (Some(problem), compiled) => (compiled?, problem),
         (None, Err(problem)) if config.models_of_manifest => (
             Compiled::default(),
-            problem.downcast::<config::Error>()?.problem(),
+            problem.downcast::<config::error::Error>()?.problem(),
         ),
         (None, compiled) => return Ok((compiled?, None)),
     };

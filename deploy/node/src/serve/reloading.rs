@@ -80,8 +80,8 @@ impl Refusal {
     }
 }
 
-impl From<config::Error> for Refusal {
-    fn from(error: config::Error) -> Self {
+impl From<config::error::Error> for Refusal {
+    fn from(error: config::error::Error) -> Self {
         Self::Files(error.problem())
     }
 }
@@ -246,7 +246,7 @@ impl Reloader {
             return Err(Refusal::Files(problem));
         }
         let compiled = catalog::compile(config, now).await.map_err(|problem| {
-            match problem.downcast::<config::Error>() {
+            match problem.downcast::<config::error::Error>() {
                 Ok(problem) => problem.into(),
                 Err(problem) => Refusal::Away(problem),
             }
@@ -262,7 +262,7 @@ impl Reloader {
     }
 
     /// A file that is empty where it was not: nobody means to take everything away like that.
-    fn emptied(&self, config: &Config) -> Result<Option<Problem>, config::Error> {
+    fn emptied(&self, config: &Config) -> Result<Option<Problem>, config::error::Error> {
         let flags = config.flags.config.clone();
         let named = || config.environment.get("WAYBILL_CONFIG").map(PathBuf::from);
         if config.is_empty && !self.config.is_empty {
@@ -329,7 +329,7 @@ impl Reloader {
             .filter(|problem| problem.severity != Severity::Error)
             .cloned();
         let report = known.told(
-            told(&[problem.clone()], Severity::Error, now)
+            told(std::slice::from_ref(&problem), Severity::Error, now)
                 .chain(stays)
                 .collect(),
         );

@@ -97,8 +97,8 @@ fn entry_of<'l>(
     let names: Vec<&str> = names.filter_map(Value::as_str).collect();
     let whole = names.iter().find_map(|name| list.get_key_value(*name));
     whole.or_else(|| {
-        let bare = names.iter().filter_map(|name| Some(name.rsplit_once('/')?.1));
-        bare.filter_map(|name| list.get_key_value(name)).next()
+        let mut bare = names.iter().filter_map(|name| Some(name.rsplit_once('/')?.1));
+        bare.find_map(|name| list.get_key_value(name))
     })
 }
 

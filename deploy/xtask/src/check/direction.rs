@@ -118,6 +118,10 @@ const PURE: &[Pure] = &[
             "thiserror",
             "base64",
             "sha2",
+            // Sealing is defined here, and its randomness is an argument.
+            "hpke",
+            // Secrets overwrite themselves when they are dropped.
+            "zeroize",
         ],
     },
     Pure {

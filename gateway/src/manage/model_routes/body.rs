@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use schemars::JsonSchema;
+use schemas::catalog::Origin;
+use schemas::catalog::modality::Modalities;
 use schemas::catalog::served::RouteRecord;
-use schemas::catalog::{Modalities, Origin};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
 use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -56,7 +56,7 @@ async fn open(tcp: &Tcp, url: &str) -> Result<SocketAddr, BoxError> {
 fn is_forbidden(error: &BoxError) -> bool {
     let first: &(dyn std::error::Error + 'static) = error.as_ref();
     let mut causes = std::iter::successors(Some(first), |error| error.source());
-    causes.any(|cause| cause.is::<Forbidden>())
+    causes.any(<dyn std::error::Error + 'static>::is::<Forbidden>)
 }
 
 /// True when nobody has connected. What is connected on loopback waits in the queue before its caller hears of it.

@@ -1,3 +1,5 @@
+//! Tests of how revisions of the configuration are numbered, kept and dropped.
+
 use schemas::configuration::Cause;
 use schemas::id::NodeId;
 use schemas::time::Timestamp;

@@ -354,6 +354,38 @@ fn a_node_of_both_roles_may_do_what_each_of_them_may() {
     assert_eq!(both.iter().filter(beyond).count(), 0);
 }
 
+/// `from` offers to the pool of `to` and orders it about, and gets a frame in its inbox.
+async fn assert_offered(from: &Nats, to: &Nats) {
+    let (wire, routers) = (from.wire(), to.wire());
+    let mut offers = routers
+        .share(&subject::run("default"), "routers")
+        .await
+        .expect("a pool");
+    let mut frames = wire
+        .subscribe(&format!("{}.*", wire.inbox()))
+        .await
+        .expect("its inbox");
+    let mut orders = routers
+        .subscribe(&subject::control("boot"))
+        .await
+        .expect("orders");
+    let inbox = format!("{}.1", wire.inbox());
+    wire.send(&subject::run("default"), Some(&inbox), one())
+        .await
+        .expect("an offer");
+    let offer = tokio::time::timeout(PATIENCE, offers.recv())
+        .await
+        .expect("in time");
+    assert_eq!(offer.expect("an offer").reply.as_deref(), Some(inbox.as_str()));
+    routers.send(&inbox, None, one()).await.expect("a frame");
+    wire.send(&subject::control("boot"), None, one())
+        .await
+        .expect("an order");
+    let came = tokio::time::timeout(PATIENCE, async { (frames.recv().await, orders.recv().await) });
+    let (frame, order) = came.await.expect("in time");
+    assert!(frame.is_some() && order.is_some());
+}
+
 #[tokio::test]
 async fn one_user_does_the_work_of_gateway_and_router() {
     let server = Server::deployed("single.conf", &mut command());
@@ -411,34 +443,7 @@ async fn one_user_does_the_work_of_gateway_and_router() {
 
     // It offers to routers of others and is offered to, and frames come back either way.
     for (from, to) in [(&node, &router), (&gateway, &node), (&node, &node)] {
-        let (wire, routers) = (from.wire(), to.wire());
-        let mut offers = routers
-            .share(&subject::run("default"), "routers")
-            .await
-            .expect("a pool");
-        let mut frames = wire
-            .subscribe(&format!("{}.*", wire.inbox()))
-            .await
-            .expect("its inbox");
-        let mut orders = routers
-            .subscribe(&subject::control("boot"))
-            .await
-            .expect("orders");
-        let inbox = format!("{}.1", wire.inbox());
-        wire.send(&subject::run("default"), Some(&inbox), one())
-            .await
-            .expect("an offer");
-        let offer = tokio::time::timeout(PATIENCE, offers.recv())
-            .await
-            .expect("in time");
-        assert_eq!(offer.expect("an offer").reply.as_deref(), Some(inbox.as_str()));
-        routers.send(&inbox, None, one()).await.expect("a frame");
-        wire.send(&subject::control("boot"), None, one())
-            .await
-            .expect("an order");
-        let came = tokio::time::timeout(PATIENCE, async { (frames.recv().await, orders.recv().await) });
-        let (frame, order) = came.await.expect("in time");
-        assert!(frame.is_some() && order.is_some());
+        assert_offered(from, to).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use schemas::catalog::Modalities;
+use schemas::catalog::modality::Modalities;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use schemas::catalog::Modalities;
+use schemas::catalog::modality::Modalities;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;

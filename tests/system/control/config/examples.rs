@@ -1,5 +1,5 @@
-//! The examples of `deploy/config`: HybridInference's registry, and a set-up as HeteroFlow's: two replicas, a canary of
-//! one in five, and what is fallen back to by priority.
+//! The examples of `deploy/config`: HybridInference's registry, and a set-up as `HeteroFlow`'s: two replicas, a canary
+//! of one in five, and what is fallen back to by priority.
 
 use super::*;
 
