@@ -4,7 +4,6 @@
 use bytes::Bytes;
 use dialects::parameter::told::called;
 use dialects::parameter::{effort_words, taken_out, without};
-use dialects::passage::request::may_tell_of_tools;
 use dialects::skim::{self, Limits};
 use dialects::superset::request::Unmappable;
 use schemas::command::{Offer, Splice};
@@ -21,18 +20,19 @@ pub(super) struct Fitted {
     pub(super) dropped: Vec<&'static str>,
 }
 
-/// The request as a model takes it; `None` where that is as it is. `drops`: the route drops what cannot be done.
+/// The request as a model takes it; `None` where that is as it is. `drops`: the route drops what cannot be done;
+/// `tells_of_tools`: whether anything in the body may be about tools.
 pub(super) fn fit(
     takes: &Takes,
     drops: bool,
-    offer: &Offer,
-    body: &Bytes,
+    (offer, body): (&Offer, &Bytes),
+    tells_of_tools: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Fitted>, Unmappable> {
     let asks = offer.requirements.parameters;
     if let Some(first) = takes.refused(asks, drops).each().next() {
         return Err(refusal(called(offer.surface, body, first)));
     }
-    let lacking = takes.lacking(asks) | unused(takes, asks, body);
+    let lacking = takes.lacking(asks) | unused(takes, asks, tells_of_tools);
     let others = other_efforts(takes, asks, offer, body);
     if lacking.is_empty() && others.is_empty() {
         return Ok(None);
@@ -64,9 +64,9 @@ pub(super) fn fit(
 }
 
 /// What is said of tools where there are none that the model could take, and none has to be called.
-fn unused(takes: &Takes, asks: Parameters, body: &[u8]) -> Parameters {
+fn unused(takes: &Takes, asks: Parameters, tells_of_tools: &mut dyn FnMut() -> bool) -> Parameters {
     let is_unused = !(takes.parameters | asks).contains(Parameters::TOOLS);
-    if is_unused && may_tell_of_tools(body) {
+    if is_unused && tells_of_tools() {
         Parameters::TOOLS
     } else {
         Parameters::default()
@@ -113,7 +113,8 @@ mod tests {
     }
 
     fn fitted(takes: &Takes, drops: bool, (offer, body): &(Offer, Bytes)) -> Result<Option<Fitted>, String> {
-        fit(takes, drops, offer, body).map_err(|refusal| refusal.param.into_owned())
+        let mut tells_of_tools = || dialects::passage::request::suspicion(body).tools;
+        fit(takes, drops, (offer, body), &mut tells_of_tools).map_err(|refusal| refusal.param.into_owned())
     }
 
     fn takes(parameters: Parameters) -> Takes {

@@ -115,7 +115,8 @@ impl Preparation {
         answer_tokens: &dyn Fn() -> u64,
     ) -> Result<Prepared, Fault> {
         let drops = candidate.endpoint.drop_params;
-        match fit(&candidate.takes, drops, offer, body)? {
+        let mut tells_of_tools = || self.suspicion.get_or_insert_with(|| suspicion(body)).tools;
+        match fit(&candidate.takes, drops, (offer, body), &mut tells_of_tools)? {
             None => self.written(candidate, offer, body, answer_tokens),
             Some(fitted) => self.fitted(candidate, offer, fitted, answer_tokens),
         }

@@ -14,7 +14,6 @@ use super::arguments;
 use crate::member::removals;
 use crate::passage::request::Suspicion;
 use crate::profile::Profile;
-use crate::scan::Word;
 use crate::splice::{Edit, splice};
 
 mod order;
@@ -24,8 +23,6 @@ mod tools;
 const BETWEEN: &str = "\n\n";
 const SYSTEM: &str = "\"system\"";
 const DEVELOPER: &str = "\"developer\"";
-/// It as bodies are searched for it.
-static DEVELOPERS: Word = Word::new(DEVELOPER);
 /// Roles of those who may have a name.
 const SPEAKERS: [&str; 4] = [SYSTEM, DEVELOPER, "\"user\"", "\"assistant\""];
 /// Their names' member.
@@ -132,7 +129,7 @@ impl Needs {
         let has = |text: &[u8]| memmem::find(body, text).is_some();
         Self {
             one_system: suspicion.systems && profile.one_system,
-            roles: !profile.developer && DEVELOPERS.is_in(body),
+            roles: !profile.developer && suspicion.developer,
             arguments: suspicion.arguments,
             results_follow: profile.results_follow && (has(b"\"tool_calls\"") || has(b"\"tool\"")),
             names: profile.drops.contains(&NAME) && has(b"\"name\""),

@@ -1,7 +1,9 @@
 //! Questions about a passing request that are asked before anything is parsed, or only when something went wrong.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
+use aho_corasick::packed::Searcher;
 use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -13,50 +15,102 @@ use crate::estimate::text_tokens;
 use crate::scan::Word;
 use crate::skim::{Limits, skim_chat};
 
-/// The name of the member that says who speaks.
-static ROLE: Word = Word::new("\"role\"");
 /// What stands in ids that carry signatures.
 static SIGNATURE: Word = Word::new(MARK);
+
+/// The name of the member that says who speaks.
+const ROLE: &str = "\"role\"";
+/// A word of which it may be the value.
+const DEVELOPER: &str = "\"developer\"";
 /// The name of the member with what a tool was called with.
-const ARGUMENTS: &[u8] = b"\"arguments\"";
-
+const ARGUMENTS: &str = "\"arguments\"";
 /// What names of members about tools have in them.
-const TOOLS: [&[u8]; 2] = [b"tool", b"function"];
+const TOOLS: [&str; 2] = ["tool", "function"];
+/// All that is looked for in a request, in one pass.
+const WORDS: [&str; 5] = [ROLE, DEVELOPER, ARGUMENTS, TOOLS[0], TOOLS[1]];
+/// What finds them; nothing where the processor has no instructions for it.
+static FINDER: LazyLock<Option<Searcher>> = LazyLock::new(|| Searcher::new(WORDS));
 
-/// What of a chat request may need mending: a guess that costs one search through the body and is never too small.
+/// What of a request may need mending: a guess that costs one pass over the body and is never too small, but for words
+/// that are written with escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one request"
+)]
 pub struct Suspicion {
     /// Instructions may stand elsewhere than at the start, or under their newer name.
     pub systems: bool,
+    /// There may be instructions under their newer name.
+    pub developer: bool,
     /// There may be calls in the history.
     pub arguments: bool,
+    /// Something may be said of tools or functions.
+    pub tools: bool,
 }
 
-/// Looks through the body of a chat request. Roles that are written with escapes are not found.
+/// Looks through the body of a request.
 pub fn suspicion(body: &[u8]) -> Suspicion {
-    let mut suspicion = Suspicion::default();
-    let mut answered = false;
-    let roles = ROLE.finder();
-    for (place, at) in roles.find_iter(body).enumerate() {
-        match role(body.get(at + roles.needle().len()..).unwrap_or_default()) {
-            Some(b"developer") => suspicion.systems = true,
-            Some(b"system") => suspicion.systems |= place > 0,
-            Some(b"assistant") => answered = true,
-            _ => {}
+    let mut found = Found::default();
+    match FINDER.as_ref() {
+        Some(finder) => {
+            for at in finder.find_iter(body) {
+                if let Some(word) = WORDS.get(at.pattern().as_usize()) {
+                    found.see(word, at.end(), body);
+                }
+            }
+        }
+        None => {
+            for word in WORDS {
+                for at in memmem::find_iter(body, word) {
+                    found.see(word, at + word.len(), body);
+                }
+            }
         }
     }
-    suspicion.arguments = answered && memmem::find(body, ARGUMENTS).is_some();
-    suspicion
+    found.suspicion()
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Found {
+    suspicion: Suspicion,
+    /// Roles.
+    roles: usize,
+    /// Somebody answered before.
+    answered: bool,
+}
+
+impl Found {
+    /// `word` ends at `end`.
+    fn see(&mut self, word: &str, end: usize, body: &[u8]) {
+        match word {
+            ROLE => {
+                match role(body.get(end..).unwrap_or_default()) {
+                    Some(b"developer") => self.suspicion.systems = true,
+                    Some(b"system") => self.suspicion.systems |= self.roles > 0,
+                    Some(b"assistant") => self.answered = true,
+                    _ => {}
+                }
+                self.roles += 1;
+            }
+            DEVELOPER => self.suspicion.developer = true,
+            ARGUMENTS => self.suspicion.arguments = true,
+            _ => self.suspicion.tools = true,
+        }
+    }
+
+    fn suspicion(self) -> Suspicion {
+        Suspicion {
+            arguments: self.answered && self.suspicion.arguments,
+            ..self.suspicion
+        }
+    }
 }
 
 /// True when ids of calls may carry signatures of Gemini's: for another server they are longer than ids are.
 pub fn may_carry_signatures(body: &[u8]) -> bool {
     SIGNATURE.is_in(body)
-}
-
-/// True when a request may say something of tools or functions. Names that are written with escapes are not found.
-pub fn may_tell_of_tools(body: &[u8]) -> bool {
-    TOOLS.iter().any(|name| memmem::find(body, name).is_some())
 }
 
 /// The text of the string that follows a colon.
@@ -208,6 +262,32 @@ mod tests {
         let called = r#"{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}"#;
 
         assert_eq!(suspects(called), (false, true));
+    }
+
+    #[test]
+    fn words_are_found_wherever_they_stand() {
+        for (body, developer, tools) in [
+            (
+                r#"{"messages":[{"role":"developer","content":"s"}]}"#,
+                true,
+                false,
+            ),
+            (r#"{"parallel_tool_calls":true}"#, false, true),
+            (r#"{"functions":[]}"#, false, true),
+            (
+                r#"{"messages":[{"role":"user","content":"a developer"}]}"#,
+                false,
+                false,
+            ),
+        ] {
+            let found = suspicion(body.as_bytes());
+            assert_eq!((found.developer, found.tools), (developer, tools), "{body}");
+        }
+        // Around the widths in which it is searched.
+        for before in 0..130 {
+            let body = format!("{}\"developer\"{}", " ".repeat(before), "x".repeat(130 - before));
+            assert!(suspicion(body.as_bytes()).developer, "{before}");
+        }
     }
 
     #[test]
