@@ -130,6 +130,8 @@ const PURE: &[Pure] = &[
             "schemas",
             "base64",
             "bytes",
+            // Several words in one pass over a request.
+            "aho-corasick",
             "memchr",
             "serde",
             "serde_json",
