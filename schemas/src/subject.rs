@@ -81,6 +81,9 @@ pub const QUERY_REBUILD: &str = "wb.q.rebuild";
 /// Query: how far the ledger is.
 pub const QUERY_LEDGER: &str = "wb.q.ledger";
 
+/// Prefix of the subjects of events that tell of changes, followed by the tenant.
+pub const CHANGES: &str = "wb.ev.audit.";
+
 /// Subject of an event: `wb.ev.<family>.<tenant>`, the family being the second word of its type.
 pub fn event(kind: &str, tenant: &str) -> String {
     let family = kind.split('.').nth(1).unwrap_or("unknown");
@@ -193,5 +196,6 @@ mod tests {
     fn the_family_of_an_event_is_in_its_subject() {
         assert_eq!(event(REQUEST_SETTLED, "acme"), "wb.ev.request.acme");
         assert_eq!(event(SPOOL_LOST, "default"), "wb.ev.spool.default");
+        assert_eq!(event(AUDIT, "acme"), format!("{CHANGES}acme"));
     }
 }

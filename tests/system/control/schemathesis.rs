@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use harness::{CALLER_KEY, Scene};
+use harness::{CALLER_KEY, OPERATOR_KEY, Scene};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -17,8 +17,8 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
     response_headers_conformance,response_schema_conformance";
 /// How long whoever it is may go on with it, in seconds.
 const SECONDS_MAX: &str = "20";
-/// An operator that is no key: what he calls may revoke any key.
-const TOKEN: &str = "an operator's token 1";
+/// An operator's token: what he calls may revoke any key, and the checker still has to be let in.
+const TOKEN: &str = OPERATOR_KEY;
 /// What changes everything under the other calls, or takes the books away while others read them.
 const LEFT_OUT: [&str; 3] = [
     "/api/v1/system/rebuild",

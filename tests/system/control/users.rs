@@ -3,7 +3,7 @@
 use harness::{ADMIN_KEY, Behaviour, CALLER_KEY, chat};
 use serde_json::{Value, json};
 
-use super::{call, done, minted, one_node, operator, refused, until};
+use super::{audited, call, done, minted, one_node, operator, refused, until, until_shown};
 
 const PATH: &str = "/api/v1/users";
 const KEYS: &str = "/api/v1/tenant/api-keys";
@@ -59,6 +59,36 @@ async fn a_member_is_made_shown_listed_and_changed_by_his_administrator() {
 }
 
 #[tokio::test]
+async fn a_change_that_changes_nothing_is_told_again_and_leaves_no_hole_in_the_books() {
+    let scene = one_node().await;
+    let admin = scene.client.with_key(ADMIN_KEY);
+    done(&admin, "POST", PATH, json!({"id": "ann", "name": "Ann"})).await;
+
+    for _ in 0..10 {
+        done(&admin, "PATCH", &format!("{PATH}/ann"), json!({"name": "Ann"})).await;
+    }
+
+    // Every one of them is in the log, under the id of the first.
+    let told = audited(&scene, 11).await;
+    assert!(
+        told.iter()
+            .all(|event| event["change"]["id"] == told[0]["change"]["id"]),
+        "{told:?}"
+    );
+    let sums = until_shown(&operator(&scene), "/api/v1/usage", |sums| {
+        sums["is_current"] == true
+    })
+    .await;
+    assert_eq!(sums["is_current"], true);
+    let logs = scene.node.logs();
+    assert!(
+        !logs.iter().any(|line| line.contains("a shorter one")),
+        "{logs:?}"
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_member_is_named() {
     let scene = one_node().await;
     let admin = scene.client.with_key(ADMIN_KEY);
@@ -75,7 +105,11 @@ async fn what_is_wrong_with_a_member_is_named() {
         ),
         (json!({"role": "wizard"}), invalid("role")),
         (json!({"name": " "}), invalid("name")),
-        (json!({"password": "hunter22"}), invalid("password")),
+        (json!({"password": "hunter22"}), invalid("email")),
+        (
+            json!({"email": "a@example.com", "password": "short"}),
+            invalid("password"),
+        ),
         (json!({"limits": {"rpm": -1}}), invalid("limits.rpm")),
         (json!({"id": "ann"}), (409, "already_exists", "id")),
     ] {

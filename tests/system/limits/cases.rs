@@ -44,6 +44,15 @@ async fn current_usage(client: &Client) -> Value {
     }
 }
 
+/// Waits until a node has heard of a key, which it may take two seconds for.
+async fn known(client: &Client) {
+    let began = Instant::now();
+    while client.get("/api/v1/logs?limit=1").await.status == 401 {
+        assert!(began.elapsed() < Duration::from_secs(2), "a new key is not known");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test]
 async fn what_one_node_charged_the_balance_the_quotas_and_the_usage_of_the_other_say_at_once() {
     let (scene, nodes) = two_nodes(json!({"daily_usd": "1.00", "daily_calls": 100})).await;
@@ -152,6 +161,9 @@ async fn case_1_fifty_calls_at_once_on_two_nodes_are_never_more_than_the_quota_h
     );
     let key = made.await["key"].as_str().expect("a key").to_owned();
     let generous = nodes.each_ref().map(|node| node.with_key(&key));
+    for node in &generous {
+        known(node).await;
+    }
     body["max_tokens"] = (4 * tokens - prompt).into();
     let before = scene.o1.calls();
     let (mut served, mut in_vain) = (0, 0);

@@ -1,6 +1,8 @@
 //! Reading for the publisher: straight through the files, from where the last read ended.
 
-use super::write::{EVENT, head};
+use schemas::subject::CHANGES;
+
+use super::write::{EVENT, Head, head};
 use super::{Error, Shared};
 use crate::Message;
 use crate::segment::cursor::{Cursor, Ended, Visit};
@@ -10,6 +12,16 @@ pub(super) struct Reading {
     cursor: Cursor,
     /// Events before this one are behind the cursor.
     next: u64,
+}
+
+/// Under which id the log takes an event. One that tells of a change may be told again, in a record of its own that has
+/// its own place among the source's events: were it taken for the first, the books would miss that place.
+fn message_id(head: &Head<'_>) -> String {
+    if head.subject.starts_with(CHANGES) {
+        format!("{}:{}", head.id, head.sequence)
+    } else {
+        head.id.to_string()
+    }
 }
 
 impl Shared {
@@ -78,7 +90,7 @@ impl Shared {
             *next = head.sequence + 1;
             let message = Message {
                 subject: head.subject.to_owned(),
-                id: head.id.to_string(),
+                id: message_id(&head),
                 payload: payload.slice(head.envelope..),
             };
             messages.push((head.sequence, message));
