@@ -13,6 +13,7 @@ use super::{
     Catalog, Modalities, Model, Origin, RecordError, Role, Route, Stored, operators, read, replace_at,
 };
 use crate::id::{DEFAULT_TENANT, EndpointId, ModelName, PoolName, TenantId};
+use crate::money::Price;
 use crate::subject;
 use crate::time::Timestamp;
 
@@ -268,8 +269,10 @@ impl Catalog {
             (None, None) => return None,
         };
         let base = (model.context_length, model.input_modalities);
+        let (price, rates) = of_legs(file.map(Arc::as_ref));
         for route in routes {
-            let route = route.route(base);
+            let mut route = route.route(base);
+            (route.price, route.rates) = (price, rates.clone());
             model.context_length = model.context_length.min(route.context_length);
             model.input_modalities = model.input_modalities | route.input_modalities;
             model.routes.push(route);
@@ -350,6 +353,19 @@ impl RouteRecord {
             origin: Origin::Runtime,
             rates: None,
         }
+    }
+}
+
+/// What a way beside the legs of a file costs where no version says it: what they cost, if they all cost the same.
+fn of_legs(file: Option<&Model>) -> (Option<Price>, Option<Arc<Rates>>) {
+    let mut legs = file.into_iter().flat_map(|model| &model.routes);
+    let Some(first) = legs.next() else {
+        return (None, None);
+    };
+    if legs.all(|leg| (leg.price, &leg.rates) == (first.price, &first.rates)) {
+        (first.price, first.rates.clone())
+    } else {
+        (None, None)
     }
 }
 
@@ -468,6 +484,24 @@ impl Catalog {
     /// The name of which `alias` is another of an operators' model.
     pub fn canonical(&self, alias: &str) -> Option<&ModelName> {
         self.served.aliases.get(&ModelName::from(alias))
+    }
+
+    /// True where a call by a way that was added, or is about to be, costs something, or is free by its price.
+    pub fn is_priced(&self, record: &RouteRecord, at: Timestamp) -> bool {
+        let is_default = record.tenant.as_str() == DEFAULT_TENANT;
+        let file = self.served.files.get(&record.model).filter(|_| is_default);
+        let mut route = record.route((0, Modalities::TEXT));
+        (route.price, route.rates) = of_legs(file.map(Arc::as_ref));
+        let rates = self.served.rates(&record.tenant, &record.model, &route);
+        let applied = rates.and_then(|rates| rates.at(at));
+        applied.map_or(route.price, |applied| applied.price).is_some()
+    }
+
+    /// True for a name that a tenant's models have, switched on or off.
+    pub fn is_known(&self, tenant: &TenantId, name: &ModelName) -> bool {
+        let of_file = tenant.as_str() == DEFAULT_TENANT && self.served.files.contains_key(name);
+        let mut routes = self.served.routes_of(tenant);
+        of_file || routes.any(|stored| stored.record.model == *name)
     }
 
     /// A way that was added at run time, with its revision.

@@ -4,7 +4,6 @@ use super::*;
 use crate::catalog::rates::price_key;
 use crate::catalog::registered::Registered;
 use crate::catalog::{Endpoint, ProviderKind, ResponsesUse, endpoint_key, model_key};
-use crate::money::Price;
 
 pub(crate) fn endpoint(id: &str, tenant: &str) -> Endpoint {
     Endpoint {
@@ -270,6 +269,100 @@ fn a_price_of_an_endpoint_counts_before_that_of_the_model_and_each_in_its_time()
     assert_eq!(costs(&catalog, 400), (2, Some(200)));
     catalog.apply(99, "price.default.2", None).expect("apply");
     assert_eq!(costs(&catalog, 400), (3, Some(300)));
+}
+
+/// What each way to the operators' `m` costs at a moment.
+fn costs(catalog: &Catalog, at: i64) -> Vec<Option<i64>> {
+    let (model, _) = catalog
+        .model("m")
+        .expect("there")
+        .priced(Timestamp::from_micros(at));
+    let routes = model.routes.iter();
+    routes.map(|route| route.price.map(|price| price.input)).collect()
+}
+
+#[test]
+fn a_way_of_run_time_costs_what_all_legs_of_the_file_cost_and_nothing_is_guessed() {
+    let with = |prices: &[Option<i64>]| {
+        let mut catalog = catalog();
+        let one = file("m", None);
+        let legs = prices.iter().map(|price| Route {
+            price: price.map(priced),
+            ..one.routes[0].clone()
+        });
+        let model = Model {
+            routes: legs.collect(),
+            ..one.clone()
+        };
+        put(&mut catalog, &model_key(&one.id), &model);
+        put_route(&mut catalog, &route("1", ("default", "m"), "d"));
+        catalog
+    };
+    for (legs, own) in [
+        (&[Some(9)][..], Some(9)),
+        (&[Some(9), Some(9)], Some(9)),
+        (&[Some(0)], Some(0)),
+        (&[Some(9), Some(8)], None),
+        (&[Some(9), None], None),
+        (&[None], None),
+    ] {
+        let catalog = with(legs);
+        let told = catalog.is_priced(&route("1", ("default", "m"), "d"), Timestamp::default());
+        assert_eq!(costs(&catalog, 0).last(), Some(&own), "{legs:?}");
+        assert_eq!(told, own.is_some(), "{legs:?}");
+    }
+    // Nobody's own model takes a price from the operators' of that name.
+    let catalog = with(&[Some(9)]);
+    assert!(!catalog.is_priced(&route("2", ("acme", "m"), "a"), Timestamp::default()));
+}
+
+#[test]
+fn a_way_of_run_time_has_the_schedule_of_the_file_and_a_version_counts_before_it() {
+    let mut catalog = catalog();
+    let mut model = file("m", None);
+    model.routes[0].rates = Some(Arc::new(Rates(vec![
+        Version {
+            from: None,
+            price: Some(priced(5)),
+            schedule: None,
+        },
+        Version {
+            from: Some(Timestamp::from_micros(50)),
+            price: Some(priced(6)),
+            schedule: None,
+        },
+    ])));
+    put(&mut catalog, &model_key(&model.id), &model);
+    let added = route("1", ("default", "m"), "d");
+    put_route(&mut catalog, &added);
+    let version = PriceRecord {
+        id: "1".into(),
+        tenant: TenantId::from("default"),
+        model: ModelName::from("m"),
+        endpoint: None,
+        effective_from: Timestamp::from_micros(100),
+        price: priced(1),
+        schedule: None,
+        created_at: Timestamp::default(),
+        origin: Origin::Runtime,
+    };
+    put(&mut catalog, &price_key(&version.tenant, &version.id), &version);
+
+    assert_eq!(costs(&catalog, 0), [Some(5), Some(5)]);
+    assert_eq!(costs(&catalog, 50), [Some(6), Some(6)]);
+    assert_eq!(costs(&catalog, 100), [Some(1), Some(1)]);
+    // A model without a file is priced from its version on, also before there is a way to it.
+    let later = PriceRecord {
+        model: ModelName::from("n"),
+        id: "2".into(),
+        ..version
+    };
+    put(&mut catalog, &price_key(&later.tenant, &later.id), &later);
+    let way = route("2", ("default", "n"), "d");
+    assert!(!catalog.is_priced(&way, Timestamp::from_micros(99)));
+    assert!(catalog.is_priced(&way, Timestamp::from_micros(100)));
+    assert!(!catalog.is_known(&way.tenant, &way.model));
+    assert!(catalog.is_known(&added.tenant, &added.model));
 }
 
 #[test]
