@@ -9,6 +9,7 @@ use schemas::query::audit::{AuditAnswer, AuditQuery};
 use serde::Deserialize;
 use uuid::Uuid;
 
+use crate::query::{PAGE_BYTES_MAX, written};
 use crate::record::Record;
 use crate::store::sums::least_id;
 use crate::store::{AuditRange, Store, StoreError};
@@ -28,26 +29,28 @@ struct Envelope {
 
 /// A page of changes.
 pub(crate) async fn page(store: &dyn Store, query: &AuditQuery) -> Result<AuditAnswer, StoreError> {
-    looked_for(store, query, (STEP_EVENTS, SCAN_EVENTS_MAX)).await
+    looked_for(store, query, (STEP_EVENTS, SCAN_EVENTS_MAX, PAGE_BYTES_MAX)).await
 }
 
 async fn looked_for(
     store: &dyn Store,
     query: &AuditQuery,
-    (step_events, scan_events_max): (usize, usize),
+    (step_events, scan_events_max, bytes_max): (usize, usize, usize),
 ) -> Result<AuditAnswer, StoreError> {
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
     let mut range = range(query);
     let mut data = Vec::new();
     let mut last_shown = None;
-    let mut scanned = 0;
+    let (mut scanned, mut bytes) = (0, 0);
     while scanned < scan_events_max {
         let step = store.audits(&range, step_events).await?;
         for (id, audited) in step.iter().filter_map(read) {
             if !query.filter.admits(&audited) {
                 continue;
             }
-            if data.len() == limit {
+            bytes += written(&audited);
+            let is_full = data.len() == limit || (bytes > bytes_max && !data.is_empty());
+            if is_full {
                 return Ok(AuditAnswer {
                     data,
                     next: last_shown,

@@ -30,6 +30,10 @@ use crate::store::{Store, StoreError};
 const QUESTIONS_MAX: usize = 4;
 /// Most bytes of a question.
 const QUESTION_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the rows of a page, unless its first is larger. A bus carries a megabyte by itself.
+pub(crate) const PAGE_BYTES_MAX: usize = 512 * 1024;
+/// Bytes of sums, which have no pages.
+const SUMS_BYTES_MAX: usize = 896 * 1024;
 
 /// Those who answer.
 pub(crate) struct Desk {
@@ -143,7 +147,32 @@ async fn logs(store: &dyn Store, query: LogsQuery) -> Result<LogsAnswer, QueryEr
             "limit: expected 1 to {PAGE_ROWS_MAX}"
         )));
     }
-    store.logs(&query).await.map_err(refuse)
+    let mut answer = store.logs(&query).await.map_err(refuse)?;
+    let fits = fitting(&answer.data, PAGE_BYTES_MAX).max(1);
+    if fits < answer.data.len() {
+        answer.data.truncate(fits);
+        answer.next = answer.data.last().map(|row| row.settled.request_id);
+    }
+    Ok(answer)
+}
+
+/// How many of the first rows are no more than so many bytes of JSON together.
+fn fitting<T: Serialize>(rows: &[T], bytes_max: usize) -> usize {
+    let mut left = bytes_max;
+    let fits = |row: &&T| match left.checked_sub(written(row)) {
+        None => false,
+        Some(rest) => {
+            left = rest;
+            true
+        }
+    };
+    rows.iter().take_while(fits).count()
+}
+
+/// The bytes of a row in an answer, with the comma after it.
+pub(crate) fn written<T: Serialize>(row: &T) -> usize {
+    // What cannot be written is told when the answer is.
+    serde_json::to_vec(row).map_or(0, |bytes| bytes.len() + 1)
 }
 
 async fn audit(store: &dyn Store, query: AuditQuery) -> Result<AuditAnswer, QueryError> {
@@ -160,11 +189,13 @@ async fn log(store: &dyn Store, query: LogQuery) -> Result<LogAnswer, QueryError
 }
 
 async fn usage(store: &dyn Store, query: UsageQuery) -> Result<UsageAnswer, QueryError> {
-    store
-        .usage(&query)
-        .await
-        .map(|data| UsageAnswer { data })
-        .map_err(refuse)
+    let data = store.usage(&query).await.map_err(refuse)?;
+    if fitting(&data, SUMS_BYTES_MAX) < data.len() {
+        return Err(QueryError::Invalid(format!(
+            "interval: the answer has more than {SUMS_BYTES_MAX} bytes; ask for less at a time"
+        )));
+    }
+    Ok(UsageAnswer { data })
 }
 
 async fn quotas(store: &dyn Store, query: QuotasQuery) -> Result<QuotasAnswer, QueryError> {

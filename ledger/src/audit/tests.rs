@@ -27,7 +27,16 @@ fn query(limit: u32, filter: AuditFilter) -> AuditQuery {
 }
 
 /// Which changes the pages show, and how many pages there are.
-async fn walked(store: &SqliteStore, mut query: AuditQuery, bounds: (usize, usize)) -> (Vec<u64>, usize) {
+async fn walked(store: &SqliteStore, query: AuditQuery, (step, scan): (usize, usize)) -> (Vec<u64>, usize) {
+    walked_within(store, query, (step, scan, usize::MAX)).await
+}
+
+/// The same with a bound to the bytes of a page.
+async fn walked_within(
+    store: &SqliteStore,
+    mut query: AuditQuery,
+    bounds: (usize, usize, usize),
+) -> (Vec<u64>, usize) {
     let (mut found, mut pages) = (Vec::new(), 0);
     loop {
         let page = looked_for(store, &query, bounds).await.expect("a page");
@@ -48,6 +57,24 @@ async fn pages_walk_every_change_once_the_newest_first() {
     let (found, pages) = walked(&store, query(3, AuditFilter::default()), (4, 100)).await;
 
     assert_eq!((found, pages), ((1..=10).rev().collect(), 4));
+}
+
+#[tokio::test]
+async fn pages_are_cut_by_bytes_and_go_on_where_they_were_cut() {
+    let (_dir, store) = books().await;
+    let first = query(1, AuditFilter::default());
+    let one = looked_for(&store, &first, (4, 100, usize::MAX))
+        .await
+        .expect("a page");
+    let row = written(&one.data[0]);
+    let all: Vec<u64> = (1..=10).rev().collect();
+
+    for (bytes_max, expected) in [(row * 5 / 2, 5), (0, 10)] {
+        let of_ten = query(10, AuditFilter::default());
+        let (found, pages) = walked_within(&store, of_ten, (4, 100, bytes_max)).await;
+        assert_eq!(found, all);
+        assert_eq!(pages, expected, "{bytes_max} bytes");
+    }
 }
 
 #[tokio::test]
@@ -132,7 +159,7 @@ async fn a_question_that_finds_little_looks_at_so_much_and_says_where_to_go_on()
         ..AuditFilter::default()
     };
 
-    let first = looked_for(&store, &query(5, filter.clone()), (2, 4))
+    let first = looked_for(&store, &query(5, filter.clone()), (2, 4, usize::MAX))
         .await
         .expect("a page");
     assert!(first.data.is_empty() && first.next.is_some());

@@ -22,14 +22,19 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let dir = TempDir::new().expect("a directory");
-        let store = Arc::new(SqliteStore::open(dir.path()).await.expect("a store"));
-        let bus = Arc::new(MemoryBus::default());
-        bus.append([
+        Self::with([
             envelope(SOURCE, 1, settled(1)),
             envelope(SOURCE, 2, full(2)),
             envelope(SOURCE, 3, settled(3)),
-        ]);
+        ])
+        .await
+    }
+
+    async fn with<const N: usize>(events: [Bytes; N]) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let store = Arc::new(SqliteStore::open(dir.path()).await.expect("a store"));
+        let bus = Arc::new(MemoryBus::default());
+        bus.append(events);
         let ports = Ports::new(bus.clone(), bus.clone(), store);
         let mut progress = ports.progress();
         let shutdown = CancellationToken::new();
@@ -39,7 +44,7 @@ impl Scene {
             ..Config::default()
         };
         ledger.spawn(crate::run(config, ports, shutdown.clone()));
-        while progress.applied() < 3 {
+        while progress.applied() < N as u64 {
             progress.moved().await.expect("a running ledger");
         }
         Self {
@@ -129,6 +134,46 @@ async fn pages_requests_sums_and_state_are_answered() {
         .expect("the ledger")
         .expect("no panic")
         .expect("a clean end");
+}
+
+#[tokio::test]
+async fn what_a_bus_does_not_carry_at_once_is_answered_page_by_page_or_refused() {
+    const FAT: usize = 300;
+    let event = |n: usize| {
+        let n = n as u64 + 1;
+        let fat = schemas::event::request::RequestSettled {
+            model: schemas::id::ModelName::new(format!("{n}-{}", "m".repeat(4_000))),
+            ..settled(n)
+        };
+        envelope(SOURCE, n, fat)
+    };
+    let scene = Scene::with::<FAT>(std::array::from_fn(event)).await;
+
+    let mut query = page(1_000);
+    let (mut found, mut pages) = (Vec::new(), 0);
+    loop {
+        let answer: LogsAnswer = scene.ask(QUERY_LOGS, &query).await.expect("a page");
+        let bytes = serde_json::to_vec(&answer).expect("an answer").len();
+        assert!(bytes < PAGE_BYTES_MAX + 1_024, "{bytes} bytes");
+        found.extend(answer.data.iter().map(|row| row.settled.request_id));
+        pages += 1;
+        query.after = answer.next;
+        if query.after.is_none() {
+            break;
+        }
+    }
+    let all: Vec<_> = (1..=FAT as u64).rev().map(request_id).collect();
+    assert_eq!(found, all);
+    assert!((3..10).contains(&pages), "{pages} pages");
+
+    let query = UsageQuery {
+        filter: LogFilter::default(),
+        group_by: vec![GroupBy::Model],
+        interval: None,
+        tz: "UTC".to_owned(),
+    };
+    let refused: Result<UsageAnswer, QueryError> = scene.ask(QUERY_USAGE, &query).await;
+    assert!(matches!(refused, Err(QueryError::Invalid(reason)) if reason.contains("ask for less")));
 }
 
 #[tokio::test]
