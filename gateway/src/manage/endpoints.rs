@@ -28,8 +28,10 @@ use crate::state::Shared;
 
 mod address;
 mod body;
+mod judged;
 
 use body::{Patch, Shown, Wanted, shown};
+pub(super) use judged::judge;
 
 /// Where endpoints are made.
 const PATH: &str = "/api/v1/endpoints";

@@ -29,8 +29,10 @@ use crate::caller::Caller;
 use crate::state::Shared;
 
 mod body;
+mod judged;
 
 use body::{Patch, Shown, Wanted, shown};
+pub(super) use judged::judge;
 
 /// Where routes are made.
 const PATH: &str = "/api/v1/model-routes";

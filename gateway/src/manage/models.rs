@@ -33,7 +33,7 @@ const TENANTS_MAX: usize = 10_000;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ModelPatch")]
-struct Patch {
+pub(super) struct Patch {
     /// The lowest role that may see and call it.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "Role")]
@@ -295,7 +295,8 @@ fn place(model: &ModelName) -> Place {
     }
 }
 
-fn patched(catalog: &Catalog, overlay: &Overlay, patch: &Patch) -> Result<Overlay, Failure> {
+/// What was changed of a model, after another change.
+pub(super) fn patched(catalog: &Catalog, overlay: &Overlay, patch: &Patch) -> Result<Overlay, Failure> {
     let mut after = overlay.clone();
     after.required_role = match patch.required_role {
         Some(Role::Operator) => {

@@ -30,6 +30,10 @@ use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
 
+mod judged;
+
+pub(super) use judged::judge;
+
 /// Where prices are made.
 const PATH: &str = "/api/v1/prices";
 /// Versions that there may be.

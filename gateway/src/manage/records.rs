@@ -19,6 +19,7 @@ use schemas::id::{EventId, TenantId};
 use schemas::subject::CATALOG_BUCKET;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use tracing::error;
 
@@ -123,6 +124,23 @@ pub(super) fn shown<T: Serialize>(value: &T, revision: u64) -> Response {
         response.headers_mut().insert(ETAG, tag);
     }
     response
+}
+
+/// Refuses a record that is not what the path of its kind makes of it, naming what is different.
+pub(super) fn differing<T: Serialize>(record: &T, made: &T) -> Result<(), Failure> {
+    let members = |record: &T| match serde_json::to_value(record) {
+        Ok(Value::Object(members)) => Ok(members),
+        _ => Err(internal()),
+    };
+    let (record, made) = (members(record)?, members(made)?);
+    let mut names = record.keys().chain(made.keys());
+    match names.find(|name| record.get(*name) != made.get(*name)) {
+        Some(name) => Err(invalid(
+            name.clone(),
+            "it is not what its own path would make of it",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Makes a record where none is. One that is there counts as made when it was by a call with the same `made`.

@@ -9,6 +9,7 @@ mod credentials;
 mod ends;
 mod http2;
 mod idempotency;
+mod import;
 mod leaving;
 mod manage;
 mod matrix;

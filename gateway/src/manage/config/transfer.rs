@@ -1,7 +1,7 @@
 //! `/admin/config/export` and `/admin/config/import`: the catalogue as a document, without keys and without secrets,
 //! and the records of run time out of one. What files said stands in it for whoever reads it; it comes from files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use bus::{BusError, Change, Kv};
 use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::change::Author;
-use schemas::catalog::{self, Catalog};
+use schemas::catalog::{Catalog, Endpoint};
 use schemas::configuration::shown;
 use schemas::event::audit::Kind;
-use schemas::failure::Failure;
-use schemas::id::{DEFAULT_TENANT, EndpointId, ModelName, TenantId, UserId};
+use schemas::failure::{Failure, FailureCode};
+use schemas::id::{DEFAULT_TENANT, TenantId};
+use schemas::seal::Context;
 use schemas::subject::CATALOG_BUCKET;
 use schemas::subject::catalog as place;
 use schemas::time::Timestamp;
@@ -32,8 +33,15 @@ use crate::manage::records::{self, Match, Place};
 use crate::manage::{description, invalid, json, rights};
 use crate::state::Shared;
 
+mod judge;
+
+use judge::Judge;
+
 /// How long the bucket may take to tell what is in it.
 const WITHIN: Duration = Duration::from_secs(10);
+
+/// How much of a record's key is told.
+const KEY_CHARACTERS_MAX: usize = 300;
 
 /// Kinds of records that are exported, in the order in which they are imported, and how events call them.
 const KINDS: [(&str, Kind); 11] = [
@@ -90,6 +98,8 @@ pub(crate) struct Done {
     unchanged: usize,
     /// Records that were left alone, and why.
     left: Vec<Left>,
+    /// Endpoints that are elsewhere than what proves who calls was sealed for: it is dropped, and to be given anew.
+    without_credential: Vec<String>,
 }
 
 /// A record that was not imported.
@@ -171,7 +181,8 @@ pub(crate) async fn import(
     let imported = async {
         let bytes = description::large_body(&state, &headers, body).await?;
         let document: Document = description::read(&bytes, DOCUMENT)?;
-        take_in(&state, document, &caller.author(&arrival)).await
+        let author = caller.author(&arrival);
+        take_in(&state, &caller, document, &author).await
     };
     match imported.await {
         Ok(done) => json(&done),
@@ -179,55 +190,137 @@ pub(crate) async fn import(
     }
 }
 
+/// A record that is to be written.
+#[derive(Debug)]
+struct Wanted {
+    /// Which of the document's it is.
+    number: usize,
+    rank: usize,
+    kind: Kind,
+    key: String,
+    record: Map<String, Value>,
+}
+
 /// All of it is judged before any of it is written.
-async fn take_in(state: &Shared, document: Document, author: &Author) -> Result<Done, Failure> {
+async fn take_in(
+    state: &Shared,
+    caller: &Caller,
+    document: Document,
+    author: &Author,
+) -> Result<Done, Failure> {
+    let read = timeout(WITHIN, everything(&*state.ports.kv)).await;
+    let (_, found) = read.unwrap_or(Err(BusError::Timeout)).map_err(away)?;
+    let found: HashMap<String, Map<String, Value>> =
+        found.into_iter().map(|one| (one.key, one.record)).collect();
     let mut done = Done::default();
-    let mut wanted = Vec::new();
-    for (n, Record { key, record }) in document.records.into_iter().enumerate() {
-        let (rank, kind) = rank(&key).ok_or_else(|| wrong(n, "there is no such kind of record"))?;
-        let value = Value::Object(record);
-        if !is_sound(&key, &value) {
-            return Err(wrong(n, "it is not a record of its kind, or lies elsewhere"));
-        }
-        let why = if value.get("origin").is_some_and(|origin| origin == "file") {
-            "it comes from a file: put it into one"
-        } else if shown::is_hidden(&value) || shown::without_secrets(&value) != value {
-            "something of it is or could be a secret: make it by its own path"
-        } else {
-            wanted.push((rank, kind, key, value));
-            continue;
-        };
-        done.left.push(Left { key, why });
-    }
-    wanted.sort_by(|one, other| (one.0, &one.2).cmp(&(other.0, &other.2)));
-    for (_, kind, key, value) in wanted {
-        write(state, (kind, key, value), author, &mut done).await?;
+    let wanted = wanted(document, &mut done)?;
+    let wanted = judged(caller, &state.ports.catalog.load(), &found, wanted, &mut done)?;
+    for one in wanted {
+        write(state, one, author, &mut done).await?;
     }
     Ok(done)
 }
 
-fn wrong(n: usize, text: &'static str) -> Failure {
-    invalid(format!("records[{n}]"), text)
+/// The records that are to be judged, in the order in which they are. What comes from files or hides something is left.
+fn wanted(document: Document, done: &mut Done) -> Result<Vec<Wanted>, Failure> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for (number, Record { key, record }) in document.records.into_iter().enumerate() {
+        let wrong = |text| refused(number, &key, &invalid("key", text));
+        let (rank, kind) = rank(&key).ok_or_else(|| wrong("there is no such kind of record"))?;
+        let value = Value::Object(record.clone());
+        if !is_readable(&key, &value) {
+            return Err(wrong("it is not a record of its kind, or lies elsewhere"));
+        }
+        let why = if is_of_file(&record) {
+            "it comes from a file: put it into one"
+        } else if shown::is_hidden(&value) || shown::without_secrets(&value) != value {
+            "something of it is or could be a secret: make it by its own path"
+        } else {
+            wanted.push(Wanted {
+                number,
+                rank,
+                kind,
+                key,
+                record,
+            });
+            continue;
+        };
+        done.left.push(Left { key, why });
+    }
+    wanted.sort_by(|one, other| (one.rank, &one.key).cmp(&(other.rank, &other.key)));
+    for pair in wanted.windows(2) {
+        if let [one, other] = pair
+            && one.key == other.key
+        {
+            let twice = invalid("key", "the record is there twice");
+            return Err(refused(other.number.max(one.number), &other.key, &twice));
+        }
+    }
+    Ok(wanted)
 }
 
-/// True for a record that every node can read, and that lies where its own id says.
-fn is_sound(key: &str, record: &Value) -> bool {
+/// What of the records is to be written. Refuses all of them for one that its own path would not make. `found` is what
+/// there is, without secrets.
+fn judged(
+    caller: &Caller,
+    catalog: &Catalog,
+    found: &HashMap<String, Map<String, Value>>,
+    wanted: Vec<Wanted>,
+    done: &mut Done,
+) -> Result<Vec<Wanted>, Failure> {
+    let mut judge = Judge::new(caller, catalog)?;
+    let mut good = Vec::with_capacity(wanted.len());
+    for one in wanted {
+        let there = found.get(&one.key);
+        if there == Some(&one.record) {
+            done.unchanged += 1;
+        } else if there.is_some_and(is_of_file) {
+            let why = "a file says something of it: change the file";
+            done.left.push(Left { key: one.key, why });
+        } else {
+            let taken = judge.take(&one.key, &Value::Object(one.record.clone()), there);
+            taken.map_err(|failure| refused(one.number, &one.key, &failure))?;
+            good.push(one);
+        }
+    }
+    Ok(good)
+}
+
+/// A failure of the whole import: which record it is, and what is wrong with it.
+fn refused(number: usize, key: &str, failure: &Failure) -> Failure {
+    let key: String = key.chars().take(KEY_CHARACTERS_MAX).collect();
+    let what = failure.param.as_deref().unwrap_or("record");
+    let text = format!("nothing was imported: {key}: {what}: {}", failure.message);
+    Failure::new(FailureCode::InvalidRequest, text).param(format!("records[{number}]"))
+}
+
+fn is_of_file(record: &Map<String, Value>) -> bool {
+    record.get("origin").is_some_and(|origin| origin == "file")
+}
+
+/// True for a record that every node can read.
+fn is_readable(key: &str, record: &Value) -> bool {
     let text = record.to_string();
-    let readable = Catalog::default().apply(1, key, Some(text.as_bytes())).is_ok();
-    let id = record.get("id").and_then(Value::as_str);
-    let expected = match (id, rank(key).map(|(_, kind)| kind)) {
-        (Some(id), Some(Kind::Tenant)) => catalog::tenant::tenant_key(&TenantId::from(id)),
-        (Some(id), Some(Kind::Endpoint)) => catalog::endpoint_key(&EndpointId::new(id.to_owned())),
-        (Some(id), Some(Kind::User)) => {
-            let tenant = record.get("tenant").and_then(Value::as_str).unwrap_or_default();
-            catalog::user::user_key(&TenantId::from(tenant), &UserId::from(id))
-        }
-        (Some(id), Some(Kind::Model)) if key.starts_with(place::MODEL) => {
-            catalog::model_key(&ModelName::from(id))
-        }
-        _ => key.to_owned(),
+    Catalog::default().apply(1, key, Some(text.as_bytes())).is_ok()
+}
+
+/// True where what is sealed for one of two endpoints opens for the other.
+fn is_sealed_alike(found: &Map<String, Value>, wanted: &Map<String, Value>) -> bool {
+    let context = |record: &Map<String, Value>| {
+        let endpoint: Endpoint = serde_json::from_value(Value::Object(record.clone())).ok()?;
+        Some(Context::of(&endpoint))
     };
-    readable && expected == key
+    context(found) == context(wanted)
+}
+
+/// An endpoint after the import, and whether it lost what was sealed for other addresses.
+fn unsealed(found: &Map<String, Value>, wanted: &Map<String, Value>) -> (Map<String, Value>, bool) {
+    let mut merged = merged(found, wanted);
+    let loses = merged.contains_key("sealed") && !is_sealed_alike(found, wanted);
+    if loses {
+        merged.remove("sealed");
+    }
+    (merged, loses)
 }
 
 /// What of two records is compared: what an export does not show is kept as it is.
@@ -242,17 +335,12 @@ fn merged(found: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<String
     merged
 }
 
-async fn write(
-    state: &Shared,
-    (kind, key, value): (Kind, String, Value),
-    author: &Author,
-    done: &mut Done,
-) -> Result<(), Failure> {
-    let Value::Object(wanted) = value else {
-        return Ok(());
-    };
-    let text = |name: &str| wanted.get(name).and_then(Value::as_str).map(str::to_owned);
-    let (_, name) = shown::named(&key, Some(&Value::Object(wanted.clone())));
+async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done) -> Result<(), Failure> {
+    let Wanted {
+        kind, key, record, ..
+    } = wanted;
+    let text = |name: &str| record.get(name).and_then(Value::as_str).map(str::to_owned);
+    let (_, name) = shown::named(&key, Some(&Value::Object(record.clone())));
     let tenant = if kind == Kind::Tenant {
         text("id")
     } else {
@@ -271,19 +359,25 @@ async fn write(
     };
     let exists = records::exists::<Map<String, Value>>(state, &place).await?;
     if !exists {
-        records::create(state, &place, wanted, None, author).await?;
+        records::create(state, &place, record, None, author).await?;
         done.made += 1;
         return Ok(());
     }
-    let of_file = AtomicBool::new(false);
+    let (of_file, lost) = (AtomicBool::new(false), AtomicBool::new(false));
     let decide = |found: &Map<String, Value>| {
-        let is_of_file = found.get("origin").is_some_and(|origin| origin == "file");
-        of_file.store(is_of_file, Ordering::Relaxed);
-        Ok(if is_of_file {
-            found.clone()
-        } else {
-            merged(found, &wanted)
-        })
+        of_file.store(is_of_file(found), Ordering::Relaxed);
+        if is_of_file(found) {
+            return Ok(found.clone());
+        }
+        let (after, loses) = unsealed(found, &record);
+        lost.store(loses, Ordering::Relaxed);
+        if kind == Kind::Price && after != *found {
+            return Err(invalid(
+                "records",
+                "somebody else made a version of a price meanwhile",
+            ));
+        }
+        Ok(after)
     };
     let written = records::change(state, &place, Match::Any, &author, decide).await?;
     if of_file.load(Ordering::Relaxed) {
@@ -291,10 +385,15 @@ async fn write(
             key: place.key,
             why: "a file says something of it: change the file",
         });
-    } else if written.repeated {
+        return Ok(());
+    }
+    if written.repeated {
         done.unchanged += 1;
     } else {
         done.changed += 1;
+    }
+    if lost.load(Ordering::Relaxed) {
+        done.without_credential.push(place.key);
     }
     Ok(())
 }
@@ -306,18 +405,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lies_where_it_says_is_taken_in() {
-        let tenant = json!({"id": "acme", "origin": "runtime"});
-        assert!(is_sound("tenant.acme", &tenant));
-        assert!(!is_sound("tenant.other", &tenant));
-        assert!(!is_sound("tenant.acme", &json!({"id": 7})));
-        assert!(!is_sound("key.00", &tenant));
-        let user = json!({"tenant": "acme", "id": "a", "origin": "runtime"});
-        assert!(is_sound("user.acme.61", &user));
-        assert!(!is_sound("user.default.61", &user));
-    }
-
-    #[test]
     fn what_is_not_shown_is_kept() {
         let map = |value: Value| value.as_object().cloned().expect("an object");
         let found = map(json!({"id": "m:a", "sealed": ["s"], "disabled": false}));
@@ -326,5 +413,28 @@ mod tests {
             merged(&found, &wanted),
             map(json!({"id": "m:a", "sealed": ["s"], "disabled": true}))
         );
+    }
+
+    #[test]
+    fn what_was_sealed_for_other_addresses_is_dropped() {
+        let at = |url: &str, more: Value| {
+            let mut endpoint = json!({
+                "id": "ep-1", "kind": "openai_compat", "provider": "p", "chat_path": "/v1", "query": "",
+                "backends": [{"id": "ep-1", "base_url": url}], "auth_header": "authorization", "auth_format": "",
+                "extra_headers": [], "extra_body": "", "credentials": [], "single_backend_rescue": true,
+                "http2": false, "disabled": false, "tenant": "acme", "origin": "runtime",
+            });
+            let object = endpoint.as_object_mut().expect("an object");
+            object.extend(more.as_object().cloned().expect("an object"));
+            object.clone()
+        };
+        let found = at("https://one.example", json!({"sealed": ["s"]}));
+
+        let (same, lost) = unsealed(&found, &at("https://one.example", json!({"disabled": true})));
+        assert_eq!((same.get("sealed"), lost), (Some(&json!(["s"])), false));
+        let (other, lost) = unsealed(&found, &at("https://two.example", json!({})));
+        assert_eq!((other.get("sealed"), lost), (None, true));
+        let keyless = at("https://one.example", json!({}));
+        assert!(!unsealed(&keyless, &at("https://two.example", json!({}))).1);
     }
 }
