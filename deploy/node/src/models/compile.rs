@@ -6,22 +6,18 @@ mod choice;
 mod credential;
 mod endpoint;
 mod inert;
+mod price;
 mod takes;
 mod unsaid;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 
 use dialects::provider::{self, Kind};
 use schemas::catalog::modality::Modalities;
-use schemas::catalog::pricing::{self as price, ScheduleText};
-use schemas::catalog::rates::{Rates, Schedule, Version};
-use schemas::catalog::{Endpoint, Model, Origin, ProviderKind, Role, Route};
+use schemas::catalog::{Endpoint, Model, Origin, Role, Route};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
-use schemas::money::Price;
 use schemas::time::Timestamp;
-use serde_json::Value;
 
 use super::file::{Entry, Leg, ModelsFile};
 use super::{Compiled, endpoint_id};
@@ -334,39 +330,10 @@ impl Context<'_> {
                 key,
             )?,
             takes: takes::takes(entry, leg).into(),
-            rates: self.rates(leg, price),
+            rates: self.rates(leg, key, price)?,
             price,
             origin: Origin::File,
         })
-    }
-
-    fn price(&self, leg: &Leg, key: &str, endpoint: &Endpoint) -> Result<Option<Price>, Problem> {
-        if endpoint.kind == ProviderKind::Echo && leg.pricing.is_none() && self.entry.pricing.is_none() {
-            return Ok(Some(Price::default()));
-        }
-        let Some(block) = leg.pricing.as_ref().or(self.entry.pricing.as_ref()) else {
-            return Ok(None);
-        };
-        let key = if leg.pricing.is_some() {
-            format!("{key}.pricing")
-        } else {
-            "pricing".to_owned()
-        };
-        price::read(block)
-            .map_err(|error| self.problem(&key, error.to_string(), "write prices as decimal strings of USD"))
-    }
-
-    /// Prices by the time of the day, where they are understood.
-    fn rates(&self, leg: &Leg, price: Option<Price>) -> Option<Arc<Rates>> {
-        let told = leg.pricing_schedule.as_ref();
-        let told = told.or(self.entry.pricing_schedule.as_ref())?;
-        let schedule = schedule_of(told, &price.unwrap_or_default())?;
-        let version = Version {
-            from: None,
-            price,
-            schedule: Some(schedule),
-        };
-        Some(Arc::new(Rates(vec![version])))
     }
 
     fn modalities(&self, words: Option<&[String]>, key: &str) -> Result<Modalities, Problem> {
@@ -464,7 +431,7 @@ impl Context<'_> {
             supported_params: entry.supported_params.clone().unwrap_or_else(default_params),
             required_role: self.required_role()?,
             tenants: self.tenants()?,
-            pricing: listed_pricing(entry, legs),
+            pricing: price::listed(entry, legs),
             created_at: now,
             routes: legs.iter().map(|leg| leg.route.clone()).collect(),
             origin: Origin::File,
@@ -502,12 +469,6 @@ impl Context<'_> {
     }
 }
 
-/// A schedule as it is written; `None` where that is not understood.
-fn schedule_of(value: &Value, base: &Price) -> Option<Schedule> {
-    let text: ScheduleText = serde_json::from_value(value.clone()).ok()?;
-    price::schedule(&text, base).ok()
-}
-
 fn left_out(leg: &Leg, problem: Problem) -> Compiling {
     if leg.optional.unwrap_or(false) {
         Compiling::LeftOut(problem)
@@ -541,19 +502,6 @@ fn weight_micro(weight: f64) -> Option<u64> {
     }
     let micro = (weight * MICRO).round() as u64;
     Some(if weight > 0.0 { micro.max(1) } else { 0 })
-}
-
-fn listed_pricing(entry: &Entry, legs: &[Ready]) -> Vec<(String, String)> {
-    let block = entry
-        .pricing
-        .as_ref()
-        .or_else(|| legs.first().and_then(|leg| leg.leg.pricing.as_ref()));
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    block
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.clone(), text(value)))
-        .collect()
 }
 
 #[cfg(test)]

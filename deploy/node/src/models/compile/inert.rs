@@ -1,9 +1,6 @@
 //! What of a models file loads and does nothing in this version: each that is set is named, so that nobody relies on it.
 
-use schemas::money::Price;
-use serde_json::Value;
-
-use super::{Context, schedule_of};
+use super::Context;
 use crate::models::file::Leg;
 use crate::yaml::Problem;
 
@@ -11,7 +8,6 @@ impl Context<'_> {
     pub(super) fn note_what_has_no_effect(&self, problems: &mut Vec<Problem>) {
         let entry = self.entry;
         let inert = [
-            ("pricing_schedule", is_unread(entry.pricing_schedule.as_ref())),
             ("router_params", !entry.router_params.is_empty()),
             (
                 "router",
@@ -37,13 +33,8 @@ impl Context<'_> {
     }
 }
 
-/// A schedule that is there and is not understood.
-fn is_unread(value: Option<&Value>) -> bool {
-    value.is_some_and(|value| schedule_of(value, &Price::default()).is_none())
-}
-
 /// What is read of a leg without effect, and whether it is set.
-fn inert_of(leg: &Leg) -> [(&'static str, bool); 12] {
+fn inert_of(leg: &Leg) -> [(&'static str, bool); 11] {
     [
         ("provider_type", leg.provider_type.is_some()),
         ("quota", leg.quota.is_some()),
@@ -55,7 +46,6 @@ fn inert_of(leg: &Leg) -> [(&'static str, bool); 12] {
         ("algorithm", leg.algorithm.is_some()),
         ("health_check", leg.health_check.is_some()),
         ("wake", leg.wake.is_some()),
-        ("pricing_schedule", is_unread(leg.pricing_schedule.as_ref())),
         (
             "null_cache_details_means_miss",
             leg.null_cache_details_means_miss.is_some(),

@@ -3,6 +3,8 @@
 mod legs;
 mod providers;
 
+use schemas::catalog::ProviderKind;
+
 use super::*;
 use crate::environment::Environment;
 
@@ -245,7 +247,7 @@ models:
 }
 
 #[test]
-fn a_schedule_of_prices_is_served_and_one_that_is_not_understood_is_told() {
+fn a_schedule_of_prices_is_served() {
     let of = |schedule: &str| {
         let text = format!(
             "models: [{{ id: m, provider: openai_compat, base_url: http://h, pricing: {{ prompt: \"0.27\" }}, \
@@ -263,8 +265,64 @@ fn a_schedule_of_prices_is_served_and_one_that_is_not_understood_is_told() {
     assert_eq!(at("2026-11-30T17:00:00Z"), Some(135_000_000));
     assert_eq!(at("2026-11-30T12:00:00Z"), Some(270_000_000));
     assert_eq!(read.problems, []);
+}
 
-    let odd = of("{ windows: [{ from: \"16:30\" }] }");
-    assert_eq!(odd.models[0].routes[0].rates, None);
-    assert_eq!(odd.problems[0].path, "models[0].pricing_schedule");
+#[test]
+fn a_schedule_of_prices_that_is_not_understood_is_an_error_with_its_place() {
+    let window = |window: &str| format!("{{ windows: [{{ {window} }}] }}");
+    let right = "start: '16:30', end: '00:30', pricing: { prompt: '0.1' }";
+    let at = "models[0].pricing_schedule";
+    for (schedule, place) in [
+        (
+            window(&right.replace("0.1", "0.1O")),
+            format!("{at}.windows[0].pricing"),
+        ),
+        (
+            window(&right.replace("16:30", "25:00")),
+            format!("{at}.windows[0].start"),
+        ),
+        (window(&right.replace("start", "from")), at.to_owned()),
+        (format!("{{ windws: [{{ {right} }}] }}"), at.to_owned()),
+        ("off-peak".to_owned(), at.to_owned()),
+    ] {
+        let of_model = format!(
+            "models:\n  - id: m\n    provider: openai_compat\n    base_url: http://h\n    pricing: {{ prompt: '1' }}\n    \
+             pricing_schedule: {schedule}\n"
+        );
+        let of_leg = format!(
+            "models:\n  - id: m\n    provider: openai_compat\n    pricing: {{ prompt: '1' }}\n    route:\n      - base_url: \
+             http://h\n        pricing_schedule: {schedule}\n"
+        );
+        let legs = place.replace(at, "models[0].route[0].pricing_schedule");
+        for (text, place, line) in [(of_model, place, 6), (of_leg, legs, 7)] {
+            let problem = compiled(&text).expect_err(&schedule);
+            assert_eq!((problem.path, problem.line), (place, line), "{schedule}");
+            assert!(problem.remedy.contains("windows"), "{}", problem.remedy);
+        }
+    }
+}
+
+#[test]
+fn a_schedule_never_makes_free_what_has_no_price() {
+    let of = |rest: &str| {
+        compiled(&format!(
+            "models: [{{ id: m, provider: openai_compat, base_url: http://h, pricing_schedule: {{ windows: [{{ start: \
+             '16:30', end: '00:30', pricing: {{ prompt: '1' }} }}]{rest} }} }}]"
+        ))
+    };
+
+    let refused = of("").expect_err("nothing holds outside of the windows");
+    assert_eq!(refused.path, "models[0].pricing_schedule");
+
+    let read = of(", effective_at: '2026-11-30T00:00:00Z', default: { prompt: '2' }").expect("compile");
+    let rates = read.models[0].routes[0].rates.as_ref().expect("a schedule");
+    let at = |text: &str| {
+        let applied = rates
+            .at(Timestamp::parse(text).expect("a time"))
+            .expect("a version");
+        applied.price.map(|price| price.input)
+    };
+    assert_eq!(at("2026-11-29T12:00:00Z"), None, "unpriced before it begins");
+    assert_eq!(at("2026-11-30T12:00:00Z"), Some(2_000_000_000));
+    assert_eq!(at("2026-11-30T17:00:00Z"), Some(1_000_000_000));
 }
