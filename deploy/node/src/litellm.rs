@@ -18,6 +18,10 @@ const EACH: [(&str, &str); 2] = [
     ("input_cost_per_request", "request"),
     ("input_cost_per_image", "image"),
 ];
+/// What the names of amounts have in them.
+const WORDS: [&str; 4] = ["cost", "price", "pricing", "uplift"];
+/// Amounts by the length of the prompt, instead of all others.
+const TIERED: &str = "tiered_pricing";
 /// The entry that only shows what there may be.
 const SAMPLE: &str = "sample_spec";
 /// Decimal places from a dollar per token to a nano-dollar per million.
@@ -47,6 +51,12 @@ pub enum Unusable {
         /// What it says.
         text: String,
     },
+    /// Prices by the length of the prompt, which a price has no place for: its other amounts are not what calls cost.
+    #[error("{field} is in steps, which a price has no place for")]
+    Tiered {
+        /// Its name.
+        field: String,
+    },
 }
 
 /// The file is no such list.
@@ -64,7 +74,7 @@ pub fn read(text: &str) -> Result<BTreeMap<String, Result<Prices, Unusable>>, No
         }
         let fields: BTreeMap<String, &RawValue> = serde_json::from_str(entry.get()).map_err(NoList)?;
         match prices(&fields) {
-            Ok(prices) if prices.pricing.is_empty() => {}
+            Ok(prices) if prices.pricing.is_empty() && prices.other.is_empty() => {}
             prices => {
                 found.insert(name, prices);
             }
@@ -93,9 +103,16 @@ fn prices(fields: &BTreeMap<String, &RawValue>) -> Result<Prices, Unusable> {
         })?;
         found.pricing.insert(ours, NanoUsd(nano).usd());
     }
+    let is_said = |raw: &RawValue| !matches!(raw.get(), "null" | "[]" | "{}");
+    if let Some((name, _)) = fields
+        .iter()
+        .find(|(name, raw)| name.starts_with(TIERED) && is_said(raw))
+    {
+        return Err(Unusable::Tiered { field: name.clone() });
+    }
     let is_known = |name: &str| PER_TOKEN.iter().chain(&EACH).any(|(theirs, _)| *theirs == name);
-    let is_price = |name: &str| name.contains("cost") && !is_known(name);
-    let is_free = |text: &str| matches!(text, "null" | "0" | "0.0");
+    let is_price = |name: &str| WORDS.iter().any(|word| name.contains(word)) && !is_known(name);
+    let is_free = |text: &str| matches!(text, "null" | "0" | "0.0" | "[]" | "{}");
     let others = fields
         .iter()
         .filter(|(name, raw)| is_price(name) && !is_free(raw.get()));
@@ -162,6 +179,32 @@ mod tests {
             assert_eq!(shifted(text, PLACES_PER_TOKEN), nano, "{text}");
         }
         assert_eq!(shifted("0.003", PLACES_EACH), Some(3_000_000));
+    }
+
+    #[test]
+    fn prices_in_steps_are_told_and_never_taken_for_flat_ones() {
+        let text = r#"{
+            "steps": {"tiered_pricing": [{"input_cost_per_token": 5e-08, "range": [0, 256000]}], "mode": "chat"},
+            "both": {"input_cost_per_token": 5e-08, "tiered_pricing": [{"input_cost_per_token": 5e-08}]},
+            "flat": {"input_cost_per_token": 5e-08, "tiered_pricing": []},
+            "spoken": {"output_cost_per_second": 1e-04},
+            "uplifted": {"input_cost_per_token": 5e-08, "regional_processing_uplift_multiplier_eu": 1.1}
+        }"#;
+        let read = read(text).expect("a list");
+
+        for name in ["steps", "both"] {
+            let told = read[name].as_ref().expect_err(name).to_string();
+            assert!(told.starts_with("tiered_pricing is in steps"), "{told}");
+        }
+        let usable = |name: &str| read[name].as_ref().expect("usable").clone();
+        assert_eq!(usable("flat").pricing["prompt"], "0.050000000");
+        assert!(usable("flat").other.is_empty());
+        assert!(usable("spoken").pricing.is_empty());
+        assert_eq!(usable("spoken").other, ["output_cost_per_second"]);
+        assert_eq!(
+            usable("uplifted").other,
+            ["regional_processing_uplift_multiplier_eu"]
+        );
     }
 
     #[test]

@@ -87,6 +87,11 @@ async fn prices_of_litellms_list_are_taken_over_exactly_for_what_is_served() {
 
     let dry = told(&scene, &format!("{typed} --dry-run")).await;
     assert_eq!(told(&scene, "prices list").await, json!([]), "{dry}");
+    let args: Vec<&str> = typed.split(' ').collect();
+    let wrong = ["--dry-run", "--from", "2026-13-01T00:00:00Z"];
+    let (code, output) = scene.node.command(&[args, wrong.to_vec()].concat()).await;
+    assert_eq!(code, Some(64), "{output}");
+    assert!(output.contains("2026-13-01T00:00:00Z"), "{output}");
     let made = told(&scene, &typed).await;
     assert_eq!(made["made"].as_array().map(Vec::len), Some(1), "{made}");
     let pricing = json!({"prompt": "0.15", "completion": "0.6", "input_cache_reads": "0.075"});

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use reqwest::Method;
+use schemas::time::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::UsageError;
@@ -44,6 +45,7 @@ pub(super) async fn run(
     from: Option<&str>,
     dry_run: bool,
 ) -> anyhow::Result<Imported> {
+    let from = from.map(moment).transpose()?;
     let unreadable = || format!("{} cannot be read", file.display());
     let bytes = std::fs::metadata(file).with_context(unreadable)?.len();
     if bytes > LIST_BYTES_MAX {
@@ -72,6 +74,10 @@ pub(super) async fn run(
                 .notes
                 .push(format!("{name}: {other} of {entry} have no place in a price"));
         }
+        if prices.pricing.is_empty() {
+            imported.notes.push(format!("{name}: nothing is left of {entry}"));
+            continue;
+        }
         let mut body = json!({"model": name, "tenant": tenant, "pricing": prices.pricing});
         if let Some(from) = from {
             body["effective_from"] = json!(from);
@@ -84,6 +90,15 @@ pub(super) async fn run(
         imported.made.push(made);
     }
     Ok(imported)
+}
+
+/// A moment as it is typed.
+fn moment(text: &str) -> Result<Timestamp, UsageError> {
+    Timestamp::parse(text).ok_or_else(|| {
+        UsageError(format!(
+            "--from {text} is no moment, such as 2027-01-01T00:00:00Z"
+        ))
+    })
 }
 
 /// The entry of a model, and its name.
