@@ -30,7 +30,7 @@ mod address;
 mod body;
 mod judged;
 
-use body::{Patch, Shown, Wanted, shown};
+use body::{Made, Patch, Shown, Wanted, shown};
 pub(super) use judged::judge;
 
 /// Where endpoints are made.
@@ -41,7 +41,7 @@ const ENDPOINTS_MAX: usize = 1_000;
 /// What the paths of endpoints do.
 pub(crate) const LIST: Operation = Operation::list::<Shown>("Lists the endpoints, by id");
 pub(crate) const CREATE: Operation =
-    Operation::create::<Wanted, Shown>("Makes an endpoint, and a route to it");
+    Operation::create::<Wanted, Made>("Makes an endpoint, and a route to it");
 pub(crate) const SHOW: Operation = Operation::show::<Shown>("Shows an endpoint");
 pub(crate) const HISTORY: Operation =
     Operation::find::<History>("Tells who changed an endpoint, and what, the newest first");
@@ -64,17 +64,21 @@ pub(crate) async fn create(
         return arrival.refuse_unread(&failure);
     }
     match make(&state, &caller, &arrival, (&headers, body)).await {
-        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
+        Ok((written, priced)) => {
+            let endpoint = shown(&written.record, written.revision);
+            creation::answer(&written, &Made { endpoint, priced })
+        }
         Err(failure) => arrival.refuse(&failure),
     }
 }
 
+/// Makes an endpoint and its route; true where calls by the route have a price.
 async fn make(
     state: &Shared,
     caller: &Caller,
     arrival: &Arrival,
     (headers, body): (&HeaderMap, Body),
-) -> Result<Written<Endpoint>, Failure> {
+) -> Result<(Written<Endpoint>, bool), Failure> {
     let bytes = description::body(state, headers, body).await?;
     let mut wanted: Wanted = description::read(&bytes, body::WANTED)?;
     let catalog = state.ports.catalog.load();
@@ -96,6 +100,7 @@ async fn make(
         endpoint: endpoint.id.clone(),
         ..route
     };
+    let is_priced = catalog.is_priced(&route, arrival.at);
     let place = place(&endpoint);
     let author = caller.author(arrival);
     let made = creation.made;
@@ -109,7 +114,8 @@ async fn make(
         let of_route = second(state, &author);
         records::create(state, &model_routes::place(&route), route, made, of_route).await?;
     }
-    records::create(state, &place, endpoint, made, author).await
+    let written = records::create(state, &place, endpoint, made, author).await?;
+    Ok((written, is_priced))
 }
 
 /// The same author for what else one call changes: each change has an id of its own.

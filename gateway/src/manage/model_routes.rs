@@ -31,7 +31,7 @@ use crate::state::Shared;
 mod body;
 mod judged;
 
-use body::{Patch, Shown, Wanted, shown};
+use body::{Patch, Shown, Wanted};
 pub(super) use judged::judge;
 
 /// Where routes are made.
@@ -139,7 +139,10 @@ pub(crate) async fn create(
         .await
     };
     match made.await {
-        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
+        Ok(written) => creation::answer(
+            &written,
+            &shown(&state, arrival.at, (&written.record, written.revision)),
+        ),
         Err(failure) => arrival.refuse(&failure),
     }
 }
@@ -170,7 +173,8 @@ pub(crate) async fn list(
         });
         let cursor = |stored: &&Stored<RouteRecord>| format!("{}.{}", stored.record.tenant, stored.record.id);
         Ok(asked.page(routes.collect(), cursor, |stored| {
-            shown(&stored.record, stored.revision)
+            let is_priced = catalog.is_priced(&stored.record, arrival.at);
+            body::shown(&stored.record, stored.revision, is_priced)
         }))
     };
     match listed() {
@@ -187,7 +191,10 @@ pub(crate) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
     match named(&caller, &state.ports.catalog.load(), id) {
-        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
+        Ok(stored) => records::shown(
+            &shown(&state, arrival.at, (&stored.record, stored.revision)),
+            stored.revision,
+        ),
         Err(failure) => arrival.refuse(&failure),
     }
 }
@@ -231,7 +238,10 @@ pub(crate) async fn patch(
         records::change(&state, &place, expected, &caller.author(&arrival), decide).await
     };
     match changed.await {
-        Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
+        Ok(written) => records::shown(
+            &shown(&state, arrival.at, (&written.record, written.revision)),
+            written.revision,
+        ),
         Err(failure) => arrival.refuse(&failure),
     }
 }
@@ -254,9 +264,14 @@ pub(crate) async fn remove(
         removed
     };
     match removed.await {
-        Ok(written) => json(&shown(&written.record, written.revision)),
+        Ok(written) => json(&shown(&state, arrival.at, (&written.record, written.revision))),
         Err(failure) => arrival.refuse(&failure),
     }
+}
+
+/// A route, its revision, and whether calls by it have a price at a moment.
+fn shown(state: &Shared, at: Timestamp, (route, revision): (&RouteRecord, u64)) -> Shown {
+    body::shown(route, revision, state.ports.catalog.load().is_priced(route, at))
 }
 
 /// The route that a caller names: one of a tenant that he administers. Another is not there.

@@ -73,6 +73,8 @@ struct Shown {
     id: Arc<str>,
     tenant: TenantId,
     model: ModelName,
+    /// False while no model of the tenant has the name: the version waits for one.
+    known: bool,
     /// Null where it holds at all endpoints.
     endpoint: Option<EndpointId>,
     effective_from: Timestamp,
@@ -125,7 +127,7 @@ pub(crate) async fn create(
         .await
     };
     match made.await {
-        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
+        Ok(written) => creation::answer(&written, &shown(&state, &written.record, written.revision)),
         Err(failure) => arrival.refuse(&failure),
     }
 }
@@ -156,7 +158,7 @@ pub(crate) async fn list(
         });
         let cursor = |stored: &&Stored<PriceRecord>| format!("{}.{}", stored.record.tenant, stored.record.id);
         Ok(asked.page(prices.collect(), cursor, |stored| {
-            shown(&stored.record, stored.revision)
+            shown(&state, &stored.record, stored.revision)
         }))
     };
     match listed() {
@@ -173,7 +175,7 @@ pub(crate) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
     match named(&caller, &state.ports.catalog.load(), id) {
-        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
+        Ok(stored) => records::shown(&shown(&state, &stored.record, stored.revision), stored.revision),
         Err(failure) => arrival.refuse(&failure),
     }
 }
@@ -212,7 +214,7 @@ pub(crate) async fn remove(
         records::remove::<PriceRecord>(&state, &place, expected, author, |_| Ok(())).await
     };
     match removed.await {
-        Ok(written) => json(&shown(&written.record, written.revision)),
+        Ok(written) => json(&shown(&state, &written.record, written.revision)),
         Err(failure) => arrival.refuse(&failure),
     }
 }
@@ -296,8 +298,10 @@ fn wanted_price(
     })
 }
 
-fn shown(price: &PriceRecord, revision: u64) -> Shown {
+fn shown(state: &Shared, price: &PriceRecord, revision: u64) -> Shown {
+    let catalog = state.ports.catalog.load();
     Shown {
+        known: catalog.is_known(&price.tenant, &price.model),
         id: Arc::clone(&price.id),
         tenant: price.tenant.clone(),
         model: price.model.clone(),

@@ -7,7 +7,7 @@ use schemas::money::NanoUsd;
 use serde_json::{Value, json};
 
 use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, Scene};
-use crate::script::{Step, begin, chunk, end, report, whole};
+use crate::script::{Step, begin, chunk, end, head, report, whole};
 use schemas::outcome::Outcome;
 
 const BODY: &str = r#"{"id":"x"}"#;
@@ -356,6 +356,45 @@ async fn a_call_is_billed_by_the_price_at_its_admission_whatever_becomes_of_pric
     done(&scene, &line, OPERATOR, Value::Null).await;
     assert_eq!(reached(&scene, CALLER, "m").await.0, 200);
     assert_eq!(scene.rows(3).await[2].cost_nano_usd, NanoUsd(178_000));
+}
+
+#[tokio::test]
+async fn a_leg_added_to_a_priced_model_is_billed_as_its_file_and_what_has_no_price_says_so() {
+    let scene = Scene::new().await;
+    let mut beside = upstream("beside");
+    beside["tenant"] = json!("default");
+    beside["model"] = json!("m");
+    let made = done(&scene, "POST /api/v1/endpoints", OPERATOR, beside).await;
+    assert_eq!(made["priced"], true, "{made}");
+    let leg = json!({"model": "m", "endpoint": made["id"], "tenant": "default", "priority": -1});
+    let leg = done(&scene, "POST /api/v1/model-routes", OPERATOR, leg).await;
+    assert_eq!(leg["priced"], true, "{leg}");
+    // The new leg serves: nine tokens in, twenty out, by the file's price.
+    let mut told = report(Outcome::Ok, None);
+    let served = told.served.as_mut().expect("served");
+    served.endpoint_id = text(&made, "id").as_str().into();
+    scene
+        .script
+        .push(vec![end(told, BODY, Some(head("application/json")))]);
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
+    let answer = scene.call("POST /v1/chat/completions", CALLER, body).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let row = scene.rows(1).await.remove(0);
+    assert_eq!((row.cost_nano_usd, row.usage_flags), (NanoUsd(178_000), vec![]));
+
+    let own = done(&scene, "POST /api/v1/endpoints", ADMIN, upstream("own")).await;
+    assert_eq!(own["priced"], false, "{own}");
+    let route = json!({"model": "late", "endpoint": own["id"]});
+    let made = done(&scene, "POST /api/v1/model-routes", ADMIN, route).await;
+    assert_eq!(made["priced"], false, "{made}");
+    let line = format!("GET /api/v1/model-routes/{}", text(&made, "id"));
+    for (model, known) in [("late", true), ("lat", false)] {
+        let price = json!({"model": model, "tenant": "acme", "pricing": {"prompt": "1"}});
+        let price = done(&scene, "POST /api/v1/prices", OPERATOR, price).await;
+        assert_eq!(price["known"], known, "{price}");
+    }
+    let shown = done(&scene, &line, ADMIN, Value::Null).await;
+    assert_eq!(shown["priced"], true, "{shown}");
 }
 
 #[tokio::test]

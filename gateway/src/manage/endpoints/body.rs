@@ -452,6 +452,17 @@ pub(super) struct Shown {
     revision: u64,
 }
 
+/// An endpoint that was made, as it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "EndpointMade")]
+pub(super) struct Made {
+    #[serde(flatten)]
+    pub(super) endpoint: Shown,
+    /// False while no price holds for the route that was made with it: calls by it cost nothing, and are flagged
+    /// `unpriced`.
+    pub(super) priced: bool,
+}
+
 fn held(endpoint: &Endpoint) -> Option<HeldCredential> {
     let kind = match endpoint.credentials.first() {
         _ if !endpoint.sealed.is_empty() => CredentialKind::Value,

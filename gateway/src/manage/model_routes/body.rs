@@ -122,13 +122,15 @@ pub(super) struct Shown {
     supports_structured_output: bool,
     /// `chat` or `embedding`.
     model_type: &'static str,
+    /// False while no price holds for it: calls by it cost nothing, and are flagged `unpriced`.
+    priced: bool,
     created_at: Timestamp,
     origin: Origin,
     /// The number in its `ETag`.
     revision: u64,
 }
 
-pub(super) fn shown(route: &RouteRecord, revision: u64) -> Shown {
+pub(super) fn shown(route: &RouteRecord, revision: u64, priced: bool) -> Shown {
     Shown {
         id: Arc::clone(&route.id),
         tenant: route.tenant.clone(),
@@ -144,6 +146,7 @@ pub(super) fn shown(route: &RouteRecord, revision: u64) -> Shown {
         supports_tools: route.supports_tools,
         supports_structured_output: route.supports_structured_output,
         model_type: if route.embeds { "embedding" } else { "chat" },
+        priced,
         created_at: route.created_at,
         origin: route.origin,
         revision,
