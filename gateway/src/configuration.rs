@@ -8,7 +8,12 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use schemas::configuration::{Report, Severity};
+use schemas::configuration::{RecordChange, Report, Severity};
+
+mod passage;
+
+use passage::Passage;
+pub(crate) use passage::Write;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SeverityLabel {
@@ -30,7 +35,8 @@ impl Configuration {
             "What is wrong with the configuration files, by how bad it is",
             self.problems.clone(),
         );
-        self.count(&Report::default());
+        // The files were read before there were figures.
+        self.count(&self.report());
     }
 
     /// The report as it is now.
@@ -44,6 +50,11 @@ impl Configuration {
         *self.report.write() = Arc::new(report);
     }
 
+    /// In which order changes of records are written so that no call fails for them.
+    pub fn passage(changes: &[RecordChange]) -> Passage {
+        Passage::of(changes)
+    }
+
     fn count(&self, report: &Report) {
         for severity in Severity::ALL {
             let label = SeverityLabel {
@@ -52,5 +63,46 @@ impl Configuration {
             let count = i64::try_from(report.count(severity)).unwrap_or(i64::MAX);
             self.problems.get_or_create(&label).set(count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use schemas::configuration::Problem;
+    use schemas::time::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_was_told_before_there_were_figures_is_counted() {
+        let problem = Problem {
+            severity: Severity::Warning,
+            file: "models.yaml".into(),
+            line: Some(3),
+            key: "models[0]".into(),
+            message: "it is odd".into(),
+            remedy: "correct it".into(),
+            since: Timestamp::default(),
+        };
+        let configuration = Configuration::default();
+        configuration.tell(Report {
+            problems: vec![problem.clone(), problem],
+            ..Report::default()
+        });
+        let mut registry = Registry::default();
+
+        configuration.register(&mut registry);
+
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("figures");
+        assert!(
+            text.contains("waybill_config_problems{severity=\"warning\"} 2"),
+            "{text}"
+        );
+        assert!(
+            text.contains("waybill_config_problems{severity=\"error\"} 0"),
+            "{text}"
+        );
     }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use bus::revisions::Revisions;
 use bus::{BusError, Change, Entry, Expected, Kv, Revision};
 use bytes::Bytes;
+use gateway::Configuration;
 use schemas::configuration::{self, RecordChange};
 use schemas::subject::{CATALOG_BUCKET, catalog};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::patience::Passing;
@@ -94,26 +95,24 @@ pub async fn apply(
     complete: &[&str],
     keeper: &Keeper,
 ) -> Result<Option<Revision>, Error> {
-    let present = current(kv).await?;
-    let steps = steps(records, &present, complete);
-    if steps.is_empty() {
+    let mut present = current(kv).await?;
+    let mut changed = changes(records.clone(), &present, complete);
+    let passage = Configuration::passage(&changed.changes);
+    if passage.is_under_way {
+        // Another node is at it, or ended amidst of it.
+        sleep(passage.grace() + passage.grace()).await;
+        present = current(kv).await?;
+        changed = changes(records, &present, complete);
+    }
+    if changed.changes.is_empty() {
         return Ok(None);
     }
-    let changes: Vec<RecordChange> = steps.iter().map(|step| step.change(&present)).collect();
     // What cannot be kept counts all the same: who changes a file wants it in force.
-    let begun = keeper.revisions.begin(keeper.told.clone(), &changes).await;
-    let mut last = None;
-    for step in steps {
-        match step {
-            Step::Put(key, value, expected) => {
-                let value = Bytes::from(serde_json::to_vec(&value)?);
-                last = Some(kv.put(CATALOG_BUCKET, &key, value, expected).await?);
-            }
-            Step::Delete(key, expected) => {
-                last = Some(kv.delete(CATALOG_BUCKET, &key, expected).await?);
-            }
-        }
-    }
+    let begun = keeper
+        .revisions
+        .begin(keeper.told.clone(), &changed.changes)
+        .await;
+    let last = write(kv, changed).await?;
     let kept = match (begun, last) {
         (Ok(begun), Some(last)) => keeper.revisions.finish(begun, last).await.map(drop),
         (begun, _) => begun.map(drop),
@@ -123,6 +122,52 @@ pub async fn apply(
             error = &problem as &dyn std::error::Error,
             "what the files changed is in force and is not kept: it cannot be put back"
         );
+    }
+    Ok(last)
+}
+
+/// What is to be written, and what each record is expected to be.
+struct Changed {
+    changes: Vec<RecordChange>,
+    expected: BTreeMap<String, Expected>,
+}
+
+fn changes(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str]) -> Changed {
+    let steps = steps(records, present, complete);
+    let changes = steps.iter().map(|step| step.change(present)).collect();
+    let expected = |step| match step {
+        Step::Put(key, _, expected) | Step::Delete(key, expected) => (key, expected),
+    };
+    Changed {
+        changes,
+        expected: steps.into_iter().map(expected).collect(),
+    }
+}
+
+/// Writes changes so that no call fails for them; gives the last revision.
+async fn write(kv: &dyn Kv, changed: Changed) -> Result<Option<Revision>, Error> {
+    let Changed {
+        changes,
+        mut expected,
+    } = changed;
+    let passage = Configuration::passage(&changes);
+    let grace = passage.grace();
+    let mut last = None;
+    for (writes, pause) in [(passage.first, grace), (passage.last, Duration::ZERO)] {
+        for write in writes {
+            // Each key has its expectation: the changes are those of the steps.
+            let expects = expected.get(&write.key).copied().unwrap_or(Expected::Absent);
+            let revision = match write.value {
+                Some(value) => {
+                    let value = Bytes::from(serde_json::to_vec(&value)?);
+                    kv.put(CATALOG_BUCKET, &write.key, value, expects).await?
+                }
+                None => kv.delete(CATALOG_BUCKET, &write.key, expects).await?,
+            };
+            expected.insert(write.key, Expected::Revision(revision));
+            last = Some(revision);
+        }
+        sleep(pause).await;
     }
     Ok(last)
 }

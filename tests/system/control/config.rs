@@ -14,6 +14,7 @@ use super::{done, operator, refused, until, until_shown};
 mod examples;
 mod history;
 mod manifest;
+mod passing;
 mod spread;
 
 /// How soon a problem is told of.

@@ -21,11 +21,12 @@ use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::subject::CATALOG_BUCKET;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{Shown, away, later, of, revisions};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
+use crate::configuration::{Configuration, Write};
 use crate::manage::openapi::Operation;
 use crate::manage::records::{self, Match, Place};
 use crate::manage::{description, json as answer, rights};
@@ -137,7 +138,9 @@ async fn put_back(state: &Shared, (to, expected): (u64, Match), author: Author) 
     };
     let changes: Vec<RecordChange> = steps.iter().map(|(change, _)| change.clone()).collect();
     let begun = revisions(state).begin(told, &changes).await.map_err(away)?;
-    let revision = write(state, steps, begun).await?;
+    // Who asked may leave: what was begun is written to its end.
+    let written = state.leaving.spawn(write(state.clone(), steps, begun)).await;
+    let revision = written.unwrap_or_else(|_| Err(away(BusError::Closed)))?;
     tell(
         state,
         author,
@@ -213,27 +216,44 @@ async fn lying(state: &Shared, key: &str) -> Result<Lying, Failure> {
 }
 
 async fn write(
-    state: &Shared,
+    state: Shared,
     steps: Vec<(RecordChange, Expected)>,
     begun: Begun,
 ) -> Result<Revision, Failure> {
+    let (changes, expected): (Vec<RecordChange>, Vec<Expected>) = steps.into_iter().unzip();
+    let keys = changes.iter().map(|change| change.key.clone());
+    let mut expected: BTreeMap<String, Expected> = keys.zip(expected).collect();
+    let passage = Configuration::passage(&changes);
+    let grace = passage.grace();
     let mut last = 0;
-    for (change, expected) in steps {
-        let kv = &state.ports.kv;
-        let written = match change.to {
-            Some(value) => {
-                let value = Bytes::from(value.to_string());
-                timeout(WITHIN, kv.put(CATALOG_BUCKET, &change.key, value, expected)).await
-            }
-            None => timeout(WITHIN, kv.delete(CATALOG_BUCKET, &change.key, expected)).await,
-        };
-        last = match written.unwrap_or(Err(BusError::Timeout)) {
-            Ok(revision) => revision,
-            Err(BusError::Conflict) => return Err(records::lost_race()),
-            Err(problem) => return Err(away(problem)),
-        };
+    for (writes, pause) in [(passage.first, grace), (passage.last, Duration::ZERO)] {
+        for write in writes {
+            let key = write.key.clone();
+            // Each key has its expectation: the changes are those of the steps.
+            let expects = expected.get(&key).copied().unwrap_or(Expected::Absent);
+            last = write_one(&state, write, expects).await?;
+            expected.insert(key, Expected::Revision(last));
+        }
+        sleep(pause).await;
     }
-    revisions(state).finish(begun, last).await.map_err(away)
+    revisions(&state).finish(begun, last).await.map_err(away)
+}
+
+/// Writes a record; gives its revision.
+async fn write_one(state: &Shared, write: Write, expected: Expected) -> Result<u64, Failure> {
+    let kv = &state.ports.kv;
+    let written = match write.value {
+        Some(value) => {
+            let value = Bytes::from(value.to_string());
+            timeout(WITHIN, kv.put(CATALOG_BUCKET, &write.key, value, expected)).await
+        }
+        None => timeout(WITHIN, kv.delete(CATALOG_BUCKET, &write.key, expected)).await,
+    };
+    match written.unwrap_or(Err(BusError::Timeout)) {
+        Ok(revision) => Ok(revision),
+        Err(BusError::Conflict) => Err(records::lost_race()),
+        Err(problem) => Err(away(problem)),
+    }
 }
 
 /// Tells who did it.
