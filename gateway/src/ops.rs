@@ -1,6 +1,7 @@
 //! What operators and balancers ask of a node: is it alive, is it ready, what does it count, where does it route?
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use crate::arrival::Arrival;
 use crate::caller::{Caller, Visitor, refused};
+use crate::gate;
 use crate::manage::openapi::{Audience, Operation};
 use crate::manage::{self, ask, json};
 use crate::state::{Phase, Shared};
@@ -203,7 +205,8 @@ struct Leg<'a> {
     exclusion_reasons: Option<Vec<&'static str>>,
 }
 
-/// `GET /routing`: where each model is served. For those who run the platform, unless it is public.
+/// `GET /routing`: where each model is served. For those who run the platform, unless it is public: then whoever comes is
+/// told of the models that he sees in the listing.
 pub(crate) async fn routing(State(state): State<Shared>, arrival: Arrival, visitor: Visitor) -> Response {
     if !manage::settings::public_routing(&state) {
         match &visitor.0 {
@@ -215,7 +218,14 @@ pub(crate) async fn routing(State(state): State<Shared>, arrival: Arrival, visit
         }
     }
     let catalog = state.ports.catalog.load();
-    let models = catalog.models();
+    let mut models = catalog.models();
+    let caller = visitor.0.as_ref();
+    if !caller.is_some_and(Caller::operates) {
+        let key = caller.map(|caller| &*caller.key);
+        models.retain(|model| {
+            gate::visible(&catalog, key, model.id.as_str()).is_some_and(|meant| Arc::ptr_eq(meant, model))
+        });
+    }
     let routes = models
         .iter()
         .map(|model| (model.id.as_str(), legs(&catalog, model, false)));

@@ -21,7 +21,7 @@ use schemas::id::{EndpointId, TenantId};
 use super::openapi::Operation;
 use super::page::Asked;
 use super::records::{self, History, Match, Place, Written};
-use super::{Parameters, creation, description, invalid, json, model_routes, rights, sealing};
+use super::{Parameters, creation, description, invalid, json, model_routes, rights, scope, sealing};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -243,12 +243,14 @@ pub(crate) async fn remove(
         of_run_time(&endpoint)?;
         records::check::<Endpoint>(&state, &place(&endpoint), expected).await?;
         let author = caller.author(&arrival);
+        let decide = |route: &RouteRecord| may_go(&caller, &catalog, route);
         let leading = catalog.routes_after(None).map(|stored| &stored.record);
-        for route in leading.filter(|route| route.endpoint == endpoint.id) {
+        let leading: Vec<_> = leading.filter(|route| route.endpoint == endpoint.id).collect();
+        leading.iter().try_for_each(|route| decide(route))?;
+        for route in leading {
             let place = model_routes::place(route);
             let author = second(&state, &author);
-            let gone = records::remove::<RouteRecord>(&state, &place, Match::Any, author, |_| Ok(())).await;
-            match gone {
+            match records::remove(&state, &place, Match::Any, author, decide).await {
                 Ok(_) => {}
                 // Somebody else removed it in between.
                 Err(failure) if failure.status == 404 => {}
@@ -261,6 +263,14 @@ pub(crate) async fn remove(
         Ok(written) => json(&shown(&written.record, written.revision)),
         Err(failure) => arrival.refuse(&failure),
     }
+}
+
+/// Refuses to remove, with an endpoint, a route that is not the caller's to remove. Nothing is told of it: it may be
+/// another tenant's.
+fn may_go(caller: &Caller, catalog: &Catalog, route: &RouteRecord) -> Result<(), Failure> {
+    model_routes::may_touch(caller, catalog, route).map_err(|_| {
+        scope("routes that an operator made lead to the endpoint: only an operator may remove it").param("id")
+    })
 }
 
 /// Refuses to change what a file says.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemas::catalog::user::User;
 use schemas::catalog::{Catalog, Key, Role};
 use schemas::failure::Failure;
 use schemas::id::{ModelName, TenantId, UserId};
@@ -115,6 +116,57 @@ pub(super) fn may_hold(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<
         Ok(())
     } else {
         Err(scope("the credential may use models that the key may not").param("models"))
+    }
+}
+
+/// Refuses to let a member sign in, by what `param` names: whoever signs in as him may do all that he may, for as long as
+/// he is there, so that only those let him in who may do as much.
+pub(crate) fn may_let_in(
+    caller: &Caller,
+    catalog: &Catalog,
+    member: &User,
+    param: &'static str,
+) -> Result<(), Failure> {
+    let key = &caller.key;
+    let text = if key.expires_at.is_some() {
+        "the member may sign in for longer than the key lasts"
+    } else if key.models.is_some() {
+        "the member may use models that the key may not"
+    } else if !denied(caller, catalog)
+        .iter()
+        .all(|name| member.disabled_models.contains(name))
+    {
+        "the member may use models that are disabled for the key"
+    } else if member.role.unwrap_or_default() > caller.role() {
+        "the member may do more than the key"
+    } else {
+        return Ok(());
+    };
+    Err(scope(text).param(param))
+}
+
+/// What of a change of a member gives whoever signs in as him more than he had, or gives it to somebody else.
+fn widens_sign_in(before: &User, after: &User) -> Option<&'static str> {
+    if before.email != after.email {
+        Some("email")
+    } else if after.role.unwrap_or_default() > before.role.unwrap_or_default() {
+        Some("role")
+    } else if before.disabled && !after.disabled {
+        Some("disabled")
+    } else {
+        None
+    }
+}
+
+/// Refuses a change of a member who has an account, if it is one by which he is let in.
+pub(super) fn may_change_sign_in(
+    caller: &Caller,
+    catalog: &Catalog,
+    (before, after): (&User, &User),
+) -> Result<(), Failure> {
+    match widens_sign_in(before, after) {
+        Some(param) => may_let_in(caller, catalog, after, param),
+        None => Ok(()),
     }
 }
 

@@ -196,7 +196,11 @@ pub(crate) async fn create(
         let asked = member::without_password(&bytes);
         let fresh = || format!("user-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
         let id = wanted.id.clone().unwrap_or_else(fresh);
-        let mut user = wanted_user(&caller, &state.ports.catalog.load(), wanted, (&id, arrival.at))?;
+        let catalog = state.ports.catalog.load();
+        let mut user = wanted_user(&caller, &catalog, wanted, (&id, arrival.at))?;
+        if password.is_some() {
+            rights::may_let_in(&caller, &catalog, &user, "password")?;
+        }
         let creation = creation::begin(&state, &caller, &headers, (PATH, &asked), id.into()).await?;
         user.id = UserId(creation.id);
         let place = place(&user.tenant, &user.id);
@@ -301,7 +305,14 @@ pub(crate) async fn patch(
             Edit::Goes => member::may_have(&state, who, None).await?,
             Edit::Is(email) => member::may_have(&state, who, Some(email)).await?,
         }
-        let decide = |user: &User| patched(&caller, &catalog, user, &patch);
+        let signs_in = member::signs_in(&state, who).await?;
+        let decide = |user: &User| {
+            let after = patched(&caller, &catalog, user, &patch)?;
+            if signs_in {
+                rights::may_change_sign_in(&caller, &catalog, (user, &after))?;
+            }
+            Ok(after)
+        };
         let changed = records::change(&state, &place, expected, &caller.author(&arrival), decide).await?;
         member::follow(&state, &changed.record, arrival.at).await?;
         Ok::<_, Failure>(changed)
@@ -354,6 +365,8 @@ pub(super) fn wanted_user(
         name: wanted.name.map(description::name).transpose()?,
         role: Some(rights::may_give(caller, wanted.role.unwrap_or_default())?),
         limits: description::limits(caller, catalog, wanted.limits.unwrap_or_default())?,
+        // What is disabled for whoever makes him is disabled for him.
+        disabled_models: rights::denied(caller, catalog),
         created_at: Some(now),
         ..User::new(tenant, id, Origin::Runtime)
     })

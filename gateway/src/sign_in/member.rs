@@ -159,13 +159,18 @@ pub(crate) async fn give_account(
     accounts::create(state, &account, now).await
 }
 
+/// True for a member who has an account, where there is signing in at all.
+pub(crate) async fn signs_in(state: &Shared, who: accounts::Who<'_>) -> Result<bool, Failure> {
+    Ok(state.sign_in.signer.is_some() && accounts::of(state, who).await?.is_some())
+}
+
 /// Refuses an address of mail by which somebody else signs in, and none for whoever signs in by one.
 pub(crate) async fn may_have(
     state: &Shared,
     who: accounts::Who<'_>,
     email: Option<&str>,
 ) -> Result<(), Failure> {
-    if state.sign_in.signer.is_none() || accounts::of(state, who).await?.is_none() {
+    if !signs_in(state, who).await? {
         return Ok(());
     }
     let email = email.and_then(Email::parse);

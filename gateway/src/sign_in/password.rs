@@ -217,6 +217,7 @@ async fn token_for(
     let catalog = state.ports.catalog.load();
     let found = catalog.user(tenant, user).ok_or_else(records::nothing)?;
     rights::may_touch(caller, &catalog, (tenant, user))?;
+    rights::may_let_in(caller, &catalog, found, "id")?;
     if accounts::of(state, (tenant, user)).await?.is_none() {
         let email = found.email.as_deref().and_then(Email::parse);
         let email =

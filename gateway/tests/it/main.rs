@@ -16,6 +16,7 @@ mod matrix;
 mod records;
 mod refusals;
 mod responses;
+mod rights;
 mod scene;
 mod script;
 mod served;

@@ -293,3 +293,76 @@ fn what_others_may_not_do_is_told_by_its_field() {
     );
     assert_eq!(refused(operates(&admin)), (403, "".into()));
 }
+
+#[test]
+fn a_member_is_let_in_by_those_alone_who_may_do_all_that_he_may() {
+    let catalog = catalog(&[], &[]);
+    let whole = Held {
+        tenant: "acme",
+        user: None,
+        role: Role::Admin,
+        models: None,
+        expires_at: None,
+        revoked: false,
+    };
+    let denied = Caller {
+        key: Arc::new(Key {
+            denied: vec![ModelName::from("m")],
+            ..whole.key()
+        }),
+    };
+    let of = |role, disabled: &[&str], caller: &Caller| {
+        let member = User {
+            role,
+            disabled_models: disabled.iter().map(|name| ModelName::from(*name)).collect(),
+            ..User::new(TenantId::from("acme"), UserId::from("ann"), Origin::Runtime)
+        };
+        may_let_in(caller, &catalog, &member, "password").map_err(|failure| (failure.status, failure.param))
+    };
+    let refused = Err((403, Some("password".into())));
+    let of_model = Held {
+        models: Some(vec!["m", "n"]),
+        ..whole.clone()
+    };
+    let of_hour = Held {
+        expires_at: Some(5),
+        ..whole.clone()
+    };
+
+    assert_eq!(of(Some(Role::Admin), &[], &whole.caller()), Ok(()));
+    assert_eq!(of(Some(Role::Operator), &[], &whole.caller()), refused);
+    assert_eq!(of(None, &[], &of_model.caller()), refused);
+    assert_eq!(of(Some(Role::Free), &["m"], &of_hour.caller()), refused);
+    assert_eq!(of(Some(Role::Free), &["n"], &denied), refused);
+    assert_eq!(of(Some(Role::Admin), &["m", "n"], &denied), Ok(()));
+}
+
+#[test]
+fn only_what_widens_a_sign_in_is_judged_as_one() {
+    let before = User {
+        email: Some("ann@example.com".into()),
+        role: Some(Role::Pro),
+        ..User::new(TenantId::from("acme"), UserId::from("ann"), Origin::Runtime)
+    };
+    let out = User {
+        disabled: true,
+        ..before.clone()
+    };
+    let role = |role| User {
+        role,
+        ..before.clone()
+    };
+    let email = User {
+        email: Some("bob@example.com".into()),
+        ..before.clone()
+    };
+
+    assert_eq!(widens_sign_in(&before, &before), None);
+    assert_eq!(widens_sign_in(&before, &out), None);
+    assert_eq!(widens_sign_in(&out, &before), Some("disabled"));
+    assert_eq!(widens_sign_in(&before, &role(Some(Role::Free))), None);
+    assert_eq!(widens_sign_in(&before, &role(None)), None);
+    assert_eq!(widens_sign_in(&before, &role(Some(Role::Internal))), Some("role"));
+    assert_eq!(widens_sign_in(&role(None), &before), Some("role"));
+    assert_eq!(widens_sign_in(&before, &email), Some("email"));
+}

@@ -1,0 +1,193 @@
+//! What somebody may do does not grow by what he makes, removes or reads: who is let in by whom, which routes go with
+//! their endpoint, and what the table of routes tells to whom.
+
+use serde_json::{Value, json};
+
+use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, Scene};
+use crate::sign_in::settings;
+
+const PASSWORD: &str = "correct horse battery 1";
+
+async fn call(scene: &Scene, line: &str, key: &str, body: Value) -> Answer {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    scene.call(line, key, &body).await
+}
+
+async fn done(scene: &Scene, line: &str, key: &str, body: Value) -> Value {
+    let answer = call(scene, line, key, body).await;
+    assert!(answer.status < 300, "{line}: {answer:?}");
+    answer.json()
+}
+
+/// A status, and the field that is named.
+async fn refused(scene: &Scene, line: &str, key: &str, body: Value) -> (u16, String) {
+    let answer = call(scene, line, key, body).await;
+    assert!(answer.status >= 400, "{line}: {answer:?}");
+    (answer.status, text(&answer.json()["error"]["param"]))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A key of an administrator of `acme`, with this beside.
+async fn administrator(scene: &Scene, more: Value) -> String {
+    let mut body = json!({"name": "administrator", "tenant": "acme", "role": "admin"});
+    body.as_object_mut()
+        .expect("an object")
+        .extend(more.as_object().expect("an object").clone());
+    text(&done(scene, "POST /api/v1/tenant/api-keys", OPERATOR, body).await["key"])
+}
+
+fn member(id: &str, role: &str) -> Value {
+    json!({"id": id, "email": format!("{id}@example.com"), "role": role, "password": PASSWORD})
+}
+
+#[tokio::test]
+async fn nobody_lets_others_sign_in_who_may_do_more_than_his_key() {
+    let scene = Scene::with(settings).await;
+    done(&scene, "POST /api/v1/users", ADMIN, member("boss", "admin")).await;
+    done(&scene, "POST /api/v1/users", ADMIN, member("ann", "free")).await;
+    done(&scene, "POST /api/v1/users", ADMIN, member("out", "free")).await;
+    done(
+        &scene,
+        "PATCH /api/v1/users/out",
+        ADMIN,
+        json!({"disabled": true}),
+    )
+    .await;
+    // Somebody for whom a model is disabled, and nothing else.
+    let less = json!({"id": "less", "role": "admin"});
+    done(&scene, "POST /api/v1/users", ADMIN, less).await;
+    let of_less = administrator(&scene, json!({"user": "less"})).await;
+    let disabled = json!({"disabled_models": ["m"]});
+    done(&scene, "PATCH /api/v1/users/less", ADMIN, disabled).await;
+    let of_model = administrator(&scene, json!({"models": ["m"]})).await;
+    let of_hour = administrator(&scene, json!({"expires_at": "2100-01-01T00:00:00Z"})).await;
+
+    for key in [&of_model, &of_hour, &of_less] {
+        for (line, body, param) in [
+            ("POST /api/v1/users/boss/password-reset", Value::Null, "id"),
+            (
+                "PATCH /api/v1/users/boss",
+                json!({"email": "me@example.com"}),
+                "email",
+            ),
+            ("PATCH /api/v1/users/ann", json!({"role": "admin"}), "role"),
+            ("PATCH /api/v1/users/out", json!({"disabled": false}), "disabled"),
+        ] {
+            assert_eq!(
+                refused(&scene, line, key, body).await,
+                (403, param.into()),
+                "{line}"
+            );
+        }
+        // What lets nobody in is theirs to change.
+        done(&scene, "PATCH /api/v1/users/ann", key, json!({"name": "Ann"})).await;
+    }
+    for key in [&of_model, &of_hour] {
+        let made = refused(&scene, "POST /api/v1/users", key, member("mallory", "admin")).await;
+        assert_eq!(made, (403, "password".into()));
+        let login = json!({"email": "mallory@example.com", "password": PASSWORD});
+        assert_eq!(call(&scene, "POST /auth/login", "", login).await.status, 401);
+    }
+    // Who is made by somebody for whom a model is disabled has it disabled as well, however he comes in.
+    let made = done(&scene, "POST /api/v1/users", &of_less, member("eve", "admin")).await;
+    assert_eq!(made["disabled_models"], json!(["m"]));
+    done(
+        &scene,
+        "POST /api/v1/users/eve/password-reset",
+        &of_less,
+        Value::Null,
+    )
+    .await;
+    let login = json!({"email": "eve@example.com", "password": PASSWORD});
+    let session = text(&done(&scene, "POST /auth/login", "", login).await["access_token"]);
+    let enabled = json!({"disabled_models": []});
+    for id in ["eve", "less"] {
+        let line = format!("PATCH /api/v1/users/{id}");
+        assert_eq!(refused(&scene, &line, &session, enabled.clone()).await.0, 403);
+    }
+    // Whoever may do everything still lets in whom he will.
+    done(
+        &scene,
+        "POST /api/v1/users/boss/password-reset",
+        ADMIN,
+        Value::Null,
+    )
+    .await;
+    done(
+        &scene,
+        "PATCH /api/v1/users/out",
+        ADMIN,
+        json!({"disabled": false}),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_endpoint_takes_no_route_with_it_that_is_not_the_callers_to_remove() {
+    let scene = Scene::new().await;
+    let of_default = json!({"name": "administrator", "tenant": "default", "role": "admin"});
+    let minted = done(&scene, "POST /api/v1/tenant/api-keys", OPERATOR, of_default).await;
+    let of_default = text(&minted["key"]);
+
+    for (key, tenant, priority) in [(&*of_default, "default", 0), (ADMIN, "acme", -1)] {
+        let name = format!("of-{tenant}");
+        let upstream =
+            json!({"name": name, "kind": "vllm", "backends": [{"url": "http://own.example:8000"}]});
+        let endpoint = text(&done(&scene, "POST /api/v1/endpoints", key, upstream).await["id"]);
+        let route = json!({"model": "theirs", "endpoint": endpoint, "tenant": "acme", "priority": priority});
+        let route = text(&done(&scene, "POST /api/v1/model-routes", OPERATOR, route).await["id"]);
+        let remove = format!("DELETE /api/v1/endpoints/{endpoint}");
+        let show = format!("GET /api/v1/model-routes/{route}");
+
+        let answer = call(&scene, &remove, key, Value::Null).await;
+        assert_eq!(
+            (answer.status, answer.code()),
+            (403, "insufficient_scope".to_owned())
+        );
+        assert!(
+            !answer.body.contains(&route) && !answer.body.contains("theirs"),
+            "{answer:?}"
+        );
+        done(&scene, &show, OPERATOR, Value::Null).await;
+        // Not even its own route went.
+        let routes = done(&scene, "GET /api/v1/model-routes", key, Value::Null)
+            .await
+            .to_string();
+        assert!(routes.contains(&format!("\"{name}\"")), "{routes}");
+
+        done(
+            &scene,
+            &format!("DELETE /api/v1/model-routes/{route}"),
+            OPERATOR,
+            Value::Null,
+        )
+        .await;
+        done(&scene, &remove, key, Value::Null).await;
+    }
+}
+
+#[tokio::test]
+async fn public_routing_tells_everybody_of_what_he_sees_in_the_listing() {
+    let scene = Scene::new().await;
+    let sharing = json!({"tenants": ["acme"]});
+    done(&scene, "PATCH /api/v1/models/vectors", OPERATOR, sharing).await;
+    let public = json!({"value": true});
+    done(&scene, "PUT /admin/settings/public_routing", OPERATOR, public).await;
+
+    for (key, told) in [
+        ("", &["m"][..]),
+        (CALLER, &["m", "vectors"]),
+        (OPERATOR, &["m", "org/staff", "vectors"]),
+    ] {
+        let routing = done(&scene, "GET /routing", key, Value::Null).await;
+        let routes = routing["routes"].as_object().expect("routes");
+        assert_eq!(routes.keys().collect::<Vec<_>>(), told);
+    }
+}
