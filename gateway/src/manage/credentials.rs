@@ -1,5 +1,9 @@
 //! What keys of members, keys of endpoints and grants have in common: a secret that is shown once, an id under which
 //! lie the records of all secrets it ever had, and a mark instead of a deletion.
+//!
+//! Another secret is given in two steps. First the record of the old one is marked, by compare-and-set, and names the
+//! place of the new one; then the new record is made there, where nothing may be. So there is never more than one good
+//! secret, and whoever changes or revokes meanwhile finds the record that counts, or takes its place before it is made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +12,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use schemas::catalog::change::Author;
 use schemas::catalog::grant::{self, Reach, credential_key};
-use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Stored};
+use schemas::catalog::{Catalog, Key, KeyDigest, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::{Failure, FailureCode};
 use serde::Serialize;
@@ -20,7 +24,13 @@ use crate::caller::Caller;
 use crate::key;
 use crate::state::Shared;
 
-/// How long a call that is repeated waits for what the first one makes.
+mod succession;
+
+use succession::{Held, Newest};
+
+/// Times a change is decided anew because the credential got another secret meanwhile.
+const TRIES_MAX: usize = 8;
+/// How long a call waits for what another one makes: a repeated one for the first, a change for another secret.
 const MADE_WITHIN: Duration = Duration::from_secs(2);
 /// How often is looked whether it is there.
 const MADE_POLL: Duration = Duration::from_millis(10);
@@ -96,7 +106,7 @@ async fn made_before(state: &Shared, reach: &Reach, id: &str) -> Option<Minted> 
     timeout(MADE_WITHIN, found).await.ok()
 }
 
-/// Marks a credential as revoked, with every secret that it has.
+/// Marks a credential as revoked, with every secret that it has and with that which it is being given.
 pub(super) async fn revoke(
     state: &Shared,
     (kind, id): (grant::Kind, &str),
@@ -104,88 +114,176 @@ pub(super) async fn revoke(
     may: impl Fn(&Key) -> Result<(), Failure>,
 ) -> Result<Written<Key>, Failure> {
     let catalog = state.ports.catalog.load();
-    let mut last = None;
-    for (digest, stored) in catalog.records_of_id(kind, id) {
-        may(&stored.record)?;
-        let author = match last {
-            None => author.clone(),
-            Some(_) => another(state, author),
+    let (digest, stored) = catalog.key_of_id(kind, id).ok_or_else(records::nothing)?;
+    let known = place(digest, &stored.record);
+    let revoked = revoke_newest(state, &known, author, may).await?;
+    mark_all(state, &good(&catalog, kind, id), author).await?;
+    Ok(revoked)
+}
+
+/// Marks the secret that counts. Once it is, nobody gives the credential another.
+async fn revoke_newest(
+    state: &Shared,
+    known: &Place,
+    author: &Author,
+    may: impl Fn(&Key) -> Result<(), Failure>,
+) -> Result<Written<Key>, Failure> {
+    for _ in 0..TRIES_MAX {
+        let revoked = match succession::newest(state, known).await? {
+            Newest::There {
+                place,
+                held,
+                revision,
+            } => {
+                may(&held.key)?;
+                let decide = |held: &Held| Ok(held.revoked());
+                records::change(state, &place, Match::Revision(revision), author, decide).await
+            }
+            Newest::Awaited { last, next, .. } => {
+                may(&last.key)?;
+                records::create(state, &next, last.taking_the_place(None), None, author.clone()).await
+            }
         };
-        last = Some(mark(state, (digest, &stored.record), &author).await?);
+        match revoked {
+            Err(failure) if succession::was_faster(&failure) => {}
+            revoked => return revoked.map(Held::written),
+        }
     }
-    last.ok_or_else(records::nothing)
+    Err(records::lost_race())
+}
+
+/// Changes a credential to what `decide` makes of it as it is now, whichever secret it has.
+pub(super) async fn change(
+    state: &Shared,
+    known: &Place,
+    expected: Match,
+    author: &Author,
+    decide: impl Fn(&Key) -> Result<Key, Failure>,
+) -> Result<Written<Key>, Failure> {
+    for _ in 0..TRIES_MAX {
+        let Newest::There {
+            place,
+            held,
+            revision,
+        } = succession::settled(state, known).await?
+        else {
+            return Err(records::lost_race());
+        };
+        if expected == Match::Any {
+            // What is refused as it stands is refused, not decided anew.
+            decide(&held.key)?;
+        }
+        let at = match expected {
+            Match::Any => Match::Revision(revision),
+            wanted @ Match::Revision(_) => wanted,
+        };
+        let decide = |held: &Held| decide(&held.key).map(Held::of);
+        match records::change(state, &place, at, author, decide).await {
+            Err(failure) if expected == Match::Any && succession::was_faster(&failure) => {}
+            changed => return changed.map(Held::written),
+        }
+    }
+    Err(records::lost_race())
 }
 
 /// Gives a credential another secret. Of two who do so at once one is told that the other was faster.
 pub(super) async fn rotate(
     state: &Shared,
-    (digest, old): (&KeyDigest, &Stored<Key>),
+    (digest, known): (&KeyDigest, &Stored<Key>),
     expected: Match,
     author: &Author,
+    may: impl Fn(&Key) -> Result<(), Failure>,
 ) -> Result<Minted, Failure> {
-    if !expected.admits(old.revision) {
-        return Err(records::lost_race());
-    }
-    if old.record.revoked {
-        return Err(revoked_already());
-    }
-    let secret = key::mint_as(&state.ports.mint, &old.record.reach);
-    let record = Key {
-        prefix: key::shown(&secret).into(),
-        rotated_at: Some(author.at),
-        origin: Origin::Runtime,
-        ..Key::clone(&old.record)
+    let (kind, id) = (grant::Kind::of(&known.record.reach), known.record.id.as_str());
+    // Nothing of this can be what a later call mints: that begins where this one ends.
+    let mut others = good(&state.ports.catalog.load(), kind, id);
+    let secret = key::mint_as(&state.ports.mint, &known.record.reach);
+    let own = place(&state.doorkeeper.digest(&secret), &known.record);
+    let known_at = place(digest, &known.record);
+    others.retain(|other| other.key != known_at.key);
+    let replaced = if known.record.revoked {
+        take_over(state, (&known_at, &own), expected, author, may).await?
+    } else {
+        let decide = |held: &Held| {
+            if held.key.revoked {
+                return Err(held
+                    .replaced_by
+                    .as_ref()
+                    .map_or_else(revoked_already, |_| records::lost_race()));
+            }
+            may(&held.key)?;
+            Ok(held.replaced(&own))
+        };
+        records::change(state, &known_at, expected, author, decide).await?
     };
-    let own = state.doorkeeper.digest(&secret);
-    let written = records::create(state, &place(&own, &record), record, None, another(state, author)).await?;
-    // Whoever takes the old secret away is the one who replaced it.
-    if let Err(failure) = replace(state, (digest, &old.record), author).await {
-        mark(state, (&own, &written.record), &another(state, author)).await?;
-        return Err(failure);
-    }
-    let catalog = state.ports.catalog.load();
-    let kind = grant::Kind::of(&old.record.reach);
-    for (other, stored) in catalog.records_of_id(kind, old.record.id.as_str()) {
-        if *other != own && !stored.record.revoked {
-            mark(state, (other, &stored.record), &another(state, author)).await?;
+    let before = replaced.record.key;
+    let record = Held::of(Key {
+        prefix: key::shown(&secret).into(),
+        revoked: false,
+        rotated_at: Some(author.at).max(before.rotated_at),
+        ..before
+    });
+    // Without an answer it may yet be made, so the old one does not come back: whoever comes next ends it.
+    let made = records::create(state, &own, record, None, another(state, author)).await;
+    let written = made.map_err(|failure| {
+        if succession::was_faster(&failure) {
+            records::lost_race()
+        } else {
+            failure
         }
-    }
+    })?;
+    mark_all(state, &others, author).await?;
+    let Written { record, revision, .. } = written;
     Ok(Minted {
-        key: written.record,
-        revision: written.revision,
+        key: record.key,
+        revision,
         secret: Some(secret),
     })
 }
 
-/// Takes away a secret that is still good.
-async fn replace(state: &Shared, (digest, key): (&KeyDigest, &Key), author: &Author) -> Result<(), Failure> {
-    let decide = |key: &Key| {
-        if key.revoked {
-            return Err(records::lost_race());
-        }
-        Ok(revoked(key))
-    };
-    let place = place(digest, key);
-    records::change(state, &place, Match::Any, author, decide).await?;
-    Ok(())
-}
-
-async fn mark(
+/// The first step where a call before ended between the two: what that one would have made is made, and marked as
+/// replaced by `own`.
+async fn take_over(
     state: &Shared,
-    (digest, key): (&KeyDigest, &Key),
+    (known, own): (&Place, &Place),
+    expected: Match,
     author: &Author,
-) -> Result<Written<Key>, Failure> {
-    let decide = |key: &Key| Ok(revoked(key));
-    records::change(state, &place(digest, key), Match::Any, author, decide).await
+    may: impl Fn(&Key) -> Result<(), Failure>,
+) -> Result<Written<Held>, Failure> {
+    match succession::newest(state, known).await? {
+        Newest::There { held, .. } if held.key.revoked => Err(revoked_already()),
+        Newest::There { .. } => Err(records::lost_race()),
+        Newest::Awaited { last, next, revision } => {
+            if !expected.admits(revision) {
+                return Err(records::lost_race());
+            }
+            may(&last.key)?;
+            records::create(
+                state,
+                &next,
+                last.taking_the_place(Some(own)),
+                None,
+                author.clone(),
+            )
+            .await
+        }
+    }
 }
 
-fn revoked(key: &Key) -> Key {
-    Key {
-        revoked: true,
-        // From now on a decision of run time: the file that brought the key does not bring it back.
-        origin: Origin::Runtime,
-        ..key.clone()
+/// Where the good secrets of an id lie, as far as a catalogue knows.
+fn good(catalog: &Catalog, kind: grant::Kind, id: &str) -> Vec<Place> {
+    let records = catalog.records_of_id(kind, id).into_iter();
+    let good = records.filter(|(_, stored)| !stored.record.revoked);
+    good.map(|(digest, stored)| place(digest, &stored.record))
+        .collect()
+}
+
+async fn mark_all(state: &Shared, places: &[Place], author: &Author) -> Result<(), Failure> {
+    for place in places {
+        let decide = |held: &Held| Ok(held.revoked());
+        records::change(state, place, Match::Any, &another(state, author), decide).await?;
     }
+    Ok(())
 }
 
 /// The author of a further change of one call: each has an event of its own.

@@ -290,7 +290,7 @@ pub(crate) async fn patch(
         let bytes = description::body(&state, &parts.headers, body).await?;
         let patch: Patch = description::read(&bytes, change::PATCH)?;
         let decide = |key: &Key| change::patched(&caller, &catalog, key, &patch);
-        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
+        credentials::change(&state, &place, expected, &caller.author(&arrival), decide).await
     };
     match changed.await {
         Ok(written) => {
@@ -311,10 +311,10 @@ pub(crate) async fn rotate(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let rotated = async {
-        let (digest, stored) = found(&caller, &catalog, id)?;
-        rights::may_hold(&caller, &catalog, &stored.record)?;
+        let known = found(&caller, &catalog, id)?;
         let expected = Match::of(&headers)?;
-        credentials::rotate(&state, (digest, stored), expected, &caller.author(&arrival)).await
+        let may = |key: &Key| rights::may_hold(&caller, &catalog, key);
+        credentials::rotate(&state, known, expected, &caller.author(&arrival), may).await
     };
     match rotated.await {
         Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.as_deref())),

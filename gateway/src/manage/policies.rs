@@ -222,7 +222,7 @@ pub(crate) async fn set_of_key(
         };
         let routing = (routing != KeyRouting::default()).then_some(routing);
         let decide = |key: &Key| change::routed(&caller, &catalog, key, routing);
-        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
+        credentials::change(&state, &place, expected, &caller.author(&arrival), decide).await
     };
     match set.await {
         Ok(written) => records::shown(&said(&written.record), written.revision),

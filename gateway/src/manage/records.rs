@@ -356,7 +356,10 @@ pub(super) async fn seen(state: &Shared, revision: u64) {
 }
 
 /// What lies there, with its revision.
-async fn read<T: DeserializeOwned>(state: &Shared, key: &str) -> Result<Option<(Kept<T>, u64)>, Failure> {
+pub(super) async fn read<T: DeserializeOwned>(
+    state: &Shared,
+    key: &str,
+) -> Result<Option<(Kept<T>, u64)>, Failure> {
     let get = state.ports.kv.get(CATALOG_BUCKET, key);
     let Ok(Ok(entry)) = timeout(WITHIN, get).await else {
         return Err(away());

@@ -16,6 +16,7 @@ mod matrix;
 mod records;
 mod refusals;
 mod responses;
+mod rotation;
 mod rights;
 mod scene;
 mod script;
