@@ -22,6 +22,7 @@ use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
 
+mod judge;
 pub(crate) mod rollback;
 pub(crate) mod transfer;
 

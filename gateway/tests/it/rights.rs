@@ -47,6 +47,26 @@ fn member(id: &str, role: &str) -> Value {
     json!({"id": id, "email": format!("{id}@example.com"), "role": role, "password": PASSWORD})
 }
 
+/// Who is made by somebody for whom a model is disabled has it disabled as well, however he comes in.
+async fn made_by_less(scene: &Scene, of_less: &str) {
+    let made = done(scene, "POST /api/v1/users", of_less, member("eve", "admin")).await;
+    assert_eq!(made["disabled_models"], json!(["m"]));
+    done(
+        scene,
+        "POST /api/v1/users/eve/password-reset",
+        of_less,
+        Value::Null,
+    )
+    .await;
+    let login = json!({"email": "eve@example.com", "password": PASSWORD});
+    let session = text(&done(scene, "POST /auth/login", "", login).await["access_token"]);
+    let enabled = json!({"disabled_models": []});
+    for id in ["eve", "less"] {
+        let line = format!("PATCH /api/v1/users/{id}");
+        assert_eq!(refused(scene, &line, &session, enabled.clone()).await.0, 403);
+    }
+}
+
 #[tokio::test]
 async fn nobody_lets_others_sign_in_who_may_do_more_than_his_key() {
     let scene = Scene::with(settings).await;
@@ -95,23 +115,7 @@ async fn nobody_lets_others_sign_in_who_may_do_more_than_his_key() {
         let login = json!({"email": "mallory@example.com", "password": PASSWORD});
         assert_eq!(call(&scene, "POST /auth/login", "", login).await.status, 401);
     }
-    // Who is made by somebody for whom a model is disabled has it disabled as well, however he comes in.
-    let made = done(&scene, "POST /api/v1/users", &of_less, member("eve", "admin")).await;
-    assert_eq!(made["disabled_models"], json!(["m"]));
-    done(
-        &scene,
-        "POST /api/v1/users/eve/password-reset",
-        &of_less,
-        Value::Null,
-    )
-    .await;
-    let login = json!({"email": "eve@example.com", "password": PASSWORD});
-    let session = text(&done(&scene, "POST /auth/login", "", login).await["access_token"]);
-    let enabled = json!({"disabled_models": []});
-    for id in ["eve", "less"] {
-        let line = format!("PATCH /api/v1/users/{id}");
-        assert_eq!(refused(&scene, &line, &session, enabled.clone()).await.0, 403);
-    }
+    made_by_less(&scene, &of_less).await;
     // Whoever may do everything still lets in whom he will.
     done(
         &scene,

@@ -164,16 +164,16 @@ async fn within(
     };
     let inner = async {
         faults.reached.notified().await;
-        let held = faults.hold.swap(0, Ordering::SeqCst) == 0;
+        let met = faults.hold.swap(0, Ordering::SeqCst) == 0;
         let answer = second.run(scene, of).await;
         faults.go.notify_one();
-        (answer, held)
+        (answer, met)
     };
-    let (outer, (inner, held)) = tokio::join!(outer, inner);
+    let (outer, (inner, met)) = tokio::join!(outer, inner);
     // What is left of an earlier round is no word of the next one.
     let _ = timeout(Duration::ZERO, faults.reached.notified()).await;
     let _ = timeout(Duration::ZERO, faults.go.notified()).await;
-    ([outer, inner], held)
+    ([outer, inner], met)
 }
 
 async fn judge(scene: &Scene, old: &str, doing: [Doing; 2], answers: &[Answer; 2], told: &str) {

@@ -147,7 +147,7 @@ async fn what_a_bus_does_not_carry_at_once_is_answered_page_by_page_or_refused()
         };
         envelope(SOURCE, n, fat)
     };
-    let scene = Scene::with::<FAT>(std::array::from_fn(event)).await;
+    let scene = Box::pin(Scene::with::<FAT>(std::array::from_fn(event))).await;
 
     let mut query = page(1_000);
     let (mut found, mut pages) = (Vec::new(), 0);

@@ -26,16 +26,13 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::away;
+use super::judge::Judge;
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::manage::openapi::Operation;
 use crate::manage::records::{self, Match, Place};
 use crate::manage::{description, invalid, json, rights};
 use crate::state::Shared;
-
-mod judge;
-
-use judge::Judge;
 
 /// How long the bucket may take to tell what is in it.
 const WITHIN: Duration = Duration::from_secs(10);
