@@ -299,20 +299,18 @@ pub async fn a_watch_tells_what_is_there_and_then_every_change(kv: &dyn Kv) -> R
     there.sort_by_key(|change| matches!(change, Change::Entry(entry) if entry.key == "b"));
     assert_eq!(there, [entry("a", Some("1"), a), entry("b", Some("2"), b)]);
 
-    let mut expected = Vec::new();
     for number in 0..50 {
         let value = number.to_string();
         let key = ["a", "b", "c"][number % 3];
         let revision = kv.put(bucket, key, text(&value), Expected::Any).await?;
-        expected.push(entry(key, Some(&value), revision));
+        // One by one: of a key that changes again before it was told, only the newest value may be told.
+        let told = next(&mut changes).await;
+        assert_eq!(told, Some(entry(key, Some(&value), revision)));
     }
-    let revision = kv.delete(bucket, "a", Expected::Any).await?;
-    expected.push(entry("a", None, revision));
     kv.put("wb_watch_other", "a", text("unseen"), Expected::Any)
         .await?;
-    for change in expected {
-        assert_eq!(next(&mut changes).await, Some(change));
-    }
+    let revision = kv.delete(bucket, "a", Expected::Any).await?;
+    assert_eq!(next(&mut changes).await, Some(entry("a", None, revision)));
     Ok(())
 }
 

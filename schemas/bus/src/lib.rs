@@ -112,7 +112,8 @@ pub trait Kv: Send + Sync {
     /// Deletes if what is there is `expected`; deleting nothing is fine with [`Expected::Any`].
     async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError>;
 
-    /// Every current entry of the bucket, then a marker ([`Change::Current`]), then every change in order.
+    /// Every current entry of the bucket, then a marker ([`Change::Current`]), then every change in order; of a key that
+    /// changes again before it is told, the newest value may stand for those before.
     async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError>;
 }
 
