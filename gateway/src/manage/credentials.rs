@@ -117,6 +117,8 @@ pub(super) async fn revoke(
     let (digest, stored) = catalog.key_of_id(kind, id).ok_or_else(records::nothing)?;
     let known = place(digest, &stored.record);
     let revoked = revoke_newest(state, &known, author, may).await?;
+    // As it is now: what was just marked is not marked, and told of, again.
+    let catalog = state.ports.catalog.load();
     mark_all(state, &good(&catalog, kind, id), author).await?;
     Ok(revoked)
 }
