@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use schemas::catalog::change::Author;
@@ -19,7 +21,7 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use super::records::{self, History, Match, Place, Written};
-use super::{creation, json};
+use super::{creation, json, rights};
 use crate::caller::Caller;
 use crate::key;
 use crate::state::Shared;
@@ -104,6 +106,22 @@ async fn made_before(state: &Shared, reach: &Reach, id: &str) -> Option<Minted> 
         }
     };
     timeout(MADE_WITHIN, found).await.ok()
+}
+
+/// The credential of an id that a caller names: one of a tenant that he administers. Another is not there.
+pub(super) fn found<'c>(
+    kind: grant::Kind,
+    caller: &Caller,
+    catalog: &'c Catalog,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<(&'c KeyDigest, &'c Stored<Key>), Failure> {
+    rights::administers(caller)?;
+    // A name that is not even text is the name of nothing.
+    let Path(id) = id.map_err(|_| records::nothing())?;
+    let found = catalog.key_of_id(kind, &id);
+    found
+        .filter(|(_, stored)| rights::reaches(caller, &stored.record.tenant))
+        .ok_or_else(records::nothing)
 }
 
 /// Marks a credential as revoked, with every secret that it has and with that which it is being given.
@@ -226,7 +244,7 @@ pub(super) async fn rotate(
         ..before
     });
     // Without an answer it may yet be made, so the old one does not come back: whoever comes next ends it.
-    let made = records::create(state, &own, record, None, another(state, author)).await;
+    let made = records::create(state, &own, record, None, records::another(state, author)).await;
     let written = made.map_err(|failure| {
         if succession::was_faster(&failure) {
             records::lost_race()
@@ -283,17 +301,9 @@ fn good(catalog: &Catalog, kind: grant::Kind, id: &str) -> Vec<Place> {
 async fn mark_all(state: &Shared, places: &[Place], author: &Author) -> Result<(), Failure> {
     for place in places {
         let decide = |held: &Held| Ok(held.revoked());
-        records::change(state, place, Match::Any, &another(state, author), decide).await?;
+        records::change(state, place, Match::Any, &records::another(state, author), decide).await?;
     }
     Ok(())
-}
-
-/// The author of a further change of one call: each has an event of its own.
-fn another(state: &Shared, author: &Author) -> Author {
-    Author {
-        id: state.ports.mint.request_id(author.at),
-        ..author.clone()
-    }
 }
 
 /// What a revoked credential is told to who would change it.

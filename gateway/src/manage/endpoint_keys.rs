@@ -10,7 +10,7 @@ use axum::response::Response;
 use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::grant::{Kind, Reach};
-use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role, Stored};
+use schemas::catalog::{Catalog, Key, Origin, Role, Stored};
 use schemas::failure::Failure;
 use schemas::id::{EndpointId, KeyId, ModelName, TenantId};
 use schemas::limit::limits::Limits;
@@ -180,7 +180,7 @@ pub(crate) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
     let catalog = state.ports.catalog.load();
-    match found(&caller, &catalog, id) {
+    match credentials::found(Kind::Endpoint, &caller, &catalog, id) {
         Ok((_, stored)) => records::shown(&shown(&stored.record, stored.revision, None), stored.revision),
         Err(failure) => arrival.refuse(&failure),
     }
@@ -195,7 +195,7 @@ pub(crate) async fn history(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let told = async {
-        let (_, stored) = found(&caller, &catalog, id)?;
+        let (_, stored) = credentials::found(Kind::Endpoint, &caller, &catalog, id)?;
         let named = (Kind::Endpoint, stored.record.id.as_str());
         credentials::history(&state, &catalog, named).await
     };
@@ -212,7 +212,7 @@ pub(crate) async fn rotate(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let rotated = async {
-        let known = found(&caller, &catalog, id)?;
+        let known = credentials::found(Kind::Endpoint, &caller, &catalog, id)?;
         let expected = Match::of(&headers)?;
         let may = |key: &Key| rights::may_hold(&caller, &catalog, key);
         credentials::rotate(&state, known, expected, &caller.author(&arrival), may).await
@@ -232,7 +232,7 @@ pub(crate) async fn revoke(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let revoked = async {
-        let (_, stored) = found(&caller, &catalog, id)?;
+        let (_, stored) = credentials::found(Kind::Endpoint, &caller, &catalog, id)?;
         let named = (Kind::Endpoint, stored.record.id.as_str());
         credentials::revoke(&state, named, &caller.author(&arrival), |_| Ok(())).await
     };
@@ -284,19 +284,6 @@ fn role(caller: &Caller, wanted: Option<Role>) -> Result<Role, Failure> {
         return Err(invalid("role", "a key of an endpoint administers nothing"));
     }
     Ok(role)
-}
-
-fn found<'c>(
-    caller: &Caller,
-    catalog: &'c Catalog,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<(&'c KeyDigest, &'c Stored<Key>), Failure> {
-    rights::administers(caller)?;
-    let Path(id) = id.map_err(|_| records::nothing())?;
-    let found = catalog.key_of_id(Kind::Endpoint, &id);
-    found
-        .filter(|(_, stored)| rights::reaches(caller, &stored.record.tenant))
-        .ok_or_else(records::nothing)
 }
 
 fn of_endpoint(key: &Key) -> Option<&EndpointId> {

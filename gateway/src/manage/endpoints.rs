@@ -11,7 +11,6 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
-use schemas::catalog::change::Author;
 use schemas::catalog::served::RouteRecord;
 use schemas::catalog::{Catalog, Endpoint, Origin, Stored, endpoint_key};
 use schemas::event::audit::Kind;
@@ -111,19 +110,11 @@ async fn make(
     if !repeats {
         model_routes::check(caller, &catalog, &route, &endpoint)?;
         // A route leads nowhere until there is an endpoint.
-        let of_route = second(state, &author);
+        let of_route = records::another(state, &author);
         records::create(state, &model_routes::place(&route), route, made, of_route).await?;
     }
     let written = records::create(state, &place, endpoint, made, author).await?;
     Ok((written, is_priced))
-}
-
-/// The same author for what else one call changes: each change has an id of its own.
-pub(super) fn second(state: &Shared, author: &Author) -> Author {
-    Author {
-        id: state.ports.mint.request_id(author.at),
-        ..author.clone()
-    }
 }
 
 fn count_of(catalog: &Catalog, tenant: &TenantId) -> usize {
@@ -143,18 +134,11 @@ pub(crate) async fn list(
     let listed = || {
         rights::administers(&caller)?;
         let asked = Asked::of(given, true)?;
-        let only = asked
-            .tenant
-            .as_deref()
-            .map(|named| rights::tenant(&caller, Some(named)));
-        let only = only.transpose()?;
+        let reached = asked.reaching(&caller)?;
         let catalog = state.ports.catalog.load();
         let after = asked.after.as_deref().map(EndpointId::from);
         let mut endpoints = catalog.endpoints_after(after.as_ref());
-        endpoints.retain(|stored| {
-            let tenant = &stored.record.tenant;
-            rights::reaches(&caller, tenant) && only.as_ref().is_none_or(|only| only == tenant)
-        });
+        endpoints.retain(|stored| reached(&stored.record.tenant));
         let cursor = |stored: &&Stored<Endpoint>| stored.record.id.to_string();
         Ok(asked.page(endpoints, cursor, |stored| shown(&stored.record, stored.revision)))
     };
@@ -249,7 +233,7 @@ pub(crate) async fn remove(
         leading.iter().try_for_each(|route| decide(route))?;
         for route in leading {
             let place = model_routes::place(route);
-            let author = second(&state, &author);
+            let author = records::another(&state, &author);
             match records::remove(&state, &place, Match::Any, author, decide).await {
                 Ok(_) => {}
                 // Somebody else removed it in between.

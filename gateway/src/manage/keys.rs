@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use schemas::catalog::grant::{Kind, Reach};
 use schemas::catalog::policy::KeyRouting;
 use schemas::catalog::user::User;
-use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role, Stored};
+use schemas::catalog::{Catalog, Key, Origin, Role, Stored};
 use schemas::failure::{Amount, Failure};
 use schemas::id::{KeyId, ModelName, UserId};
 use schemas::limit::layers::Bound;
@@ -241,7 +241,7 @@ pub(crate) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
     let catalog = state.ports.catalog.load();
-    match found(&caller, &catalog, id) {
+    match credentials::found(Kind::Member, &caller, &catalog, id) {
         Ok((_, stored)) => {
             let own = demand::own_quotas(&catalog, &stored.record);
             let usages = peers::usage_of(&state, &own).await.into_iter();
@@ -264,7 +264,7 @@ pub(crate) async fn history(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let told = async {
-        let (_, stored) = found(&caller, &catalog, id)?;
+        let (_, stored) = credentials::found(Kind::Member, &caller, &catalog, id)?;
         let named = (Kind::Member, stored.record.id.as_str());
         credentials::history(&state, &catalog, named).await
     };
@@ -280,7 +280,7 @@ pub(crate) async fn patch(
     request: Request,
 ) -> Response {
     let catalog = state.ports.catalog.load();
-    let place = match found(&caller, &catalog, id) {
+    let place = match credentials::found(Kind::Member, &caller, &catalog, id) {
         Ok((digest, stored)) => credentials::place(digest, &stored.record),
         Err(failure) => return arrival.refuse_unread(&failure),
     };
@@ -311,7 +311,7 @@ pub(crate) async fn rotate(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let rotated = async {
-        let known = found(&caller, &catalog, id)?;
+        let known = credentials::found(Kind::Member, &caller, &catalog, id)?;
         let expected = Match::of(&headers)?;
         let may = |key: &Key| rights::may_hold(&caller, &catalog, key);
         credentials::rotate(&state, known, expected, &caller.author(&arrival), may).await
@@ -320,21 +320,6 @@ pub(crate) async fn rotate(
         Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.as_deref())),
         Err(failure) => arrival.refuse(&failure),
     }
-}
-
-/// The key of an id that a caller names: one that he administers.
-pub(super) fn found<'c>(
-    caller: &Caller,
-    catalog: &'c Catalog,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<(&'c KeyDigest, &'c Stored<Key>), Failure> {
-    rights::administers(caller)?;
-    // A name that is not even text is the name of nothing.
-    let Path(id) = id.map_err(|_| records::nothing())?;
-    let found = catalog.key_of_id(Kind::Member, &id);
-    found
-        .filter(|(_, stored)| rights::reaches(caller, &stored.record.tenant))
-        .ok_or_else(records::nothing)
 }
 
 /// How a quota of a key stands.
@@ -365,7 +350,7 @@ pub(crate) async fn revoke(
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let revoked = async {
-        let (_, stored) = found(&caller, &catalog, id)?;
+        let (_, stored) = credentials::found(Kind::Member, &caller, &catalog, id)?;
         let may = |key: &Key| {
             if key.role > caller.role() {
                 return Err(records::nothing());

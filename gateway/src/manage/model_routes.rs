@@ -157,20 +157,11 @@ pub(crate) async fn list(
     let listed = || {
         rights::administers(&caller)?;
         let asked = Asked::of(given, true)?;
-        let only = asked
-            .tenant
-            .as_deref()
-            .map(|named| rights::tenant(&caller, Some(named)));
-        let only = only.transpose()?;
-        let after = asked.after.as_deref().map(|cursor| {
-            place_of_cursor(cursor).ok_or_else(|| invalid("after", "expected what a page said as next"))
-        });
-        let after = after.transpose()?;
+        let reached = asked.reaching(&caller)?;
+        let after = asked.after_place(place_of_cursor)?;
         let catalog = state.ports.catalog.load();
-        let routes = catalog.routes_after(after.as_ref()).filter(|stored| {
-            let tenant = &stored.record.tenant;
-            rights::reaches(&caller, tenant) && only.as_ref().is_none_or(|only| only == tenant)
-        });
+        let routes = catalog.routes_after(after.as_ref());
+        let routes = routes.filter(|stored| reached(&stored.record.tenant));
         let cursor = |stored: &&Stored<RouteRecord>| format!("{}.{}", stored.record.tenant, stored.record.id);
         Ok(asked.page(routes.collect(), cursor, |stored| {
             let is_priced = catalog.is_priced(&stored.record, arrival.at);

@@ -127,25 +127,18 @@ pub(crate) async fn list(
     let listed = || {
         rights::administers(&caller)?;
         let asked = Asked::of(given, true)?;
-        let only = asked
-            .tenant
-            .as_deref()
-            .map(|named| rights::tenant(&caller, Some(named)));
-        let only = only.transpose()?;
-        let after = asked.after.as_deref().map(|cursor| {
-            let place = cursor.split_once('.');
-            let place = place.map(|(tenant, name)| (TenantId::from(tenant), ModelName::from(name)));
-            place.ok_or_else(|| invalid("after", "expected what a page said as next"))
-        });
-        let after = after.transpose()?;
+        let reached = asked.reaching(&caller)?;
+        let after = asked.after_place(|cursor| {
+            let (tenant, name) = cursor.split_once('.')?;
+            Some((TenantId::from(tenant), ModelName::from(name)))
+        })?;
         let catalog = state.ports.catalog.load();
         let mut models = all(&catalog);
         models.retain(|model| {
             let later = after
                 .as_ref()
                 .is_none_or(|(tenant, name)| (&model.owner, &model.id) > (tenant, name));
-            let reached = rights::reaches(&caller, &model.owner);
-            later && reached && only.as_ref().is_none_or(|only| *only == model.owner)
+            later && reached(&model.owner)
         });
         let cursor = |model: &Arc<Model>| format!("{}.{}", model.owner, model.id);
         Ok(asked.page(models, cursor, |model| shown(&catalog, &model, arrival.at)))

@@ -2,9 +2,11 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use schemas::failure::Failure;
+use schemas::id::TenantId;
 use serde::Serialize;
 
-use super::{Parameters, invalid, number, parameters};
+use super::{Parameters, invalid, number, parameters, rights};
+use crate::caller::Caller;
 
 /// Records of a page that says no number.
 const RECORDS_DEFAULT: u32 = 50;
@@ -33,7 +35,7 @@ pub(super) struct Asked {
     /// Where the page before ended.
     pub(super) after: Option<String>,
     /// The tenant whose records are asked for.
-    pub(super) tenant: Option<String>,
+    tenant: Option<String>,
 }
 
 impl Asked {
@@ -53,6 +55,26 @@ impl Asked {
             }
         }
         Ok(asked)
+    }
+
+    /// Which tenants' records are asked for: the one that is named, or all, of those that the caller administers.
+    pub(super) fn reaching<'c>(
+        &self,
+        caller: &'c Caller,
+    ) -> Result<impl Fn(&TenantId) -> bool + 'c, Failure> {
+        let named = self.tenant.as_deref();
+        let only = named.map(|named| rights::tenant(caller, Some(named)));
+        let only = only.transpose()?;
+        Ok(move |tenant: &TenantId| {
+            rights::reaches(caller, tenant) && only.as_ref().is_none_or(|only| only == tenant)
+        })
+    }
+
+    /// The place where the page before ended, as `read` reads it.
+    pub(super) fn after_place<T>(&self, read: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Failure> {
+        let place =
+            |cursor| read(cursor).ok_or_else(|| invalid("after", "expected what a page said as next"));
+        self.after.as_deref().map(place).transpose()
     }
 
     /// Records of the page.

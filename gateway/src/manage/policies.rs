@@ -8,6 +8,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use schemars::JsonSchema;
+use schemas::catalog::grant;
 use schemas::catalog::policy::{
     Inference, KeyRouting, ModelPolicy, Purpose, Strategy, WEIGHT_MAX, model_policy_key,
 };
@@ -18,7 +19,7 @@ use schemas::id::{DEFAULT_TENANT, ModelName, TenantId};
 use schemas::subject;
 use serde::{Deserialize, Serialize};
 
-use super::keys::{self, change};
+use super::keys::change;
 use super::openapi::{Operation, Parameter};
 use super::page::Asked;
 use super::records::{self, Match, Place};
@@ -192,7 +193,7 @@ pub(crate) async fn of_key(
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
     let catalog = state.ports.catalog.load();
-    match keys::found(&caller, &catalog, id) {
+    match credentials::found(grant::Kind::Member, &caller, &catalog, id) {
         Ok((_, stored)) => records::shown(&said(&stored.record), stored.revision),
         Err(failure) => arrival.refuse(&failure),
     }
@@ -207,7 +208,7 @@ pub(crate) async fn set_of_key(
     request: Request,
 ) -> Response {
     let catalog = state.ports.catalog.load();
-    let place = match keys::found(&caller, &catalog, id) {
+    let place = match credentials::found(grant::Kind::Member, &caller, &catalog, id) {
         Ok((digest, stored)) => credentials::place(digest, &stored.record),
         Err(failure) => return arrival.refuse_unread(&failure),
     };

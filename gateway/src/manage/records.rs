@@ -312,6 +312,14 @@ pub(super) async fn history<T: DeserializeOwned>(state: &Shared, place: &Place) 
     })
 }
 
+/// The same author for what else one call changes: each change has an event of its own.
+pub(super) fn another(state: &Shared, author: &Author) -> Author {
+    Author {
+        id: state.ports.mint.request_id(author.at),
+        ..author.clone()
+    }
+}
+
 /// There is no such record.
 pub(crate) fn nothing() -> Failure {
     Failure::new(FailureCode::NotFound, "there is no such record")

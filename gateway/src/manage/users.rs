@@ -225,20 +225,11 @@ pub(crate) async fn list(
     let listed = || {
         rights::administers(&caller)?;
         let asked = Asked::of(given, true)?;
-        let only = asked
-            .tenant
-            .as_deref()
-            .map(|named| rights::tenant(&caller, Some(named)));
-        let only = only.transpose()?;
-        let after = asked.after.as_deref().map(|cursor| {
-            user_of_cursor(cursor).ok_or_else(|| invalid("after", "expected what a page said as next"))
-        });
+        let reached = asked.reaching(&caller)?;
+        let after = asked.after_place(user_of_cursor)?;
         let catalog = state.ports.catalog.load();
-        let mut users = catalog.users_after(after.transpose()?.as_ref());
-        users.retain(|stored| {
-            let tenant = &stored.record.tenant;
-            rights::reaches(&caller, tenant) && only.as_ref().is_none_or(|only| only == tenant)
-        });
+        let mut users = catalog.users_after(after.as_ref());
+        users.retain(|stored| reached(&stored.record.tenant));
         let cursor = |stored: &&Stored<User>| stored.record.cursor();
         Ok(asked.page(users, cursor, |stored| shown(&stored.record, stored.revision)))
     };
