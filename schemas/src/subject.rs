@@ -150,6 +150,12 @@ pub mod catalog {
     pub const BEAT: &str = "beat.";
     /// Prefix of endpoints, followed by the id in hexadecimal.
     pub const ENDPOINT: &str = "endpoint.";
+    /// Prefix of the marks of changes that count together, no part of the snapshot.
+    pub const PASSAGE: &str = "passage.";
+    /// The number of the newest of them that was begun, in decimal.
+    pub const BEGUN: &str = "passage.begun";
+    /// The number of the newest of them that is over, in decimal.
+    pub const OVER: &str = "passage.over";
     /// What the nodes of a cluster must have in common: one record, no part of the snapshot.
     pub const CLUSTER: &str = "cluster";
 }
