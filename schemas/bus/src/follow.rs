@@ -3,6 +3,9 @@
 //!
 //! How old the copy is, is known only by something that comes back: with a [`Beat`] the node puts a number of its own
 //! into the bucket each two seconds, and the copy is as old as the newest of them that its watch has returned.
+//!
+//! Changes that count together ([`crate::passage`]) are shown together. What was shown until a moment ago stays at hand
+//! for calls that were admitted with it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,17 +14,19 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemas::catalog::Catalog;
 use schemas::id::SpoolId;
 use schemas::node::BEAT_SECONDS;
 use schemas::subject::{self, CATALOG_BUCKET};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
+use crate::passage::Marks;
 use crate::{BusError, Change, Entry, Expected, Kv};
 
 /// The first and the longest pause before the bucket is watched again.
@@ -29,14 +34,22 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Beats that may be under way; older ones are forgotten.
 const BEATS_MAX: usize = 64;
+/// How long a snapshot is kept after another has taken its place: no change takes longer to count.
+const RECENT: Duration = Duration::from_secs(2);
+/// Most of them that are kept.
+const RECENT_MAX: usize = 8;
 
 /// The newest catalogue a node knows; cheap to clone and to read.
 #[derive(Clone, Default)]
 pub struct CatalogView {
     current: Arc<ArcSwap<Catalog>>,
+    recent: Arc<Mutex<Recent>>,
     fresh: Arc<Fresh>,
     beat: Option<Beat>,
 }
+
+/// Snapshots that were the newest, each with when it was replaced, the oldest first.
+type Recent = VecDeque<(Instant, Arc<Catalog>)>;
 
 /// When the view was last known to be the newest.
 #[derive(Default)]
@@ -62,6 +75,25 @@ impl CatalogView {
     /// A cheap guard on the newest snapshot, for code that does not keep it.
     pub fn peek(&self) -> arc_swap::Guard<Arc<Catalog>> {
         self.current.load()
+    }
+
+    /// Snapshots that others took the place of a moment ago, the newest first.
+    pub fn recent(&self) -> Vec<Arc<Catalog>> {
+        let now = Instant::now();
+        let recent = self.recent.lock();
+        let fresh = recent.iter().rev().take_while(|(at, _)| now < *at + RECENT);
+        fresh.map(|(_, catalog)| Arc::clone(catalog)).collect()
+    }
+
+    fn show(&self, catalog: Arc<Catalog>) {
+        let now = Instant::now();
+        // Whoever does not find the old one in its place finds it here.
+        let mut recent = self.recent.lock();
+        let old = self.current.swap(catalog);
+        recent.push_back((now, old));
+        while recent.len() > RECENT_MAX || recent.front().is_some_and(|(at, _)| now >= *at + RECENT) {
+            recent.pop_front();
+        }
     }
 
     /// How old the view may be at most, in milliseconds, at `now_ms` of the monotonic clock of its [`Beat`]. 0 where
@@ -157,16 +189,19 @@ impl Follower {
         let mut untold = true;
         // Keys are gone that the view has: the view stays as it is.
         let mut held = false;
+        let mut marks = Marks::default();
         loop {
+            let mut over = false;
             let change = tokio::select! {
-                change = changes.recv() => change,
+                change = changes.recv() => Some(change),
+                () = marks.given_up() => None,
                 _ = ticks.tick(), if self.beats.is_some() => {
                     self.beat();
                     continue;
                 }
             };
             match change {
-                Some(Change::Entry(entry)) if entry.key.starts_with(subject::catalog::BEAT) => {
+                Some(Some(Change::Entry(entry))) if entry.key.starts_with(subject::catalog::BEAT) => {
                     let returned = self.beats.as_mut().and_then(|beats| beats.returned(&entry));
                     if returned.is_some() && held && !catalog.keys().is_empty() {
                         // All that is gone was told before, and not all keys were.
@@ -177,19 +212,21 @@ impl Follower {
                         self.view.fresh_at(at_ms);
                     }
                 }
-                Some(Change::Entry(entry)) => {
+                Some(Some(Change::Entry(entry))) => {
+                    over = marks.hear(&entry, Instant::now());
                     let goes = entry.value.is_none() && entry.key.starts_with(subject::catalog::KEY);
                     held = self.hold(held, goes);
                     apply(&mut catalog, &entry);
                     untold = true;
                 }
-                Some(Change::Current) => {
+                Some(Some(Change::Current)) => {
                     current = true;
                     held = self.hold(held, catalog.keys().is_empty());
                 }
-                None => return,
+                Some(None) => return,
+                None => warn!("half of a change is shown: whoever wrote it did not come to its end"),
             }
-            if current && untold && !held && changes.is_empty() {
+            if current && untold && !held && !marks.holds() && (over || changes.is_empty()) {
                 untold = false;
                 self.show(&catalog);
             }
@@ -197,7 +234,7 @@ impl Follower {
     }
 
     fn show(&self, catalog: &Catalog) {
-        self.view.current.store(Arc::new(catalog.clone()));
+        self.view.show(Arc::new(catalog.clone()));
         self.ready.cancel();
     }
 

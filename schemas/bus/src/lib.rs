@@ -20,6 +20,7 @@ pub mod layout;
 pub mod message;
 pub mod mint;
 pub mod nats;
+pub mod passage;
 pub mod publisher;
 pub mod registry;
 pub mod remote;

@@ -11,6 +11,7 @@ use schemas::time::Timestamp;
 use super::*;
 use crate::clock::SystemClock;
 use crate::embedded::{Embedded, Options};
+use crate::passage::{LIFE, Passage};
 use crate::{Revision, message};
 
 /// Buckets that can be cut off: watches tell nothing more and nothing is written.
@@ -225,6 +226,79 @@ async fn a_beat_right_behind_the_marker_does_not_hide_the_catalogue() {
     assert!(knows(&view, "acme"));
 }
 
+#[tokio::test]
+async fn changes_that_count_together_are_shown_together_and_those_of_no_end_after_a_while() {
+    let scene = scene();
+    let kv: &dyn Kv = &*scene.kv;
+    let (view, ready, shutdown) = (
+        CatalogView::default(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+    );
+    let follow = run(
+        Arc::clone(&scene.kv) as Arc<dyn Kv>,
+        view.clone(),
+        ready.clone(),
+        shutdown.clone(),
+    );
+    let test = async {
+        ready.cancelled().await;
+        add_tenant(kv, "before").await;
+        until(|| knows(&view, "before")).await;
+
+        let passage = Passage::begin(kv).await.expect("begun");
+        for name in ["one", "other"] {
+            add_tenant(kv, name).await;
+            sleep(Duration::from_millis(20)).await;
+            assert!(!knows(&view, name), "{name} is shown alone");
+        }
+        let over = passage.end().await.expect("ended");
+        until(|| view.peek().revision == over).await;
+        assert!(knows(&view, "one") && knows(&view, "other"));
+        let recent = view.recent();
+        let one = TenantId::from("one");
+        assert!(recent[0].tenant(&TenantId::from("before")).is_some() && recent[0].tenant(&one).is_none());
+
+        let left = Passage::begin(kv).await.expect("begun");
+        let begun = Instant::now();
+        add_tenant(kv, "late").await;
+        drop(left);
+        until(|| knows(&view, "late")).await;
+        let elapsed = begun.elapsed();
+        assert!(elapsed + Duration::from_millis(100) > LIFE, "{elapsed:?}");
+        shutdown.cancel();
+    };
+    let (followed, ()) = tokio::join!(follow, test);
+    followed.expect("ends in order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_shown_stays_at_hand_for_a_while_and_not_all_of_it() {
+    let view = CatalogView::default();
+    let snapshot = |revision| {
+        let mut catalog = Catalog::default();
+        catalog
+            .apply(revision, subject::catalog::CLUSTER, None)
+            .expect("a record");
+        Arc::new(catalog)
+    };
+    let recent = || view.recent().iter().map(|one| one.revision).collect::<Vec<_>>();
+    assert_eq!(recent(), [0_u64; 0]);
+
+    for revision in 1..=2 {
+        view.show(snapshot(revision));
+        tokio::time::advance(RECENT / 2).await;
+    }
+    assert_eq!((view.load().revision, recent()), (2, vec![1]));
+    tokio::time::advance(RECENT).await;
+    assert_eq!(recent(), [0_u64; 0]);
+
+    for revision in 3..=30 {
+        view.show(snapshot(revision));
+    }
+    assert_eq!(recent(), (22..=29).rev().collect::<Vec<_>>());
+}
+
 async fn add_key(kv: &dyn Kv, digest: &KeyDigest) {
     let record = Key {
         id: KeyId::from("key_1"),
@@ -244,6 +318,8 @@ async fn add_key(kv: &dyn Kv, digest: &KeyDigest) {
         denied: Vec::new(),
         rotated_at: None,
         routing: None,
+        granted: None,
+        maker: None,
     };
     let value = Bytes::from(serde_json::to_vec(&record).expect("a record"));
     kv.put(CATALOG_BUCKET, &key_key(digest), value, Expected::Any)
