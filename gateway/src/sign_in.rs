@@ -4,31 +4,38 @@
 //!
 //! ```text
 //! setup · sign-up · login ─► attempts (counted first) ─► accounts ─► answer: access token + cookie
+//! oidc                    ─► cookie + state (once)    ─► provider ─► accounts ─► answer
+//! forgotten · sign-up     ─► errand (queue)           ─► accounts ─► mail
 //! refresh · logout        ─► cookie + origin          ─► accounts   (each token once)
 //! every other call        ─► caller::session          ─► follow     (which sessions are open)
 //! ```
 
 use http::HeaderMap;
 use schemas::failure::{Failure, FailureCode};
+use schemas::id::RequestId;
 use schemas::time::Timestamp;
 
+use crate::arrival::Arrival;
 use crate::caller::{self, Presented};
 use crate::config::Config;
 use crate::state::{Shared, State};
 
 mod accounts;
 mod answer;
-mod attempts;
+pub(crate) mod attempts;
 mod audit;
 mod cookie;
+pub(crate) mod errand;
 mod follow;
 mod hashing;
 pub(crate) mod login;
+pub mod mail;
 pub(crate) mod me;
 pub(crate) mod member;
 pub(crate) mod origin;
 pub(crate) mod password;
 pub(crate) mod refresh;
+pub(crate) mod reset;
 pub mod settings;
 pub mod setup;
 pub(crate) mod sign_up;
@@ -36,6 +43,7 @@ pub(crate) mod token;
 
 pub(crate) use follow::run;
 
+use errand::Errands;
 use follow::Followed;
 use hashing::Hasher;
 use token::Signer;
@@ -46,6 +54,23 @@ pub(crate) struct SignIn {
     pub(crate) signer: Option<Signer>,
     pub(crate) hasher: Hasher,
     pub(crate) followed: Followed,
+    pub(crate) errands: Errands,
+}
+
+/// Which request wants something, and since when.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    id: RequestId,
+    at: Timestamp,
+}
+
+impl From<&Arrival> for Asked {
+    fn from(arrival: &Arrival) -> Self {
+        Self {
+            id: arrival.request_id,
+            at: arrival.at,
+        }
+    }
 }
 
 impl SignIn {
@@ -55,6 +80,7 @@ impl SignIn {
             signer: secret.map(|secret| Signer::new(secret.reveal(), &config.cluster)),
             hasher: Hasher::default(),
             followed: Followed::default(),
+            errands: Errands::new(&config.sign_in),
         }
     }
 }
@@ -93,6 +119,13 @@ fn on(state: &State) -> Result<&Signer, Failure> {
 
 fn wrong_password() -> Failure {
     let text = "the address of mail or the password is wrong";
+    Failure::new(FailureCode::WrongPassword, text)
+}
+
+/// The same of whoever signs in. Nobody learns by it that an account waits for approval: that would tell addresses that
+/// were nobody's from others, to whoever signs up with them.
+fn not_let_in() -> Failure {
+    let text = "the address of mail or the password is wrong, or the account waits for approval";
     Failure::new(FailureCode::WrongPassword, text)
 }
 

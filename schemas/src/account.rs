@@ -21,6 +21,11 @@ use email::Email;
 
 /// Places at which one member is signed in at once; beyond, the one that was idle longest is signed out.
 pub const SESSIONS_MAX: usize = 32;
+/// How long the refresh token before the newest gives the newest again, in microseconds: pages of one browser that
+/// refresh at once have one cookie.
+const AGAIN_MICROS: i64 = 10_000_000;
+/// By how much the clock of the node that gave the newest may be ahead, in microseconds.
+const SKEW_MICROS: i64 = 60_000_000;
 
 /// A password as it is kept: in the form `$argon2id$v=19$m=..,t=..,p=..$salt$hash`. It is never shown.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -67,9 +72,21 @@ pub struct Account {
     /// With what he may choose a password without the old one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<Reset>,
+    /// Who he is at the provider by which he signs in; `None` before he did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// When he signed in last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed_in_at: Option<Timestamp>,
+}
+
+/// Somebody as a provider of identities knows him, whatever his address of mail is there one day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The provider.
+    pub issuer: String,
+    /// Its own name of him, which it gives to nobody else.
+    pub subject: String,
 }
 
 /// One place at which a member is signed in: a family of refresh tokens, of which the newest is good.
@@ -79,6 +96,9 @@ pub struct Session {
     pub id: Arc<str>,
     /// How often it was refreshed: the number of the refresh token that is good.
     pub turn: u32,
+    /// When it was refreshed last; `None` before it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turned_at: Option<Timestamp>,
     /// When it began.
     pub opened_at: Timestamp,
     /// When it ends unless it is refreshed.
@@ -99,6 +119,8 @@ pub struct Reset {
 pub enum Turned {
     /// The token was the newest: the account with the next one, which has this number.
     Next(Account, u32),
+    /// The token is the one before the newest, and the newest was given a moment ago: that one, which has this number.
+    Again(u32),
     /// The token was used before, so that somebody else has it too: the account without the session.
     Reused(Account),
     /// There is no such session any more.
@@ -116,6 +138,7 @@ impl Account {
             is_new: false,
             sessions: Vec::new(),
             reset: None,
+            identity: None,
             signed_in_at: None,
         }
     }
@@ -134,6 +157,7 @@ impl Account {
         after.sessions.push(Session {
             id,
             turn: 0,
+            turned_at: None,
             opened_at: now,
             ends_at: later(now, life_seconds),
         });
@@ -150,9 +174,14 @@ impl Account {
         };
         let mut session = after.sessions.remove(place);
         if session.turn != turn {
-            return Turned::Reused(after);
+            return if session.gives_again(turn, now) {
+                Turned::Again(session.turn)
+            } else {
+                Turned::Reused(after)
+            };
         }
         session.turn = turn.saturating_add(1);
+        session.turned_at = Some(now);
         session.ends_at = later(now, life_seconds);
         let next = session.turn;
         after.sessions.push(session);
@@ -194,6 +223,15 @@ impl Account {
         let mut after = self.clone();
         after.sessions.retain(|session| session.ends_at > now);
         after
+    }
+}
+
+impl Session {
+    /// True for the refresh token before the newest, as long as it counts for the newest.
+    fn gives_again(&self, turn: u32, now: Timestamp) -> bool {
+        let micros = self.turned_at.map(|at| now.micros().saturating_sub(at.micros()));
+        turn.checked_add(1) == Some(self.turn)
+            && micros.is_some_and(|micros| (-SKEW_MICROS..AGAIN_MICROS).contains(&micros))
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) async fn by_email(state: &Shared, email: &Email) -> Result<Option<Acc
 /// Makes an account. Its address of mail is nobody else's, then and afterwards.
 pub(super) async fn create(state: &Shared, wanted: &Account, now: Timestamp) -> Result<(), Failure> {
     let who = (&wanted.tenant, &wanted.user);
-    claim(state, &wanted.email, who, now).await?;
+    let is_new = claim(state, &wanted.email, who, now).await?;
     match put(state, &wanted.key(), wanted, Expected::Absent).await? {
         Some(revision) => {
             // Whoever found the code for the first account is too late.
@@ -101,10 +101,13 @@ pub(super) async fn create(state: &Shared, wanted: &Account, now: Timestamp) -> 
             seen(state, revision).await;
             Ok(())
         }
-        None => Err(Failure::new(
-            FailureCode::AlreadyExists,
-            "the member has an account already",
-        )),
+        None => {
+            if is_new {
+                release(state, &wanted.email, who).await;
+            }
+            let text = "the member has an account already";
+            Err(Failure::new(FailureCode::AlreadyExists, text))
+        }
     }
 }
 
@@ -166,13 +169,13 @@ pub(super) async fn move_to(
     Ok(())
 }
 
-/// Makes an address of mail a member's, if it is nobody else's.
-async fn claim(
+/// Makes an address of mail a member's, if it is nobody else's. True where it was not his before.
+pub(super) async fn claim(
     state: &Shared,
     email: &Email,
     (tenant, user): Who<'_>,
     now: Timestamp,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let key = place(email);
     let wanted = Owner {
         tenant: tenant.clone(),
@@ -182,14 +185,14 @@ async fn claim(
     let mut expected = Expected::Absent;
     for _ in 0..TRIES_MAX {
         if put(state, &key, &wanted, expected).await?.is_some() {
-            return Ok(());
+            return Ok(true);
         }
         let Some((owner, revision)) = read::<Owner>(state, &key).await? else {
             expected = Expected::Absent;
             continue;
         };
         if (&owner.tenant, &owner.user) == (tenant, user) {
-            return Ok(());
+            return Ok(false);
         }
         let theirs = of(state, (&owner.tenant, &owner.user)).await?;
         let is_fresh = now.micros() - owner.at.micros() < CLAIM_SECONDS * 1_000_000;
@@ -199,6 +202,23 @@ async fn claim(
         expected = Expected::Revision(revision);
     }
     Err(taken())
+}
+
+/// Lets go of an address of mail that was claimed for a member who does not get it after all.
+pub(super) async fn release(state: &Shared, email: &Email, (tenant, user): Who<'_>) {
+    let key = place(email);
+    let Ok(Some((owner, revision))) = read::<Owner>(state, &key).await else {
+        return;
+    };
+    if (&owner.tenant, &owner.user) == (tenant, user) {
+        let kv = &state.ports.kv;
+        // What is left holds the address for a minute.
+        let _ = timeout(
+            WITHIN,
+            kv.delete(ACCOUNT_BUCKET, &key, Expected::Revision(revision)),
+        )
+        .await;
+    }
 }
 
 /// The code for the first account is good for nothing once there is an account.

@@ -1,4 +1,5 @@
-//! How often somebody may try to sign in, over all nodes together: counted before anything is looked at.
+//! How often somebody may try to sign in, or have an endpoint tried, over all nodes together: counted before anything is
+//! looked at.
 //!
 //! What is counted lies under one of 65,536 places for each kind, told by a digest that nobody outside can compute: so
 //! many addresses as there may be, no more is kept, and nobody can look for an address that counts with another's.
@@ -10,6 +11,7 @@ use bus::{BusError, Expected};
 use schemas::account::attempts::{Allowance, Attempts};
 use schemas::account::email::Email;
 use schemas::failure::{Failure, FailureCode};
+use schemas::id::TenantId;
 use schemas::subject::ATTEMPT_BUCKET;
 use tokio::time::timeout;
 
@@ -24,13 +26,17 @@ const TRIES_MAX: u32 = 64;
 
 /// Whose attempts.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Of<'a> {
+pub(crate) enum Of<'a> {
     /// Of whoever wants to sign in to an account.
     Email(&'a Email),
     /// Of whoever comes from an address.
     Address(IpAddr),
     /// The same, to sign up.
     SignUp(IpAddr),
+    /// Of whoever has a letter sent to an address: to choose another password, or to sign up.
+    Forgotten(&'a Email),
+    /// Of a tenant, to have an endpoint tried.
+    Trial(&'a TenantId),
 }
 
 impl Of<'_> {
@@ -39,18 +45,25 @@ impl Of<'_> {
             Self::Email(_) => "email",
             Self::Address(_) => "address",
             Self::SignUp(_) => "sign-up",
+            Self::Forgotten(_) => "forgotten",
+            Self::Trial(_) => "trial",
         }
     }
 
     fn text(self) -> String {
         match self {
-            Self::Email(email) => email.as_str().to_owned(),
+            Self::Email(email) | Self::Forgotten(email) => email.as_str().to_owned(),
+            Self::Trial(tenant) => tenant.to_string(),
             Self::Address(address) | Self::SignUp(address) => flood::subscriber(address).to_string(),
         }
     }
 
     fn place(self, state: &Shared) -> String {
         let kind = self.kind();
+        // So few there are that each has a place of its own.
+        if let Self::Trial(tenant) = self {
+            return format!("{kind}.{tenant}");
+        }
         let [high, low, ..] = state
             .doorkeeper
             .digest(&format!("attempts {kind} {}", self.text()));
@@ -59,7 +72,7 @@ impl Of<'_> {
 }
 
 /// Counts one attempt, or refuses it.
-pub(super) async fn count(state: &Shared, of: Of<'_>, allowance: Allowance) -> Result<(), Failure> {
+pub(crate) async fn count(state: &Shared, of: Of<'_>, allowance: Allowance) -> Result<(), Failure> {
     if allowance.attempts_max == 0 {
         return Ok(());
     }

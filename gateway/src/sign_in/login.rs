@@ -1,5 +1,5 @@
 //! `POST /auth/login`: by an address of mail and a password. Attempts are counted before anything is looked at, and an
-//! address that is nobody's is answered as a wrong password is, with the same work.
+//! address that is nobody's is answered as a wrong password is, with the same work. So is whoever waits for approval.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::answer::SignedIn;
 use super::attempts::{self, Of};
-use super::{accounts, answer, member, on, wrong_password};
+use super::{accounts, answer, member, not_let_in, on};
 use crate::arrival::Arrival;
 use crate::caller;
 use crate::manage::description;
@@ -74,9 +74,13 @@ async fn checked(state: &Shared, arrival: &Arrival, wanted: Wanted) -> Result<Ac
     };
     let kept = found.as_ref().and_then(|account| account.password.as_ref());
     let is_right = state.sign_in.hasher.verify(wanted.password, kept).await?;
-    found.filter(|_| is_right).ok_or_else(|| {
+    let account = found.filter(|_| is_right);
+    let waits = account
+        .as_ref()
+        .is_some_and(|account| member::waits(&state.ports.catalog.load(), account));
+    account.filter(|_| !waits).ok_or_else(|| {
         caller::failed(state, arrival);
-        wrong_password()
+        not_let_in()
     })
 }
 

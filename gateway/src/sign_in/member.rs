@@ -12,14 +12,15 @@ use schemas::catalog::user::{User, user_key};
 use schemas::catalog::{Catalog, Origin, Role};
 use schemas::event::audit::Kind;
 use schemas::failure::{Failure, FailureCode};
-use schemas::id::{KeyId, TenantId, UserId};
+use schemas::id::{KeyId, RequestId, TenantId, UserId};
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
 
-use super::{accounts, hashing, invalid, on};
-use crate::arrival::Arrival;
+use super::errand::{self, Errand};
+use super::mail::letter::Occasion;
+use super::{Asked, accounts, hashing, invalid, on};
 use crate::manage::records::{self, Place};
 use crate::state::Shared;
 
@@ -44,23 +45,25 @@ pub(super) fn fresh(state: &Shared, tenant: &TenantId, email: Email) -> Account 
 }
 
 /// Makes a member and his account. `by` is what he is called by whom the history tells of who made him.
-pub(super) async fn make(state: &Shared, new: New, (by, arrival): (&str, &Arrival)) -> Result<(), Failure> {
+pub(super) async fn make(state: &Shared, new: New, (by, asked): (&str, Asked)) -> Result<(), Failure> {
     let New {
         account,
         name,
         role,
         disabled,
     } = new;
-    accounts::create(state, &account, arrival.at).await?;
+    accounts::create(state, &account, asked.at).await?;
     let user = User {
         name,
         email: Some(account.email.text()),
         role: Some(role),
+        // Operators say who may sign up, and as what.
+        granted: Some(role),
         disabled,
-        created_at: Some(arrival.at),
+        created_at: Some(asked.at),
         ..User::new(account.tenant.clone(), account.user.clone(), Origin::Runtime)
     };
-    let made = records::create(state, &place(&account), user, None, author(&account, by, arrival)).await;
+    let made = records::create(state, &place(&account), user, None, author(&account, by, asked)).await;
     if made.is_err() {
         accounts::undo(state, &account).await;
     }
@@ -77,10 +80,10 @@ fn place(account: &Account) -> Place {
 }
 
 /// A member as the author of what he does without a credential.
-pub(super) fn author(account: &Account, by: &str, arrival: &Arrival) -> Author {
+pub(super) fn author(account: &Account, by: &str, asked: Asked) -> Author {
     Author {
-        id: arrival.request_id,
-        at: arrival.at,
+        id: asked.id,
+        at: asked.at,
         actor: Actor {
             tenant: account.tenant.clone(),
             user: Some(account.user.clone()),
@@ -116,14 +119,32 @@ pub(super) fn admitted(catalog: &Catalog, account: &Account) -> Result<(), Failu
     }
 }
 
-/// What an administrator says of signing in when he makes a member.
-pub(crate) struct Credentials(Email, Hash);
+/// True for whoever signed up and is not let in yet.
+pub(super) fn waits(catalog: &Catalog, account: &Account) -> bool {
+    let member = catalog.user(&account.tenant, &account.user);
+    account.is_new && member.is_some_and(|member| member.disabled)
+}
 
-/// Checks what a new member is to sign in by: an address of mail that is nobody's, and a password.
+/// What an administrator says of signing in when he makes a member, whose address of mail it is from then on.
+pub(crate) struct Credentials {
+    email: Held,
+    password: Hash,
+}
+
+/// An address of mail that is held for a member until it is his, so that of two who are to have it one is refused before
+/// anything is made or changed.
+pub(crate) struct Held {
+    email: Email,
+    /// It was not his before.
+    is_new: bool,
+}
+
+/// Checks what a new member is to sign in by, and holds it for him: an address of mail that is nobody's, and a password.
 pub(crate) async fn credentials(
     state: &Shared,
     user: &User,
     password: Option<Secret<String>>,
+    now: Timestamp,
 ) -> Result<Option<Credentials>, Failure> {
     let Some(password) = password else {
         return Ok(None);
@@ -132,13 +153,25 @@ pub(crate) async fn credentials(
     let email = user.email.as_deref().and_then(Email::parse);
     let email = email.ok_or_else(|| invalid("email", "a member signs in by his address of mail"))?;
     hashing::acceptable(&password, email.as_str(), "password")?;
-    free(state, &email, (&user.tenant, &user.id)).await?;
-    let hash = state
+    let password = state
         .sign_in
         .hasher
         .hash(password, state.ports.mint.random())
         .await?;
-    Ok(Some(Credentials(email, hash)))
+    let email = hold(state, email, (&user.tenant, &user.id), now).await?;
+    Ok(Some(Credentials { email, password }))
+}
+
+async fn hold(state: &Shared, email: Email, who: accounts::Who<'_>, now: Timestamp) -> Result<Held, Failure> {
+    let is_new = accounts::claim(state, &email, who, now).await?;
+    Ok(Held { email, is_new })
+}
+
+/// Lets go of what was held for a member who is not made, or not changed.
+pub(crate) async fn let_go(state: &Shared, held: Option<Held>, who: accounts::Who<'_>) {
+    if let Some(held) = held.filter(|held| held.is_new) {
+        accounts::release(state, &held.email, who).await;
+    }
 }
 
 /// Makes the account of a member who was made; one that he has stays as it is, since the call may come again.
@@ -148,15 +181,23 @@ pub(crate) async fn give_account(
     credentials: Option<Credentials>,
     now: Timestamp,
 ) -> Result<(), Failure> {
-    let Some(Credentials(email, hash)) = credentials else {
+    let Some(Credentials { email, password }) = credentials else {
         return Ok(());
     };
-    if accounts::of(state, (&user.tenant, &user.id)).await?.is_some() {
+    let who = (&user.tenant, &user.id);
+    if accounts::of(state, who).await?.is_some() {
         return Ok(());
     }
-    let mut account = Account::new(user.tenant.clone(), user.id.clone(), email);
-    account.password = Some(hash);
+    let mut account = Account::new(user.tenant.clone(), user.id.clone(), email.email);
+    account.password = Some(password);
     accounts::create(state, &account, now).await
+}
+
+impl Credentials {
+    /// What is held for a member who is not made.
+    pub(crate) fn into_held(self) -> Held {
+        self.email
+    }
 }
 
 /// True for a member who has an account, where there is signing in at all.
@@ -164,24 +205,31 @@ pub(crate) async fn signs_in(state: &Shared, who: accounts::Who<'_>) -> Result<b
     Ok(state.sign_in.signer.is_some() && accounts::of(state, who).await?.is_some())
 }
 
-/// Refuses an address of mail by which somebody else signs in, and none for whoever signs in by one.
+/// Holds an address of mail for a member who signs in by it from now on. Refuses one by which somebody else signs in, and
+/// none for whoever signs in by one.
 pub(crate) async fn may_have(
     state: &Shared,
     who: accounts::Who<'_>,
     email: Option<&str>,
-) -> Result<(), Failure> {
+    now: Timestamp,
+) -> Result<Option<Held>, Failure> {
     if !signs_in(state, who).await? {
-        return Ok(());
+        return Ok(None);
     }
     let email = email.and_then(Email::parse);
     let email = email.ok_or_else(|| invalid("email", "the member signs in by his address of mail"))?;
-    free(state, &email, who).await
+    hold(state, email, who, now).await.map(Some)
 }
 
-async fn free(state: &Shared, email: &Email, (tenant, user): accounts::Who<'_>) -> Result<(), Failure> {
-    match accounts::by_email(state, email).await? {
-        Some(theirs) if (&theirs.tenant, &theirs.user) != (tenant, user) => Err(accounts::taken()),
-        _ => Ok(()),
+/// Tells a member whom an administrator lets in, if he signed up himself and waited for it.
+pub(crate) async fn let_in(state: &Shared, member: &User, request: RequestId) {
+    if !state.sign_in.errands.sends_mail() {
+        return;
+    }
+    // He is let in all the same if nobody can tell him.
+    let account = accounts::of(state, (&member.tenant, &member.id)).await;
+    if let Some(account) = account.ok().flatten().filter(|account| account.is_new) {
+        let _ = errand::leave(state, Errand::Letter(account.email, Occasion::Approved, request));
     }
 }
 

@@ -1,35 +1,22 @@
-//! Passwords are changed by whoever knows the old one, and chosen anew by whoever has a token for it, which an
-//! administrator of his gives him. A changed password ends the member's sessions on every node.
+//! Passwords are changed by whoever knows the old one, and chosen anew by whoever has a token for it (see
+//! [`super::reset`]). A changed password ends the member's sessions on every node.
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::CACHE_CONTROL;
-use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
-use schemas::account::email::Email;
-use schemas::account::{Account, Hash, Reset, later};
+use schemas::account::{Account, Hash};
 use schemas::failure::{Failure, FailureCode};
-use schemas::id::{TenantId, UserId};
 use schemas::secret::Secret;
-use schemas::time::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::answer::{self, Done};
 use super::attempts::{self, Of};
-use super::{accounts, audit, digest, hashing, invalid, login, member, on, refresh, wrong_password};
+use super::{accounts, audit, hashing, invalid, login, member, on, refresh, reset, wrong_password};
 use crate::arrival::Arrival;
 use crate::caller::{self, Caller};
 use crate::manage::openapi::Operation;
-use crate::manage::users::{self, Named};
-use crate::manage::{description, json, records, rights};
+use crate::manage::{description, json};
 use crate::state::Shared;
-
-/// How long a password may be chosen with a token, in seconds.
-const RESET_SECONDS: u64 = 86_400;
-const KIND: &str = "reset";
 
 /// What a password is to be.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -61,27 +48,12 @@ pub(crate) struct Choice {
 
 const CHOICE_WANTED: &str = "expected token and new_password";
 
-/// A token with which a member may choose a password once.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "PasswordReset")]
-pub(crate) struct Token {
-    /// Shown only now.
-    token: String,
-    /// Until when it is good.
-    expires_at: Timestamp,
-}
-
 pub(crate) const CHANGE: Operation = Operation::ask::<Change, Done>("Changes the caller's password")
     .of_callers()
     .failing(&[404, 409]);
 pub(crate) const CHOOSE: Operation = Operation::ask::<Choice, Done>("Chooses a password with a token")
     .of_everybody()
     .failing(&[404, 409, 429, 503]);
-pub(crate) const RESET: Operation =
-    Operation::find::<Token>("Makes a token with which a member may choose a password once")
-        .answering(201)
-        .taking(users::OF_TENANT)
-        .failing(&[409]);
 
 /// Changes the caller's own password.
 pub(crate) async fn change(
@@ -163,8 +135,8 @@ async fn chosen(state: &Shared, arrival: &Arrival, wanted: Choice) -> Result<(),
         invalid("token", "the token is not good: ask for another")
     };
     let token = wanted.token.reveal();
-    let (tenant, user) = member_of(token).ok_or_else(wrong)?;
-    let digest = digest(state, KIND, token);
+    let (tenant, user) = reset::member_of(token).ok_or_else(wrong)?;
+    let digest = reset::digest_of(state, token);
     let found = accounts::of(state, (&tenant, &user)).await?;
     let account = found
         .filter(|account| account.is_reset_by(&digest, arrival.at))
@@ -179,74 +151,7 @@ async fn chosen(state: &Shared, arrival: &Arrival, wanted: Choice) -> Result<(),
         Ok(Some(found.with_password(password.clone(), None)))
     };
     let written = accounts::change(state, (&tenant, &user), replace).await?;
-    let author = member::author(&written.0, "password-reset", arrival);
+    let author = member::author(&written.0, "password-reset", arrival.into());
     audit::tell(state, &written, author, audit::What::Password);
     Ok(())
-}
-
-/// Makes a token for a member whom the caller administers.
-pub(crate) async fn reset(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    named: Named,
-    _body: Body,
-) -> Response {
-    let made = async {
-        let (tenant, user) = users::of(&caller, named)?;
-        on(&state)?;
-        token_for(&state, (&arrival, &caller), (&tenant, &user)).await
-    };
-    match made.await {
-        Ok(token) => {
-            let mut response = json(&token);
-            *response.status_mut() = StatusCode::CREATED;
-            let headers = response.headers_mut();
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            response
-        }
-        Err(failure) => arrival.refuse_unread(&failure),
-    }
-}
-
-async fn token_for(
-    state: &Shared,
-    (arrival, caller): (&Arrival, &Caller),
-    (tenant, user): accounts::Who<'_>,
-) -> Result<Token, Failure> {
-    let catalog = state.ports.catalog.load();
-    let found = catalog.user(tenant, user).ok_or_else(records::nothing)?;
-    rights::may_touch(caller, &catalog, (tenant, user))?;
-    rights::may_let_in(caller, &catalog, found, "id")?;
-    if accounts::of(state, (tenant, user)).await?.is_none() {
-        let email = found.email.as_deref().and_then(Email::parse);
-        let email =
-            email.ok_or_else(|| invalid("email", "the member has no address of mail to sign in by"))?;
-        let account = Account::new(tenant.clone(), user.clone(), email);
-        accounts::create(state, &account, arrival.at).await?;
-    }
-    let secret = URL_SAFE_NO_PAD.encode(state.ports.mint.random::<32>());
-    let token = format!("{tenant}.{}.{secret}", URL_SAFE_NO_PAD.encode(user.as_str()));
-    let expires_at = later(arrival.at, RESET_SECONDS);
-    let reset = Reset {
-        digest: digest(state, KIND, &token),
-        ends_at: expires_at,
-    };
-    let with = |account: &Account| {
-        Ok(Some(Account {
-            reset: Some(reset),
-            ..account.clone()
-        }))
-    };
-    let written = accounts::change(state, (tenant, user), with).await?;
-    audit::tell(state, &written, caller.author(arrival), audit::What::Reset);
-    Ok(Token { token, expires_at })
-}
-
-/// Whose password a token is for.
-fn member_of(token: &str) -> Option<(TenantId, UserId)> {
-    let mut parts = token.split('.');
-    let (tenant, user) = (parts.next()?, parts.next()?);
-    let user = String::from_utf8(URL_SAFE_NO_PAD.decode(user).ok()?).ok()?;
-    Some((TenantId::parse(tenant)?, UserId::new(user)))
 }

@@ -1,5 +1,6 @@
-//! `POST /auth/refresh` and `/auth/logout`: the paths on which the cookie counts. Each refresh token is good once; one
-//! that comes again was stolen, or its thief came first: the session ends, on every node.
+//! `POST /auth/refresh` and `/auth/logout`: the paths on which the cookie counts. Each refresh token is good once, and for
+//! some seconds gives again what it gave; one that comes later was stolen, or its thief came first: the session ends, on
+//! every node.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -93,6 +94,10 @@ async fn turned(state: &Shared, presented: &Refresh, now: Timestamp) -> Result<(
             Turned::Next(after, turn) => {
                 came = Came::Next(turn);
                 Ok(Some(after))
+            }
+            Turned::Again(turn) => {
+                came = Came::Next(turn);
+                Ok(None)
             }
             Turned::Reused(after) => {
                 came = Came::Reused;

@@ -4,6 +4,8 @@ use schemas::account::attempts::Allowance;
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::secret::Secret;
 
+use super::mail::Server;
+
 /// How people sign in. [`Settings::default`] has everything but the secret: without one nobody signs in.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -29,6 +31,8 @@ pub struct Settings {
     pub logins_of_address: Allowance,
     /// Who may sign up.
     pub sign_up: SignUp,
+    /// What takes mail; `None` where nobody is written to.
+    pub mail: Option<Server>,
     /// What the console is told of the site.
     pub site: Site,
 }
@@ -53,6 +57,7 @@ impl Default for Settings {
                 seconds: 3_600,
             },
             sign_up: SignUp::default(),
+            mail: None,
             site: Site::default(),
         }
     }

@@ -136,7 +136,7 @@ async fn made(
         role: Role::Operator,
         disabled: false,
     };
-    member::make(state, new, ("setup", arrival)).await?;
+    member::make(state, new, ("setup", arrival.into())).await?;
     answer::open(state, &account, parts, (StatusCode::CREATED, arrival.at)).await
 }
 

@@ -1,21 +1,27 @@
 //! `POST /auth/signup`: people make accounts of their own, where that is allowed. Those of a listed domain may sign in at
-//! once, others wait for an administrator, who enables them.
+//! once, others wait for an administrator, who enables them. An address that has an account is answered as any other: a
+//! letter says the rest, or nobody does.
+
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use schemars::JsonSchema;
 use schemas::account::email::Email;
+use schemas::account::{Account, Hash};
 use schemas::catalog::Role;
 use schemas::failure::{Failure, FailureCode};
-use schemas::id::UserId;
+use schemas::id::TenantId;
 use schemas::secret::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::attempts::{self, Of};
+use super::errand::{self, Errand};
+use super::mail::letter::Occasion;
 use super::member::New;
 use super::settings::SignUp;
-use super::{hashing, invalid, login, member, on};
+use super::{Asked, accounts, hashing, invalid, login, member, on, reset};
 use crate::arrival::Arrival;
 use crate::caller;
 use crate::manage::openapi::Operation;
@@ -30,7 +36,7 @@ use crate::state::Shared;
 pub(crate) struct Wanted {
     /// The address of mail to sign in by.
     email: String,
-    /// The password, of 8 to 256 characters.
+    /// The password, of 8 to 256 characters. Where mail is sent it is not kept: the letter has one choose it.
     #[schemars(with = "String")]
     password: Secret<String>,
     /// A name that people read.
@@ -46,7 +52,7 @@ pub(crate) struct Wanted {
 
 const WANTED: &str = "expected email, password and, optionally, user_name, use_case, accepted_tos";
 
-/// An account was made.
+/// An account was made, if the address had none.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "SignedUp")]
 pub(crate) struct Made {
@@ -55,8 +61,6 @@ pub(crate) struct Made {
     message: &'static str,
     /// The address of mail to sign in by.
     email: String,
-    /// The member.
-    user_id: UserId,
     /// An administrator has to enable him first.
     requires_approval: bool,
 }
@@ -64,7 +68,23 @@ pub(crate) struct Made {
 pub(crate) const SIGN_UP: Operation = Operation::ask::<Wanted, Made>("Makes an account of one's own")
     .of_everybody()
     .answering(201)
-    .failing(&[403, 404, 409, 429, 503]);
+    .failing(&[403, 404, 429, 503]);
+
+/// What is done where a letter is sent to whoever signs up: the account is made when it is written.
+pub(super) struct Application {
+    pub(super) email: Email,
+    name: Option<Arc<str>>,
+    tenant: TenantId,
+    /// An administrator has to let him in.
+    waits: bool,
+    pub(super) asked: Asked,
+}
+
+/// What an answer says for people.
+const WRITTEN_TO: &str = "a letter is on its way: it says how to go on";
+const WAITS: &str =
+    "if the address has no account yet, one is made and waits for the approval of an administrator";
+const MADE: &str = "if the address has no account yet, one is made: sign in";
 
 /// Makes an account of one's own.
 pub(crate) async fn create(State(state): State<Shared>, arrival: Arrival, request: Request) -> Response {
@@ -102,29 +122,63 @@ async fn made(state: &Shared, arrival: &Arrival, wanted: Wanted) -> Result<Made,
     let waits = waits(settings, &email)?;
     hashing::acceptable(&wanted.password, email.as_str(), "password")?;
     let name = wanted.user_name.map(description::name).transpose()?;
-    let salt = state.ports.mint.random();
-    let password = state.sign_in.hasher.hash(wanted.password, salt).await?;
-    let mut account = member::fresh(state, &settings.tenant, email);
-    account.password = Some(password);
-    account.is_new = true;
     let made = Made {
-        message: if waits {
-            "the account waits for the approval of an administrator"
-        } else {
-            "the account is made: sign in"
+        message: match (state.sign_in.errands.sends_mail(), waits) {
+            (true, _) => WRITTEN_TO,
+            (false, true) => WAITS,
+            (false, false) => MADE,
         },
-        email: account.email.to_string(),
-        user_id: account.user.clone(),
+        email: email.to_string(),
         requires_approval: waits,
     };
-    let new = New {
-        account,
+    let application = Application {
+        email,
         name,
-        role: Role::Free,
-        disabled: waits,
+        tenant: settings.tenant.clone(),
+        waits,
+        asked: arrival.into(),
     };
-    member::make(state, new, ("sign-up", arrival)).await?;
-    Ok(made)
+    if state.sign_in.errands.sends_mail() {
+        let letters = state.config.sign_in.logins_of_email;
+        attempts::count(state, Of::Forgotten(&application.email), letters).await?;
+        errand::leave(state, Errand::SignUp(Box::new(application)))?;
+        return Ok(made);
+    }
+    let salt = state.ports.mint.random();
+    let password = state.sign_in.hasher.hash(wanted.password, salt).await?;
+    match make(state, &application, Some(password)).await {
+        Ok(_) => Ok(made),
+        Err(failure) if failure.code == FailureCode::AlreadyExists => Ok(made),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Makes the account of whoever signed up; it has no password where he is to choose it.
+async fn make(state: &Shared, application: &Application, password: Option<Hash>) -> Result<Account, Failure> {
+    let mut account = member::fresh(state, &application.tenant, application.email.clone());
+    account.password = password;
+    account.is_new = true;
+    let new = New {
+        account: account.clone(),
+        name: application.name.clone(),
+        role: Role::Free,
+        disabled: application.waits,
+    };
+    member::make(state, new, ("sign-up", application.asked)).await?;
+    Ok(account)
+}
+
+/// What whoever signed up is written: how to choose the password of the account that is made, or that there was one. One
+/// that was never signed in to, and has no password, counts as made just now.
+pub(super) async fn applied(state: &Shared, application: &Application) -> Result<Occasion, Failure> {
+    let account = match accounts::by_email(state, &application.email).await? {
+        Some(found) if !found.is_new || found.password.is_some() => return Ok(Occasion::Known),
+        Some(found) => found,
+        None => make(state, application, None).await?,
+    };
+    member::known(state, (&account.tenant, &account.user)).await;
+    let waits = member::waits(&state.ports.catalog.load(), &account);
+    reset::first(state, &account, (waits, application.asked)).await
 }
 
 /// Whether an administrator has to enable the account of an address; refuses those that nobody may have.

@@ -90,6 +90,7 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("POST", "/auth/setup", Open::Everybody),
     ("POST", "/auth/signup", Open::Everybody),
     ("POST", "/auth/login", Open::Everybody),
+    ("POST", "/auth/forgot-password", Open::Everybody),
     ("POST", "/auth/reset-password", Open::Everybody),
     ("POST", "/auth/refresh", Open::Cookie),
     ("GET", "/user/me", Open::Callers),
