@@ -48,6 +48,10 @@ const NAT64: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96
 const SIX_TO_FOUR: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16);
 /// An older way to write an address of version 4.
 const COMPATIBLE: (Ipv6Addr, u8) = (Ipv6Addr::UNSPECIFIED, 96);
+/// How a system writes an address of version 4 where it takes those of version 6.
+const MAPPED: (Ipv6Addr, u8) = (Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96);
+/// Addresses of version 4 that a translator without memory speaks to.
+const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96);
 
 /// An address that must not be connected. It says nothing of where that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -86,11 +90,30 @@ impl FromStr for Network {
         };
         let network = Self { address, bits };
         let is_exact = bits <= most && masked(number(address), most - bits) == number(address);
-        if is_exact { Ok(network) } else { Err(NoNetwork) }
+        if is_exact { network.plain() } else { Err(NoNetwork) }
     }
 }
 
 impl Network {
+    /// A network of addresses of version 4 within version 6 as the network of those that it is: by them is judged. None
+    /// where its bits end before theirs begin, or after theirs end.
+    fn plain(self) -> Result<Self, NoNetwork> {
+        let IpAddr::V6(address) = self.address else {
+            return Ok(self);
+        };
+        let Some((inner, lead)) = embedded(address).filter(|(_, lead)| self.bits >= *lead) else {
+            return Ok(self);
+        };
+        let bits = self.bits.saturating_sub(lead);
+        if bits > 32 {
+            return Err(NoNetwork);
+        }
+        Ok(Self {
+            address: inner.into(),
+            bits,
+        })
+    }
+
     /// True when the address lies in it.
     fn holds(&self, address: IpAddr) -> bool {
         let most: u8 = if self.address.is_ipv4() { 32 } else { 128 };
@@ -130,19 +153,16 @@ impl Egress {
 
     /// True when an endpoint that was registered at run time may be called at the address.
     pub fn permits(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        let is_allowed = |address: IpAddr| self.allow.iter().any(|network| network.holds(address));
-        if is_allowed(address) {
-            return true;
-        }
-        match address {
+        // What is behind a translator counts, by whatever name it is reached: what is allowed and what is closed alike.
+        let address = match address {
+            IpAddr::V6(outer) => embedded(outer).map_or(address, |(inner, _)| inner.into()),
+            IpAddr::V4(_) => address,
+        };
+        let is_public = match address {
             IpAddr::V4(address) => is_public_4(address),
-            // What is behind a translator counts, by whatever name it is reached.
-            IpAddr::V6(address) => match embedded(address) {
-                Some(inner) => is_public_4(inner) || is_allowed(inner.into()),
-                None => is_public_6(address),
-            },
-        }
+            IpAddr::V6(address) => is_public_6(address),
+        };
+        is_public || self.allow.iter().any(|network| network.holds(address))
     }
 }
 
@@ -169,17 +189,19 @@ fn lies_in_6((network, bits): &(Ipv6Addr, u8), address: Ipv6Addr) -> bool {
     network.holds(address.into())
 }
 
-/// The address of version 4 that one of version 6 leads to.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [.., a, b] = address.segments();
-    let last = Ipv4Addr::from((u32::from(a) << 16) | u32::from(b));
+/// The address of version 4 that one of version 6 leads to, and how many bits come before it.
+fn embedded(address: Ipv6Addr) -> Option<(Ipv4Addr, u8)> {
+    let of = |a: u16, b: u16| Ipv4Addr::from((u32::from(a) << 16) | u32::from(b));
+    let [_, first, second, .., a, b] = address.segments();
     // `::` and `::1` are nobody's address of version 4.
     let is_compatible = lies_in_6(&COMPATIBLE, address) && a > 0;
-    if lies_in_6(&NAT64, address) || is_compatible {
-        return Some(last);
+    let ends_in_it = [&NAT64, &MAPPED, &TRANSLATED]
+        .into_iter()
+        .any(|network| lies_in_6(network, address));
+    if ends_in_it || is_compatible {
+        return Some((of(a, b), 96));
     }
-    let [_, a, b, ..] = address.segments();
-    lies_in_6(&SIX_TO_FOUR, address).then(|| Ipv4Addr::from((u32::from(a) << 16) | u32::from(b)))
+    lies_in_6(&SIX_TO_FOUR, address).then(|| (of(first, second), SIX_TO_FOUR.1))
 }
 
 #[cfg(test)]

@@ -114,6 +114,44 @@ fn a_network_that_is_allowed_opens_itself_and_nothing_beside() {
 }
 
 #[test]
+fn an_address_of_version_4_is_judged_alike_in_all_its_forms_also_where_it_is_allowed() {
+    let forms = |address: &str| {
+        let v4: Ipv4Addr = address.parse().expect("an address");
+        let [a, b, c, d] = v4.octets();
+        [
+            address.to_owned(),
+            format!("::ffff:{address}"),
+            format!("::{address}"),
+            format!("::ffff:0:{address}"),
+            format!("64:ff9b::{address}"),
+            format!("2002:{a:02x}{b:02x}:{c:02x}{d:02x}::1"),
+        ]
+    };
+    let allowed = [
+        "127.0.0.0/8",
+        "::ffff:127.0.0.0/104",
+        "::127.0.0.0/104",
+        "64:ff9b::127.0.0.0/104",
+        "2002:7f00::/24",
+    ];
+    for network in allowed {
+        for form in forms("127.0.0.1") {
+            assert!(permits(&[network], &form), "{form} by {network}");
+        }
+        for form in forms("10.0.0.1") {
+            assert!(!permits(&[network], &form), "{form} by {network}");
+        }
+    }
+    for network in ["::/0", "::/64", "::/8", "2002::/15"] {
+        for form in forms("127.0.0.1") {
+            assert!(!permits(&[network], &form), "{form} by {network}");
+        }
+    }
+    // A part of what lies behind one address of version 4 cannot be told from the rest of it.
+    assert_eq!("2002:7f00:1:5::/64".parse::<Network>(), Err(NoNetwork));
+}
+
+#[test]
 fn only_networks_are_read_as_networks() {
     for text in [
         "",
