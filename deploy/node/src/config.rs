@@ -74,6 +74,8 @@ pub struct Config {
     pub admin_listen: Option<SocketAddr>,
     /// Where everything lives.
     pub data_dir: PathBuf,
+    /// The one directory whose files endpoints of run time may name as their credentials.
+    pub credentials_dir: PathBuf,
     /// Name of the cluster.
     pub cluster: String,
     /// Name of the node, minted beside the spool when absent.
@@ -274,6 +276,7 @@ impl Resolver<'_> {
             cluster: self.cluster()?,
             node_id: self.node_id()?,
             spool_dir: self.spool_dir(&data_dir),
+            credentials_dir: self.credentials_dir(&data_dir)?,
             spool_bytes_max: self.spool_bytes_max()?,
             durability: self.durability()?,
             admit_wait_seconds: settings.admit_wait_seconds.unwrap_or(ADMIT_WAIT_SECONDS),

@@ -96,14 +96,16 @@ pub fn public_key(config: &Config) -> anyhow::Result<String> {
     Ok(format!("{}\n", PrivateKey::of_master(&master).public()))
 }
 
-/// What endpoints refer to that were registered at run time: `env:NAME` and `file:/PATH`. What is the node's own is
-/// nobody's credential.
+/// What endpoints refer to that were registered at run time: `env:NAME`, and `file:/PATH` of the one directory for it.
+/// What is the node's own is nobody's credential.
 pub fn machine(config: &Config) -> Machine {
     let environment = config.environment.clone();
-    let own = [config.data_dir.clone(), config.spool_dir.clone()];
+    let directory = config.credentials_dir.clone();
+    let (data, spool) = (config.data_dir.clone(), config.spool_dir.clone());
+    let own = [data.join("secrets"), data, spool];
     Box::new(move |CredentialRef(reference)| match reference.split_once(':') {
         Some(("env", name)) => variable(&environment, name),
-        Some(("file", path)) => file(Path::new(path), &own),
+        Some(("file", path)) => file(Path::new(path), &directory, &own),
         _ => None,
     })
 }
@@ -116,14 +118,17 @@ fn variable(environment: &Environment, name: &str) -> Option<Secret<String>> {
     Some(Secret::new(value.to_owned()))
 }
 
-fn file(path: &Path, own: &[PathBuf]) -> Option<Secret<String>> {
+/// A file below `directory`, as it really lies: no link leads out of there, nor into what is the node's own, should that
+/// be below it.
+fn file(path: &Path, directory: &Path, own: &[PathBuf]) -> Option<Secret<String>> {
     let real = path.is_absolute().then(|| path.canonicalize().ok()).flatten()?;
-    let is_within = |directory: &Path| {
-        directory
-            .canonicalize()
-            .is_ok_and(|directory| real.starts_with(directory))
+    let directory = directory.canonicalize().ok()?;
+    let is_own = |own: &PathBuf| {
+        own.canonicalize()
+            .is_ok_and(|own| own.starts_with(&directory) && real.starts_with(&own))
     };
-    let is_closed = own.iter().any(|directory| is_within(directory))
+    let is_closed = !real.starts_with(&directory)
+        || own.iter().any(is_own)
         || NO_FILES.iter().any(|directory| real.starts_with(directory));
     let size = real.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
     if is_closed || size > u64::try_from(SECRET_BYTES_MAX).unwrap_or(u64::MAX) {

@@ -39,6 +39,8 @@ pub struct Settings {
     pub affinity: AffinitySettings,
     /// Private addresses that endpoints registered over the API may reach.
     pub egress: EgressSettings,
+    /// The directory whose files those endpoints may name as their credentials; `credentials` in the data directory.
+    pub credentials_dir: Option<String>,
     /// Authentication.
     pub auth: AuthSettings,
     /// How people sign in.

@@ -1,5 +1,7 @@
 //! Where endpoints may lie that are registered at run time, and the keys by which their credentials are stored.
 
+use std::path::{Path, PathBuf};
+
 use router_worker::{Egress, NETWORKS_MAX, Network};
 use schemas::seal::{self, KEY_BYTES, PrivateKey, PublicKey};
 use schemas::secret::Secret;
@@ -41,6 +43,19 @@ impl Resolver<'_> {
         };
         let networks = told.iter().enumerate().map(read);
         Ok(Egress::new(networks.collect::<Result<_, _>>()?))
+    }
+
+    /// Where files of credentials lie that may be named over the API.
+    pub(super) fn credentials_dir(&self, data_dir: &Path) -> Result<PathBuf, Error> {
+        match self.settings.credentials_dir.as_deref() {
+            None => Ok(data_dir.join("credentials")),
+            Some("") => {
+                let message = "the directory is empty text";
+                let remedy = "name a directory; is its variable set?";
+                Err(self.document.problem("credentials_dir", message, remedy).into())
+            }
+            Some(named) => Ok(PathBuf::from(named)),
+        }
     }
 
     pub(super) fn sealing_keys(&self) -> Result<SealingKeys, Error> {
@@ -119,6 +134,15 @@ mod tests {
         let wrong = "listen: 127.0.0.1:0\negress:\n  allow:\n    - 10.0.0.0/8\n    - 10.0.0.1/8\n";
         let told = loaded(wrong, &[]).expect_err("no network");
         assert!(told.contains("egress.allow[1]") && told.contains(":5"), "{told}");
+    }
+
+    #[test]
+    fn files_of_credentials_lie_in_one_directory_which_has_a_name() {
+        let of = |yaml: &str| loaded(yaml, &[]).map(|config| config.credentials_dir);
+        assert_eq!(of("data_dir: /var/lib/w"), Ok("/var/lib/w/credentials".into()));
+        assert_eq!(of("credentials_dir: /run/secrets"), Ok("/run/secrets".into()));
+        let told = of("credentials_dir: \"\"").expect_err("no name");
+        assert!(told.contains("credentials_dir"), "{told}");
     }
 
     #[test]

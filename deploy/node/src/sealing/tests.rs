@@ -71,10 +71,16 @@ fn in_a_cluster_keys_are_given_and_only_routers_hold_what_opens() {
 
 #[test]
 fn references_reach_what_is_an_upstreams_and_nothing_of_the_node() {
-    let (dir, other) = (
+    let (dir, other, elsewhere) = (
         tempfile::tempdir().expect("one"),
         tempfile::tempdir().expect("two"),
+        tempfile::tempdir().expect("three"),
     );
+    std::fs::write(elsewhere.path().join("key"), "sk-of-somebody").expect("write");
+    std::os::unix::fs::symlink(elsewhere.path(), other.path().join("way")).expect("link");
+    std::os::unix::fs::symlink(elsewhere.path().join("key"), other.path().join("out")).expect("link");
+    std::fs::create_dir(other.path().join("below")).expect("a directory");
+    std::os::unix::fs::symlink("../key", other.path().join("below/near")).expect("link");
     let secret = other.path().join("key");
     std::fs::write(&secret, "sk-of-a-file\n").expect("write");
     let (empty, large) = (other.path().join("empty"), other.path().join("large"));
@@ -84,7 +90,7 @@ fn references_reach_what_is_an_upstreams_and_nothing_of_the_node() {
         .expect("link");
     let config = loaded(
         dir.path(),
-        "",
+        &format!("credentials_dir: {}", other.path().display()),
         &[
             ("UPSTREAM_KEY", " sk-of-a-variable "),
             ("ADMIN_TOKEN", "own"),
@@ -107,6 +113,7 @@ fn references_reach_what_is_an_upstreams_and_nothing_of_the_node() {
         Some("sk-of-a-file")
     );
     let within = |name: &str| format!("file:{}/{name}", other.path().display());
+    assert_eq!(found(within("below/near")).as_deref(), Some("sk-of-a-file"));
     for closed in [
         "env:ADMIN_TOKEN".to_owned(),
         "env:API_KEY_SECRET".to_owned(),
@@ -125,11 +132,42 @@ fn references_reach_what_is_an_upstreams_and_nothing_of_the_node() {
         "file:/dev/zero".to_owned(),
         "file:key".to_owned(),
         within("link"),
+        within("way/key"),
+        within("out"),
+        format!("{}/../{}", within(""), "etc/hostname"),
+        format!("file:{}/key", elsewhere.path().display()),
+        "file:/etc/hostname".to_owned(),
         within("empty"),
         within("large"),
         within(""),
         within("missing"),
     ] {
         assert_eq!(found(closed.clone()), None, "{closed}");
+    }
+}
+
+#[test]
+fn a_directory_for_credentials_opens_nothing_of_the_node_wherever_it_is_put() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, content) in [
+        ("credentials/key", "sk-one"),
+        ("secrets/master_key", MASTER),
+        ("other", "x"),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, content).expect("write");
+    }
+    let found = |yaml: &str, name: &str| {
+        let machine = machine(&loaded(dir.path(), yaml, &[]));
+        machine(&CredentialRef(format!("file:{}/{name}", dir.path().display()))).is_some()
+    };
+    let at = |name: &str| format!("credentials_dir: {}/{name}", dir.path().display());
+
+    assert!(found("", "credentials/key") && !found("", "secrets/master_key") && !found("", "other"));
+    for yaml in [at(""), at("secrets"), at(".."), "credentials_dir: /".to_owned()] {
+        for name in ["secrets/master_key", "other"] {
+            assert!(!found(&yaml, name), "{name} by {yaml}");
+        }
     }
 }
