@@ -12,6 +12,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use schemas::catalog::change::{Actor, Author};
+use schemas::catalog::user::Worth;
 use schemas::catalog::{Catalog, Key, KeyDigest, Origin, Role};
 use schemas::event::request::Payer;
 use schemas::failure::{Failure, FailureCode};
@@ -175,20 +176,21 @@ impl Doorkeeper {
         }
         let key = catalog.key(&digest)?;
         let expired = key.expires_at.is_some_and(|at| at <= now);
-        let role = catalog.role_of(key).filter(|_| !key.revoked && !expired)?;
+        let worth = catalog.worth_of(key).filter(|_| !key.revoked && !expired)?;
         Some(Caller {
-            key: within(key, role),
+            key: within(key, worth),
         })
     }
 }
 
-/// A key that may do what a role may.
-fn within(key: &Arc<Key>, role: Role) -> Arc<Key> {
-    if key.role == role {
+/// A key as what it is worth at the moment.
+fn within(key: &Arc<Key>, worth: Worth) -> Arc<Key> {
+    if key.role == worth.role && key.counts() == worth.counts {
         return Arc::clone(key);
     }
     Arc::new(Key {
-        role,
+        role: worth.role,
+        granted: Some(worth.counts),
         ..Key::clone(key)
     })
 }
@@ -213,6 +215,8 @@ fn admin() -> Key {
         denied: Vec::new(),
         rotated_at: None,
         routing: None,
+        granted: Some(Role::Operator),
+        maker: None,
     }
 }
 

@@ -379,7 +379,7 @@ fn dispatch(
         return Err(full().into());
     }
     let offer = Offer {
-        role: caller.role(),
+        role: caller.key.counts(),
         ..offer(state, &accepted, catalog, &model, &asked)
     };
     let terms = Terms {

@@ -121,7 +121,7 @@ pub(crate) fn all_visible<'c>(catalog: &'c Catalog, key: Option<&Key>) -> Vec<&'
 
 /// May the holder of `key` see and call the model? Nobody in particular counts as the lowest role of no tenant.
 pub(crate) fn sees(key: Option<&Key>, model: &Model) -> bool {
-    let role = key.map_or(Role::Free, |key| key.role);
+    let counts = key.map_or(Role::Free, Key::counts);
     let of_tenant = key.map_or(model.tenants.is_none(), |key| model.is_shared_with(&key.tenant));
     let models = key.and_then(|key| key.models.as_deref());
     let of_key = models.is_none_or(|models| {
@@ -129,7 +129,7 @@ pub(crate) fn sees(key: Option<&Key>, model: &Model) -> bool {
             .iter()
             .any(|name| *name == model.id || model.aliases.contains(name))
     });
-    role >= model.required_role && (of_tenant || role == Role::Operator) && of_key
+    counts >= model.required_role && (of_tenant || counts == Role::Operator) && of_key
 }
 
 /// The model a request is admitted to. One that embeds is not there for those who want answers, nor the other way.

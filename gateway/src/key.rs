@@ -109,6 +109,9 @@ pub fn record(mint: &Mint, key: &str, grant: Grant, origin: Origin, now: Timesta
         denied: Vec::new(),
         rotated_at: None,
         routing: None,
+        // Files and the command line are the operators'.
+        granted: Some(grant.role),
+        maker: None,
     }
 }
 

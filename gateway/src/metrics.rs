@@ -1,17 +1,22 @@
-//! What a gateway counts. Labels come from closed lists or from the catalogue, never from a caller: a model that is not
-//! there for him is counted under the empty name, whether it is unknown or only not his.
+//! What a gateway counts. Labels come from closed lists or from the operators' part of the catalogue, never from a
+//! caller: a model that is not there for him is counted under the empty name, whether it is unknown or only not his.
+//! What tenants call their own models is theirs, and as many as they like: all of it is counted as one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use schemas::catalog::{Catalog, Model};
 use schemas::event::request::RequestSettled;
 use schemas::failure::FailureCode;
+use schemas::id::{DEFAULT_TENANT, ModelName};
 use schemas::outcome::Outcome;
 
 /// Upper bounds of durations, in seconds.
@@ -23,6 +28,11 @@ const SECONDS: [f64; 14] = [
 const OVERHEAD_SECONDS: [f64; 9] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.1, 1.0,
 ];
+
+/// Names of the operators' models that are labels, at most; what was served under one stays for as long as the process.
+const MODELS_MAX: usize = 1_000;
+/// The label of the models of tenants, and of the operators' beyond that.
+const OTHER: &str = "other";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -73,7 +83,32 @@ pub struct Metrics {
     rejections: Family<CodeLabel, Counter>,
     unkept: Counter,
     claims: Family<OutcomeLabel, Counter>,
+    mails: Family<OutcomeLabel, Counter>,
     pub(crate) gauges: Gauges,
+    models: Arc<Labels>,
+}
+
+/// The names that are labels of models.
+#[derive(Debug, Default)]
+struct Labels(RwLock<HashSet<Arc<str>>>);
+
+impl Labels {
+    /// The label of a model that the catalogue has.
+    fn of(&self, model: &Model) -> Arc<str> {
+        let name = &model.id.0;
+        let is_operators = model.owner.as_str() == DEFAULT_TENANT;
+        if is_operators && (self.0.read().contains(name) || self.noted(name)) {
+            Arc::clone(name)
+        } else {
+            OTHER.into()
+        }
+    }
+
+    /// Notes a name, if there is room for it.
+    fn noted(&self, name: &Arc<str>) -> bool {
+        let mut names = self.0.write();
+        names.contains(name) || (names.len() < MODELS_MAX && names.insert(Arc::clone(name)))
+    }
 }
 
 /// Figures that are read off when somebody asks.
@@ -116,7 +151,9 @@ impl Metrics {
             rejections: Family::default(),
             unkept: Counter::default(),
             claims: Family::default(),
+            mails: Family::default(),
             gauges: Gauges::default(),
+            models: Arc::default(),
         };
         let Self {
             requests,
@@ -178,13 +215,24 @@ impl Metrics {
             "Calls with an idempotency key, by what the key led to",
             self.claims.clone(),
         );
+        registry.register(
+            "waybill_mail",
+            "Letters to members, by what became of them",
+            self.mails.clone(),
+        );
+    }
+
+    /// The label of a model by its name: of what is the operators' it is the name.
+    fn label(&self, catalog: &Catalog, name: &ModelName) -> Arc<str> {
+        let model = catalog.model(name.as_str()).filter(|model| model.id == *name);
+        model.map_or_else(|| OTHER.into(), |model| self.models.of(model))
     }
 
     /// Counts a settled request.
-    pub(crate) fn settled(&self, settled: &RequestSettled) {
+    pub(crate) fn settled(&self, catalog: &Catalog, settled: &RequestSettled) {
         let labels = RequestLabels {
             surface: settled.surface.as_str(),
-            model: settled.model.0.clone(),
+            model: self.label(catalog, &settled.model),
             outcome: settled.outcome.as_str(),
         };
         self.requests.get_or_create(&labels).inc();
@@ -218,9 +266,11 @@ impl Metrics {
         }
     }
 
-    /// Counts a settled request whose tokens have no price. Whether it is the first of its model since the start.
-    pub(crate) fn unpriced(&self, model: &Arc<str>) -> bool {
-        let label = ModelLabel { model: model.clone() };
+    /// Counts a settled request whose tokens have no price. Whether it is the first of its label since the start.
+    pub(crate) fn unpriced(&self, catalog: &Catalog, model: &ModelName) -> bool {
+        let label = ModelLabel {
+            model: self.label(catalog, model),
+        };
         self.unpriced.get_or_create(&label).inc() == 0
     }
 
@@ -234,15 +284,19 @@ impl Metrics {
         self.claims.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// Counts a refusal. `surface` is empty where the path tells none, `model` the name of one that
-    /// the caller sees, or `None`.
-    pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Arc<str>>) {
+    /// Counts a letter by what became of it.
+    pub(crate) fn mailed(&self, outcome: &'static str) {
+        self.mails.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts a refusal. `surface` is empty where the path tells none, `model` one that the caller sees, or `None`.
+    pub(crate) fn refused(&self, code: FailureCode, surface: &'static str, model: Option<&Model>) {
         self.rejections
             .get_or_create(&CodeLabel { code: code.as_str() })
             .inc();
         let labels = RequestLabels {
             surface,
-            model: model.map_or_else(|| Arc::from(""), Arc::clone),
+            model: model.map_or_else(|| Arc::from(""), |model| self.models.of(model)),
             outcome: Outcome::Rejected.as_str(),
         };
         self.requests.get_or_create(&labels).inc();
@@ -346,4 +400,25 @@ impl Gauges {
 /// Milliseconds as seconds.
 fn seconds(millis: u64) -> f64 {
     Duration::from_millis(millis).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::tests::model;
+
+    #[test]
+    fn labels_of_models_are_names_of_the_operators_and_so_many() {
+        let labels = Labels::default();
+        let own = |name: &str| model(|model| model.id = ModelName::from(name));
+        let theirs = model(|model| model.owner = schemas::id::TenantId::from("acme"));
+
+        assert_eq!(&*labels.of(&theirs), OTHER);
+        for number in 0..MODELS_MAX {
+            let name = format!("m{number}");
+            assert_eq!(*labels.of(&own(&name)), *name);
+        }
+        assert_eq!(&*labels.of(&own("one more")), OTHER);
+        assert_eq!(&*labels.of(&own("m7")), "m7");
+    }
 }

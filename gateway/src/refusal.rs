@@ -158,7 +158,7 @@ pub(crate) fn record(state: &State, arrival: &Arrival, caller: &Caller, refused:
         .filter(|_| code != FailureCode::ModelNotFound);
     let surface = refused.surface.or_else(|| arrival.call.map(Call::surface));
     let word = surface.map_or("", Surface::as_str);
-    state.metrics.refused(code, word, model.map(|model| &model.id.0));
+    state.metrics.refused(code, word, model.map(|model| &**model));
     if matches!(code, FailureCode::SpoolFull | FailureCode::BodyTooLarge) {
         return;
     }
@@ -226,6 +226,8 @@ mod tests {
             denied: Vec::new(),
             rotated_at: None,
             routing: None,
+            granted: None,
+            maker: None,
         };
         Caller { key: Arc::new(key) }
     }

@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::layers::Routes;
 use crate::metrics::Metrics;
 use crate::state::{Phase, Ports, Shared, State};
-use crate::{layers, limits, open, peers, pulse, sign_in};
+use crate::{layers, limits, manage, open, peers, pulse, sign_in};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4_096;
@@ -142,6 +142,8 @@ pub async fn run(
     tasks.spawn(pulse::run(state.clone(), stop.clone()));
     tasks.spawn(peers::serve(state.clone(), stop.clone()));
     tasks.spawn(sign_in::run(state.clone(), stop.clone()));
+    tasks.spawn(sign_in::errand::run(state.clone(), stop.clone()));
+    tasks.spawn(manage::grants::sweep(state.clone(), stop.clone()));
     // Ends last: what requests hold is given back when they end.
     let (mut limiter, released) = (JoinSet::new(), CancellationToken::new());
     limiter.spawn(limits::run(state.ports.limits.clone(), released.clone()));

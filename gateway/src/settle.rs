@@ -417,9 +417,10 @@ pub(crate) fn close(
 
 /// Counts a waybill. Tokens without a price are told of in the log, once a model: they are given away.
 fn count(state: &State, settled: &RequestSettled) {
-    state.metrics.settled(settled);
+    let catalog = state.ports.catalog.peek();
+    state.metrics.settled(&catalog, settled);
     let is_unpriced = settled.usage_flags.contains(&UsageFlag::Unpriced);
-    if is_unpriced && state.metrics.unpriced(&settled.model.0) {
+    if is_unpriced && state.metrics.unpriced(&catalog, &settled.model) {
         let endpoint = settled.endpoint_id.as_ref().map(tracing::field::display);
         warn!(model = %settled.model.0, endpoint.id = endpoint, "requests are served without a price: they cost their callers nothing");
     }

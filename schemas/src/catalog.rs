@@ -24,6 +24,7 @@ pub mod policy;
 pub mod pricing;
 pub mod rates;
 pub mod registered;
+pub mod replica;
 pub mod served;
 pub mod setting;
 pub mod tenant;
@@ -121,6 +122,12 @@ pub struct Key {
     /// What it says of calls that leave the choice of a model to us.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<KeyRouting>,
+    /// The most that operators granted it; `None` where a tenant's administrator alone did. See [`Key::counts`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Role>,
+    /// With whose credential it was made, of a key that is no member's: it may do no more than he.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maker: Option<user::Maker>,
 }
 
 /// A model as callers see it.
@@ -398,7 +405,7 @@ impl Catalog {
             self.policies.note_model(model, revision, read(key, value)?);
         } else if key == subject::catalog::INFERENCE {
             self.policies.note_inference(revision, read(key, value)?);
-        } else if key != subject::catalog::CLUSTER {
+        } else if key != subject::catalog::CLUSTER && !key.starts_with(subject::catalog::PASSAGE) {
             return Err(RecordError::Kind(key.to_owned()));
         }
         Ok(())
@@ -430,7 +437,7 @@ impl Catalog {
     }
 
     /// Every key with its digest and its revision, in no order.
-    fn stored_keys(&self) -> impl Iterator<Item = (&KeyDigest, &Stored<Key>)> {
+    pub fn stored_keys(&self) -> impl Iterator<Item = (&KeyDigest, &Stored<Key>)> {
         self.keys.iter()
     }
 }
@@ -551,6 +558,8 @@ pub(crate) mod tests {
             denied: Vec::new(),
             rotated_at: None,
             routing: None,
+            granted: None,
+            maker: None,
         }
     }
 

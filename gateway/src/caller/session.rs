@@ -78,6 +78,7 @@ fn key(member: &User) -> Key {
         tenant: member.tenant.clone(),
         user: Some(member.id.clone()),
         role: member.role.unwrap_or_default(),
+        granted: member.granted,
         created_at: member.created_at.unwrap_or_default(),
         origin: Origin::Runtime,
         // It does not expire: what he makes may outlast his session, as he does.

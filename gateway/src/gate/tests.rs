@@ -61,6 +61,8 @@ pub(crate) fn caller(change: impl FnOnce(&mut Key)) -> Caller {
         denied: Vec::new(),
         rotated_at: None,
         routing: None,
+        granted: Some(Role::Operator),
+        maker: None,
     };
     change(&mut key);
     Caller { key: Arc::new(key) }

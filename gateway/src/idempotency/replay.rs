@@ -111,7 +111,7 @@ async fn record(
     spool.give_back(reservation);
     match appended {
         Ok(appended) => {
-            state.metrics.settled(&settled);
+            state.metrics.settled(&state.ports.catalog.peek(), &settled);
             spool.durable(appended.sequence).await;
             Ok(())
         }

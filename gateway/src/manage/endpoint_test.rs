@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use schemas::account::attempts::Allowance;
 use schemas::failure::Failure;
 use schemas::subject;
 use schemas::trial::{self, TrialAnswer, TrialQuery};
@@ -15,10 +16,17 @@ use super::openapi::Operation;
 use super::{ask, json};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
+use crate::sign_in::attempts::{self, Of};
 use crate::state::Shared;
 
 /// How long a router may take: a little longer than it gives the endpoint.
 const WITHIN: Duration = Duration::from_secs(65);
+/// How often the callers of a tenant may have endpoints tried, over all nodes: routers make few trials at once, and each
+/// is a call that somebody pays for.
+const ALLOWANCE: Allowance = Allowance {
+    attempts_max: 30,
+    seconds: 60,
+};
 /// Why nothing was tried.
 const NO_ROUTER: &str = "no router could make the call: none of the endpoint's pool answers";
 
@@ -47,6 +55,7 @@ async fn tested(
 ) -> Result<TrialAnswer, Failure> {
     let catalog = state.ports.catalog.load();
     let endpoint = named(caller, &catalog, id)?.record.id.clone();
+    attempts::count(state, Of::Trial(caller.tenant()), ALLOWANCE).await?;
     let subject = subject::trial(trial::pool(&catalog, &endpoint).as_str());
     let query = TrialQuery {
         revision: catalog.revision,

@@ -1,8 +1,9 @@
-//! Who may change what: pure. Nobody gives more than he has, and nobody takes from those above him.
+//! Who may change what: pure. Nobody gives more than he has, and nobody takes from those above him. What a role counts
+//! where a model asks for one is part of what he has: what an administrator of a tenant grants does not count there.
 
 use std::collections::BTreeSet;
 
-use schemas::catalog::user::User;
+use schemas::catalog::user::{Maker, User};
 use schemas::catalog::{Catalog, Key, Role};
 use schemas::failure::Failure;
 use schemas::id::{ModelName, TenantId, UserId};
@@ -66,6 +67,57 @@ pub(super) fn may_give(caller: &Caller, role: Role) -> Result<Role, Failure> {
     Ok(role)
 }
 
+/// What of a role counts where a model asks for one, when this caller grants it; `before` is what operators had granted.
+pub(super) fn granted(caller: &Caller, role: Role, before: Option<Role>) -> Option<Role> {
+    match operates(caller) {
+        Ok(()) => Some(role),
+        Err(_) => before,
+    }
+}
+
+/// With whose rights what a caller makes is held together, where it is to be no member's: his own, or those of who made
+/// the key that he calls with.
+pub(super) fn maker(caller: &Caller, user: Option<&UserId>) -> Option<Maker> {
+    let key = &caller.key;
+    let own = key.user.as_ref().map(|user| Maker {
+        tenant: key.tenant.clone(),
+        user: user.clone(),
+    });
+    user.is_none()
+        .then(|| own.or_else(|| key.maker.clone()))
+        .flatten()
+}
+
+/// Refuses a credential of which more counts where a model asks for a role than of the caller.
+fn may_count(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<(), Failure> {
+    if catalog.most_of(key).counts > caller.key.counts() {
+        let text = "operators granted the credential's member a role that counts for more than the key's";
+        return Err(scope(text).param("role"));
+    }
+    Ok(())
+}
+
+/// The credential as it is given another secret: whoever is told that has to be able to do as much as it, and answers
+/// for it from then on.
+pub(super) fn renewed(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<Key, Failure> {
+    may_hold(caller, catalog, key)?;
+    Ok(Key {
+        maker: maker(caller, key.user.as_ref()),
+        ..key.clone()
+    })
+}
+
+/// A new credential, if what would count of it does of the caller.
+pub(super) fn minted(caller: &Caller, catalog: &Catalog, key: Key) -> Result<Key, Failure> {
+    let key = Key {
+        granted: granted(caller, key.role, None),
+        maker: maker(caller, key.user.as_ref()),
+        ..key
+    };
+    may_count(caller, catalog, &key)?;
+    Ok(key)
+}
+
 /// Until when what a caller makes may last: no longer than the credential that he makes it with.
 pub(super) fn may_last(caller: &Caller, wanted: Option<Timestamp>) -> Result<Option<Timestamp>, Failure> {
     match (caller.key.expires_at, wanted) {
@@ -92,6 +144,7 @@ pub(crate) fn may_touch(
 pub(super) fn denied(caller: &Caller, catalog: &Catalog) -> Vec<ModelName> {
     let key = &caller.key;
     let user = key.user.as_ref().and_then(|id| catalog.user(&key.tenant, id));
+    let user = user.or_else(|| catalog.maker_of(key));
     let of_user = user.map_or(&[][..], |user| &user.disabled_models);
     let all: BTreeSet<&ModelName> = key.denied.iter().chain(of_user).collect();
     all.into_iter().cloned().collect()
@@ -103,6 +156,7 @@ pub(super) fn may_hold(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<
     if key.role > caller.role() {
         return Err(scope("the credential may do more than the key").param("role"));
     }
+    may_count(caller, catalog, key)?;
     may_last(caller, key.expires_at)?;
     if caller.key.expires_at.is_some() && key.expires_at.is_none() {
         return Err(scope("the credential lasts longer than the key").param("expires_at"));
@@ -137,7 +191,7 @@ pub(crate) fn may_let_in(
         .all(|name| member.disabled_models.contains(name))
     {
         "the member may use models that are disabled for the key"
-    } else if member.role.unwrap_or_default() > caller.role() {
+    } else if member.role.unwrap_or_default() > caller.role() || member.counts() > key.counts() {
         "the member may do more than the key"
     } else {
         return Ok(());
@@ -145,29 +199,82 @@ pub(crate) fn may_let_in(
     Err(scope(text).param(param))
 }
 
-/// What of a change of a member gives whoever signs in as him more than he had, or gives it to somebody else.
-fn widens_sign_in(before: &User, after: &User) -> Option<&'static str> {
-    if before.email != after.email {
-        Some("email")
-    } else if after.role.unwrap_or_default() > before.role.unwrap_or_default() {
-        Some("role")
-    } else if before.disabled && !after.disabled {
-        Some("disabled")
-    } else {
-        None
+/// A member by whose change somebody comes to more than he had.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Becoming<'a> {
+    /// As he is.
+    pub(crate) before: &'a User,
+    /// As he is to be.
+    pub(crate) after: &'a User,
+    /// He has an account.
+    pub(crate) signs_in: bool,
+}
+
+impl Becoming<'_> {
+    /// What of the change gives whoever calls as him more than he had, or gives it to somebody else.
+    fn widens(&self) -> Option<&'static str> {
+        let (before, after) = (self.before, self.after);
+        // Of whom no role is said, his keys alone say what he may.
+        let role = |user: &User| {
+            if self.signs_in {
+                Some(user.role.unwrap_or_default())
+            } else {
+                user.role
+            }
+        };
+        let rises = match (role(before), role(after)) {
+            (Some(before), Some(after)) => after > before,
+            (before, None) => before.is_some(),
+            (None, Some(_)) => false,
+        };
+        if self.signs_in && before.email != after.email {
+            Some("email")
+        } else if rises || after.counts() > before.counts() {
+            Some("role")
+        } else if before.disabled && !after.disabled {
+            Some("disabled")
+        } else {
+            None
+        }
+    }
+
+    /// The models that come back to him.
+    fn regains(&self) -> impl Iterator<Item = &ModelName> {
+        let gone = |name: &&ModelName| !self.after.disabled_models.contains(name);
+        self.before.disabled_models.iter().filter(gone)
     }
 }
 
-/// Refuses a change of a member who has an account, if it is one by which he is let in.
-pub(super) fn may_change_sign_in(
-    caller: &Caller,
-    catalog: &Catalog,
-    (before, after): (&User, &User),
-) -> Result<(), Failure> {
-    match widens_sign_in(before, after) {
-        Some(param) => may_let_in(caller, catalog, after, param),
-        None => Ok(()),
+/// Refuses a change of a member that would have him do what the caller may not, whichever way it comes: said by the
+/// caller, dropped, imported or put back.
+pub(crate) fn may_become(caller: &Caller, catalog: &Catalog, becoming: &Becoming<'_>) -> Result<(), Failure> {
+    let after = becoming.after;
+    may_touch(caller, catalog, (&after.tenant, &after.id))?;
+    if let Some(role) = after.role {
+        may_give(caller, role)?;
     }
+    // Nobody lets others use what he may not use.
+    let hidden = |name: &ModelName| {
+        catalog.model_anywhere(name.as_str()).is_some()
+            && gate::visible(catalog, Some(&caller.key), name.as_str()).is_none()
+    };
+    if becoming.regains().any(hidden) {
+        let text = "the key may not use all of the models that would be enabled";
+        return Err(scope(text).param("disabled_models"));
+    }
+    let can_call = becoming.signs_in || catalog.has_keys(&after.tenant, &after.id);
+    match becoming.widens() {
+        Some(param) if can_call => may_let_in(caller, catalog, after, param),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to have others see a model that is not there for the caller himself.
+pub(super) fn may_show(caller: &Caller, catalog: &Catalog, name: &ModelName) -> Result<(), Failure> {
+    if may_use(caller, catalog, &denied(caller, catalog), name) {
+        return Ok(());
+    }
+    Err(scope("the key may not use the model itself").param("id"))
 }
 
 /// May the caller have others use this model?

@@ -31,6 +31,8 @@ pub(super) fn caller(role: Role) -> Caller {
         denied: Vec::new(),
         rotated_at: None,
         routing: None,
+        granted: Some(Role::Operator),
+        maker: None,
     };
     Caller { key: Arc::new(key) }
 }
@@ -185,7 +187,11 @@ fn catalog() -> Catalog {
 }
 
 fn grant(role: Role, body: &str) -> Result<crate::key::Grant, Failure> {
-    keys::grant(&caller(role), &catalog(), keys::wanted(body.as_bytes())?)
+    keys::grant(
+        &caller(role),
+        &catalog(),
+        description::read(body.as_bytes(), keys::WANTED)?,
+    )
 }
 
 #[test]

@@ -131,6 +131,7 @@ impl Catalog {
                 .any(|name| *name == model.id || model.aliases.contains(name))
         };
         let user = key.user.as_ref().and_then(|id| self.user(&key.tenant, id));
+        let user = user.or_else(|| self.maker_of(key));
         let served = match &key.reach {
             Reach::Endpoint(endpoint) => model.routes.iter().any(|route| route.endpoint_id == *endpoint),
             Reach::Member | Reach::Grant(_) => true,

@@ -11,6 +11,15 @@ use crate::limit::limits::Limits;
 use crate::subject;
 use crate::time::Timestamp;
 
+/// A member who made something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maker {
+    /// Whose member.
+    pub tenant: TenantId,
+    /// The member.
+    pub user: UserId,
+}
+
 /// A member of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
@@ -27,6 +36,9 @@ pub struct User {
     /// What he may do at most, whatever his keys say; `None` leaves it to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// The most that operators granted him; `None` where a tenant's administrator alone did. See [`User::counts`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Role>,
     /// What he may use, over all his keys.
     #[serde(default)]
     pub limits: Limits,
@@ -55,6 +67,7 @@ impl User {
             name: None,
             email: None,
             role: None,
+            granted: None,
             limits: Limits::default(),
             disabled: false,
             disabled_by_operator: false,
@@ -62,6 +75,11 @@ impl User {
             created_at: None,
             origin,
         }
+    }
+
+    /// What of his role counts where a model asks for one: no more than operators granted.
+    pub fn counts(&self) -> Role {
+        counted(self.role.unwrap_or_default(), self.granted)
     }
 
     /// Where he stands in the list of all members.
@@ -90,20 +108,61 @@ impl Catalog {
         users.into_iter().map(|(_, stored)| stored).collect()
     }
 
-    /// What a key may do: never more than its member. `None` where its calls are not served, its tenant or its member
-    /// being disabled.
+    /// What a key may do: never more than its member, or than who made it where it is no member's. `None` where its
+    /// calls are not served, its tenant or its member being disabled.
     pub fn role_of(&self, key: &Key) -> Option<Role> {
+        self.worth_of(key).map(|worth| worth.role)
+    }
+
+    /// The same with what of it counts where a model asks for a role.
+    pub fn worth_of(&self, key: &Key) -> Option<Worth> {
         let user = key.user.as_ref().and_then(|id| self.user(&key.tenant, id));
         let tenant = self.tenant(&key.tenant);
         let disabled = tenant.is_some_and(|tenant| tenant.disabled) || user.is_some_and(|user| user.disabled);
-        if disabled {
-            return None;
+        // A grant is its owner's: it is nothing without him.
+        let is_lost = matches!(key.reach, Reach::Grant(_)) && user.is_none();
+        (!disabled && !is_lost).then(|| self.most_of(key))
+    }
+
+    /// What a key may do at most while its calls are served.
+    pub fn most_of(&self, key: &Key) -> Worth {
+        let user = key.user.as_ref().and_then(|id| self.user(&key.tenant, id));
+        let most = key.role_most();
+        if matches!(key.reach, Reach::Grant(_)) {
+            // Of one of whom no role is said it has the lowest.
+            return Worth {
+                role: user.and_then(|user| user.role).unwrap_or_default(),
+                counts: user.map(User::counts).unwrap_or_default(),
+            }
+            .at_most(most, most);
         }
-        match key.reach {
-            // A grant is its owner's: it is nothing without him, and of one of whom no role is said it has the lowest.
-            Reach::Grant(_) => user.map(|user| user.role.unwrap_or_default().min(key.role_most())),
-            Reach::Member | Reach::Endpoint(_) => Some(at_most(key.role, user).min(key.role_most())),
+        let role = at_most(key.role, user);
+        let worth = Worth {
+            role,
+            counts: counted(role, key.granted).max(user.map_or(Role::Free, User::counts).min(role)),
+        };
+        let worth = worth.at_most(most, most);
+        match self.maker_of(key) {
+            Some(maker) if maker.disabled => worth.at_most(Role::Free, Role::Free),
+            Some(maker) => match maker.role {
+                Some(role) => worth.at_most(role, maker.counts()),
+                None => worth,
+            },
+            None => worth,
         }
+    }
+
+    /// With whose rights a key is held together with: those of who made it, while he is a member and it is nobody's.
+    pub fn maker_of(&self, key: &Key) -> Option<&User> {
+        let maker = key.maker.as_ref().filter(|_| key.user.is_none())?;
+        self.user(&maker.tenant, &maker.user)
+    }
+
+    /// Has a member a key that is not revoked?
+    pub fn has_keys(&self, tenant: &TenantId, id: &UserId) -> bool {
+        self.keys.values().map(|stored| &stored.record).any(|key| {
+            !key.revoked && key.tenant == *tenant && key.user.as_ref().is_some_and(|user| user == id)
+        })
     }
 
     /// The most that a member may do, by his own role or by that of one of his keys that is not revoked; the lowest
@@ -118,6 +177,39 @@ impl Catalog {
             .chain(user.and_then(|user| user.role))
             .max()
             .unwrap_or_default()
+    }
+}
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Worth {
+    /// His role.
+    pub role: Role,
+    /// What of it counts where a model asks for a role: no more than operators granted.
+    pub counts: Role,
+}
+
+impl Worth {
+    fn at_most(self, role: Role, counts: Role) -> Self {
+        Self {
+            role: self.role.min(role),
+            counts: self.counts.min(counts),
+        }
+    }
+}
+
+impl Key {
+    /// What of its role counts where a model asks for one: no more than operators granted.
+    pub fn counts(&self) -> Role {
+        counted(self.role, self.granted)
+    }
+}
+
+/// What of a role counts of which operators granted so much. Nobody but operators makes operators.
+fn counted(role: Role, granted: Option<Role>) -> Role {
+    match role {
+        Role::Operator => role,
+        Role::Free | Role::Pro | Role::Internal | Role::Admin => granted.unwrap_or_default().min(role),
     }
 }
 
@@ -211,6 +303,81 @@ mod tests {
         assert_eq!(catalog.role_of(&admin), Some(Role::Pro));
         alice(&mut catalog, |user| user.role = Some(Role::Operator));
         assert_eq!(catalog.role_of(&admin), Some(Role::Admin));
+    }
+
+    #[test]
+    fn roles_count_as_far_as_operators_granted_them() {
+        let mut catalog = Catalog::default();
+        let counts = |catalog: &Catalog, key: &Key| catalog.worth_of(key).map(|worth| worth.counts);
+        let mut of_alice = key("k");
+        (of_alice.user, of_alice.role) = (Some(UserId::from("alice")), Role::Internal);
+        assert_eq!(
+            counts(&catalog, &of_alice),
+            Some(Role::Free),
+            "nobody granted anything"
+        );
+        of_alice.granted = Some(Role::Admin);
+        assert_eq!(counts(&catalog, &of_alice), Some(Role::Internal));
+        of_alice.granted = None;
+
+        let granted = |catalog: &mut Catalog, granted| {
+            alice(catalog, |user| {
+                (user.role, user.granted) = (Some(Role::Admin), granted)
+            });
+        };
+        granted(&mut catalog, None);
+        assert_eq!(counts(&catalog, &of_alice), Some(Role::Free));
+        granted(&mut catalog, Some(Role::Pro));
+        assert_eq!(counts(&catalog, &of_alice), Some(Role::Pro));
+        granted(&mut catalog, Some(Role::Operator));
+        assert_eq!(
+            counts(&catalog, &of_alice),
+            Some(Role::Internal),
+            "no more than the key"
+        );
+        let grant = Key {
+            reach: Reach::Grant("job".into()),
+            ..of_alice
+        };
+        granted(&mut catalog, Some(Role::Pro));
+        let worth = catalog.worth_of(&grant).expect("an owner");
+        assert_eq!((worth.role, worth.counts), (Role::Internal, Role::Pro));
+    }
+
+    #[test]
+    fn a_key_that_is_nobodys_may_do_no_more_than_who_made_it_while_he_is_a_member() {
+        let mut catalog = Catalog::default();
+        let mut made = key("k");
+        (made.role, made.granted) = (Role::Admin, Some(Role::Admin));
+        made.maker = Some(Maker {
+            tenant: TenantId::from("acme"),
+            user: UserId::from("alice"),
+        });
+        let role = |catalog: &Catalog, made: &Key| catalog.role_of(made);
+
+        assert_eq!(role(&catalog, &made), Some(Role::Admin), "he is no member");
+        alice(&mut catalog, |user| user.role = None);
+        assert_eq!(
+            role(&catalog, &made),
+            Some(Role::Admin),
+            "his keys alone say what he may"
+        );
+        alice(&mut catalog, |user| user.role = Some(Role::Pro));
+        assert_eq!(role(&catalog, &made), Some(Role::Pro));
+        assert_eq!(
+            catalog.worth_of(&made).map(|worth| worth.counts),
+            Some(Role::Free)
+        );
+        alice(&mut catalog, |user| {
+            (user.role, user.disabled) = (Some(Role::Admin), true)
+        });
+        assert_eq!(
+            role(&catalog, &made),
+            Some(Role::Free),
+            "it still calls, and administers nothing"
+        );
+        made.user = Some(UserId::from("bob"));
+        assert_eq!(role(&catalog, &made), Some(Role::Admin), "it is bob's");
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! What records of an import are judged by: the rules of the paths that would make each of them, on a catalogue that has
-//! what the import brought before.
+//! what the import brought before. And what of files is put back is judged as far as it concerns what others may do.
+
+use std::collections::HashSet;
 
 use schemas::catalog::policy::{ModelPolicy, WEIGHT_MAX, model_policy_key};
 use schemas::catalog::rates::{PriceRecord, price_key};
 use schemas::catalog::served::{Overlay, RouteRecord, Sharing, overlay_key, route_key};
 use schemas::catalog::setting::{self, Provider, Setting, provider_key, setting_key};
 use schemas::catalog::tenant::{Tenant, tenant_key};
-use schemas::catalog::user::{User, user_key};
+use schemas::catalog::user::{User, user_key, user_of_cursor};
 use schemas::catalog::{Catalog, Endpoint, Origin, endpoint_key};
+use schemas::configuration::RecordChange;
 use schemas::failure::Failure;
-use schemas::id::TenantId;
+use schemas::id::{TenantId, UserId};
 use schemas::subject::catalog as place;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,20 +20,33 @@ use serde_json::{Map, Value, json};
 
 use crate::caller::Caller;
 use crate::manage::records::differing;
+use crate::manage::rights::{self, Becoming};
 use crate::manage::{endpoints, internal, invalid, model_routes, models, prices, tenants, users};
+use crate::sign_in::member;
+use crate::state::Shared;
+
+/// Members by tenant and id.
+pub(super) type Members = HashSet<(TenantId, UserId)>;
 
 /// Holds a record against its own kind's rules.
 pub(super) struct Judge<'a> {
     caller: &'a Caller,
     catalog: Catalog,
+    /// Who of the members has an account.
+    signing_in: &'a Members,
 }
 
 impl<'a> Judge<'a> {
     /// A judge who knows what is there.
-    pub(super) fn new(caller: &'a Caller, catalog: &Catalog) -> Result<Self, Failure> {
+    pub(super) fn new(
+        caller: &'a Caller,
+        catalog: &Catalog,
+        signing_in: &'a Members,
+    ) -> Result<Self, Failure> {
         let mut judge = Self {
             caller,
             catalog: catalog.clone(),
+            signing_in,
         };
         // What belongs to a tenant that is disabled is taken in as well.
         for stored in catalog.tenants_after(None) {
@@ -143,9 +159,12 @@ impl<'a> Judge<'a> {
             "disabled_models": user.disabled_models,
         }))?;
         let mut made = users::patched(self.caller, &self.catalog, &base, &patch)?;
-        // Who disabled him is a fact, which no path is told.
+        // Who disabled him, and who granted what, are facts, which no path is told.
         made.disabled_by_operator = user.disabled_by_operator;
-        differing(user, &made)
+        made.granted = user.granted;
+        differing(user, &made)?;
+        let there = self.catalog.user(&user.tenant, &user.id);
+        may_become(self.caller, &self.catalog, self.signing_in, (there, user))
     }
 
     fn overlay(&self, key: &str, overlay: &Overlay) -> Result<(), Failure> {
@@ -153,6 +172,7 @@ impl<'a> Judge<'a> {
         if self.catalog.configured_model(&overlay.model).is_none() {
             return Err(invalid("model", "there is no such model"));
         }
+        rights::may_show(self.caller, &self.catalog, &overlay.model)?;
         let mut told = Map::new();
         if let Some(role) = overlay.required_role {
             told.insert("required_role".into(), json!(role));
@@ -187,6 +207,62 @@ impl<'a> Judge<'a> {
         }
         Ok(())
     }
+}
+
+/// Refuses what makes more of a member than the caller may make.
+fn may_become(
+    caller: &Caller,
+    catalog: &Catalog,
+    signing_in: &Members,
+    (before, after): (Option<&User>, &User),
+) -> Result<(), Failure> {
+    let nobody = User::new(after.tenant.clone(), after.id.clone(), Origin::Runtime);
+    let becoming = Becoming {
+        before: before.unwrap_or(&nobody),
+        after,
+        signs_in: signing_in.contains(&(after.tenant.clone(), after.id.clone())),
+    };
+    rights::may_become(caller, catalog, &becoming)
+}
+
+/// Refuses to put a record of a file back that would have others do what the caller may not.
+pub(super) fn put_back(
+    caller: &Caller,
+    catalog: &Catalog,
+    signing_in: &Members,
+    change: &RecordChange,
+) -> Result<(), Failure> {
+    let RecordChange { key, from, to } = change;
+    if let Some((tenant, id)) = member_of(key) {
+        let read = |record: &Option<Value>| -> Option<User> { serde_json::from_value(record.clone()?).ok() };
+        let after = read(to).unwrap_or_else(|| User::new(tenant, id, Origin::File));
+        return may_become(caller, catalog, signing_in, (read(from).as_ref(), &after));
+    }
+    if key.starts_with(place::MODEL) {
+        let named = [to, from].into_iter().flatten();
+        let mut names = named.filter_map(|record| serde_json::from_value(record.get("id")?.clone()).ok());
+        return names.try_for_each(|name| rights::may_show(caller, catalog, &name));
+    }
+    Ok(())
+}
+
+/// The member whose record lies at a place.
+pub(super) fn member_of(key: &str) -> Option<(TenantId, UserId)> {
+    user_of_cursor(key.strip_prefix(place::USER)?)
+}
+
+/// Who of those members has an account whose records lie at these places.
+pub(super) async fn signing_in<'k>(
+    state: &Shared,
+    keys: impl Iterator<Item = &'k str>,
+) -> Result<Members, Failure> {
+    let mut found = Members::new();
+    for (tenant, user) in keys.filter_map(member_of) {
+        if member::signs_in(state, (&tenant, &user)).await? {
+            found.insert((tenant, user));
+        }
+    }
+    Ok(found)
 }
 
 fn set(key: &str, setting: &Setting) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+use bus::passage::{Passage, Write};
 use bus::revisions::Begun;
 use bus::{BusError, Expected};
 use bytes::Bytes;
@@ -21,12 +22,11 @@ use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::subject::CATALOG_BUCKET;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::{Shown, away, later, of, revisions};
+use super::{Shown, away, judge, later, of, revisions};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
-use crate::configuration::{Configuration, Write};
 use crate::manage::openapi::Operation;
 use crate::manage::records::{self, Match, Place};
 use crate::manage::{description, json as answer, rights};
@@ -97,7 +97,7 @@ pub(crate) async fn create(
         let expected = Match::of(&headers)?;
         let bytes = description::body(&state, &headers, body).await?;
         let wanted: Wanted = description::read(&bytes, WANTED)?;
-        put_back(&state, (wanted.to, expected), caller.author(&arrival)).await
+        put_back(&state, &caller, (wanted.to, expected), caller.author(&arrival)).await
     };
     match done.await {
         Ok(done) => answer(&done),
@@ -105,7 +105,12 @@ pub(crate) async fn create(
     }
 }
 
-async fn put_back(state: &Shared, (to, expected): (u64, Match), author: Author) -> Result<Done, Failure> {
+async fn put_back(
+    state: &Shared,
+    caller: &Caller,
+    (to, expected): (u64, Match),
+    author: Author,
+) -> Result<Done, Failure> {
     let later = later(state, to).await?;
     let newest = later.last().map_or(to, |(revision, _)| revision.number);
     if !expected.admits(newest) {
@@ -123,6 +128,7 @@ async fn put_back(state: &Shared, (to, expected): (u64, Match), author: Author) 
             notice: NOTICE,
         });
     }
+    may_put_back(state, caller, &steps).await?;
     let report = state.ports.configuration.report();
     let told = Revision {
         number: 0,
@@ -154,6 +160,19 @@ async fn put_back(state: &Shared, (to, expected): (u64, Match), author: Author) 
         left,
         notice: NOTICE,
     })
+}
+
+/// Refuses what would have others do more than the caller may.
+async fn may_put_back(
+    state: &Shared,
+    caller: &Caller,
+    steps: &[(RecordChange, Expected)],
+) -> Result<(), Failure> {
+    let keys = steps.iter().map(|(change, _)| change.key.as_str());
+    let signing_in = judge::signing_in(state, keys).await?;
+    let catalog = state.ports.catalog.load();
+    let mut changes = steps.iter().map(|(change, _)| change);
+    changes.try_for_each(|change| judge::put_back(caller, &catalog, &signing_in, change))
 }
 
 /// Sets of files that came after the revision that is put back, and those that earlier rollbacks overruled.
@@ -220,37 +239,19 @@ async fn write(
     steps: Vec<(RecordChange, Expected)>,
     begun: Begun,
 ) -> Result<Revision, Failure> {
-    let (changes, expected): (Vec<RecordChange>, Vec<Expected>) = steps.into_iter().unzip();
-    let keys = changes.iter().map(|change| change.key.clone());
-    let mut expected: BTreeMap<String, Expected> = keys.zip(expected).collect();
-    let passage = Configuration::passage(&changes);
-    let grace = passage.grace();
-    let mut last = 0;
-    for (writes, pause) in [(passage.first, grace), (passage.last, Duration::ZERO)] {
-        for write in writes {
-            let key = write.key.clone();
-            // Each key has its expectation: the changes are those of the steps.
-            let expects = expected.get(&key).copied().unwrap_or(Expected::Absent);
-            last = write_one(&state, write, expects).await?;
-            expected.insert(key, Expected::Revision(last));
-        }
-        sleep(pause).await;
-    }
-    revisions(&state).finish(begun, last).await.map_err(away)
-}
-
-/// Writes a record; gives its revision.
-async fn write_one(state: &Shared, write: Write, expected: Expected) -> Result<u64, Failure> {
-    let kv = &state.ports.kv;
-    let written = match write.value {
-        Some(value) => {
-            let value = Bytes::from(value.to_string());
-            timeout(WITHIN, kv.put(CATALOG_BUCKET, &write.key, value, expected)).await
-        }
-        None => timeout(WITHIN, kv.delete(CATALOG_BUCKET, &write.key, expected)).await,
+    let writes = steps.into_iter().map(|(change, expected)| Write {
+        key: change.key,
+        value: change.to.map(|value| Bytes::from(value.to_string())),
+        expected,
+    });
+    let passing = async {
+        let passage = Passage::begin(&*state.ports.kv).await?;
+        let written = passage.write(writes.collect()).await;
+        let last = passage.end().await;
+        written.and(last)
     };
-    match written.unwrap_or(Err(BusError::Timeout)) {
-        Ok(revision) => Ok(revision),
+    match timeout(WITHIN, passing).await.unwrap_or(Err(BusError::Timeout)) {
+        Ok(last) => revisions(&state).finish(begun, last).await.map_err(away),
         Err(BusError::Conflict) => Err(records::lost_race()),
         Err(problem) => Err(away(problem)),
     }

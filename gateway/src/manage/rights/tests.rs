@@ -57,6 +57,8 @@ impl Held {
             denied: Vec::new(),
             rotated_at: None,
             routing: None,
+            granted: None,
+            maker: None,
         }
     }
 
@@ -185,7 +187,7 @@ proptest! {
                 body[field] = value;
             }
         }
-        let wanted = keys::wanted(body.to_string().as_bytes()).expect("a description");
+        let wanted = description::read(body.to_string().as_bytes(), keys::WANTED).expect("a description");
 
         let Ok(granted) = keys::grant(&caller, &catalog, wanted) else {
             return Ok(());
@@ -357,12 +359,38 @@ fn only_what_widens_a_sign_in_is_judged_as_one() {
         ..before.clone()
     };
 
-    assert_eq!(widens_sign_in(&before, &before), None);
-    assert_eq!(widens_sign_in(&before, &out), None);
-    assert_eq!(widens_sign_in(&out, &before), Some("disabled"));
-    assert_eq!(widens_sign_in(&before, &role(Some(Role::Free))), None);
-    assert_eq!(widens_sign_in(&before, &role(None)), None);
-    assert_eq!(widens_sign_in(&before, &role(Some(Role::Internal))), Some("role"));
-    assert_eq!(widens_sign_in(&role(None), &before), Some("role"));
-    assert_eq!(widens_sign_in(&before, &email), Some("email"));
+    let widens = |before: &User, after: &User, signs_in| {
+        let becoming = Becoming {
+            before,
+            after,
+            signs_in,
+        };
+        becoming.widens()
+    };
+    let (signed, keyed) = (true, false);
+    assert_eq!(widens(&before, &before, signed), None);
+    assert_eq!(widens(&before, &out, signed), None);
+    assert_eq!(widens(&out, &before, signed), Some("disabled"));
+    assert_eq!(widens(&out, &before, keyed), Some("disabled"));
+    assert_eq!(widens(&before, &role(Some(Role::Free)), signed), None);
+    assert_eq!(widens(&before, &role(None), signed), None);
+    assert_eq!(
+        widens(&before, &role(None), keyed),
+        Some("role"),
+        "his keys alone say"
+    );
+    assert_eq!(widens(&before, &role(Some(Role::Internal)), keyed), Some("role"));
+    assert_eq!(widens(&role(None), &before, signed), Some("role"));
+    assert_eq!(widens(&role(None), &before, keyed), None);
+    assert_eq!(widens(&before, &email, signed), Some("email"));
+    assert_eq!(widens(&before, &email, keyed), None);
+    let granted = User {
+        granted: Some(Role::Pro),
+        ..before.clone()
+    };
+    assert_eq!(
+        widens(&before, &granted, keyed),
+        Some("role"),
+        "it counts for more"
+    );
 }
