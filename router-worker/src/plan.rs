@@ -132,6 +132,43 @@ pub(crate) trait Admission {
     fn admits(&self, backend: &BackendId) -> Result<(), u64>;
 }
 
+/// The snapshot that an offer is planned with: the newest, or, where that has lost all that the offer was admitted to, the
+/// newest of those that were in force until a moment ago and have some of it.
+pub(crate) fn snapshot(
+    newest: Arc<Catalog>,
+    recent: impl FnOnce() -> Vec<Arc<Catalog>>,
+    offer: &Offer,
+) -> Arc<Catalog> {
+    if has_some(&newest, offer) {
+        return newest;
+    }
+    let before = recent().into_iter().find(|catalog| has_some(catalog, offer));
+    before.unwrap_or(newest)
+}
+
+/// A way that an offer was admitted to is there. One that an administrator switched off is: nobody takes it for another.
+fn has_some(catalog: &Catalog, offer: &Offer) -> bool {
+    let model = catalog.model_of(&offer.owner, offer.model.as_str());
+    model.is_some_and(|model| {
+        let admitted = model
+            .routes
+            .iter()
+            .filter(|route| offer.candidates.contains(&route.endpoint_id));
+        let mut led = admitted.filter_map(|route| {
+            let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id)?;
+            Some((route, endpoint))
+        });
+        led.any(|(route, endpoint)| {
+            let is_meant = offer.pin.as_deref().is_none_or(|pin| is_pinned(endpoint, pin));
+            is_meant && (catalog.is_off(endpoint) || exclusion(route, false, offer).is_none())
+        })
+    })
+}
+
+fn is_pinned(endpoint: &Endpoint, pin: &str) -> bool {
+    endpoint.id.as_str() == pin || endpoint.provider.as_ref() == pin
+}
+
 /// Orders the candidates of an offer. `draw` is any 64 bits, every one as likely.
 pub(crate) fn plan(
     catalog: &Catalog,
@@ -219,10 +256,7 @@ impl<'a> Survey<'a> {
 
     /// The one leg of a pin: whatever its circuit says, and without fallback.
     fn pinned(mut self, pin: &str, draws: &mut Draws) -> Result<Plan, Failure> {
-        let matches = |leg: &Leg<'_>| {
-            leg.route.weight_micro > 0
-                && (leg.endpoint.id.as_str() == pin || leg.endpoint.provider.as_ref() == pin)
-        };
+        let matches = |leg: &Leg<'_>| leg.route.weight_micro > 0 && is_pinned(leg.endpoint, pin);
         let Some(place) = self.legs.iter().position(matches) else {
             return Err(Failure::new(
                 FailureCode::PinNotFound,

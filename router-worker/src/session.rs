@@ -12,6 +12,7 @@ use bus::dispatch::{Dispatch, End};
 use bytes::Bytes;
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
+use schemas::catalog::Catalog;
 use schemas::circuit::Verdict;
 use schemas::command::Offer;
 use schemas::event::request::Attempt;
@@ -50,6 +51,8 @@ pub(crate) struct Request {
     stream_deadline: Option<Instant>,
     preparation: Preparation,
     stay: Stay,
+    /// Tokens of an answer of the model.
+    answer_tokens_max: u64,
     trail: Trail,
     attempts: Vec<Attempt>,
     /// What upstreams charge for the attempts so far, as far as they tell.
@@ -80,6 +83,7 @@ impl Request {
             stream_deadline: None,
             preparation: Preparation::default(),
             stay: Stay::default(),
+            answer_tokens_max: 0,
             attempts: Vec::with_capacity(1),
             upstream_cost: None,
             attempts_of_unknown_cost: 0,
@@ -93,10 +97,12 @@ impl Request {
         let total = shared.config.clocks.stream_request;
         self.stream_deadline = total.and_then(|total| Instant::now().checked_add(total));
         let settings = &shared.config.affinity;
-        self.stay = Stay::of(settings, &shared.catalog.peek(), &self.offer, &self.body);
+        let catalog = plan::snapshot(shared.catalog.load(), || shared.catalog.recent(), &self.offer);
+        self.stay = Stay::of(settings, &catalog, &self.offer, &self.body);
         self.stay.find(&shared.affinity, shared.kv.as_ref()).await;
-        let end = match self.plan(&shared) {
+        let end = match self.plan(&shared, &catalog) {
             Ok(plan) => {
+                self.answer_tokens_max = self.answer_tokens(&catalog);
                 self.stay.decide(plan.verdict);
                 self.walk(&shared, &plan).await
             }
@@ -107,8 +113,7 @@ impl Request {
     }
 
     /// Whom to ask, in which order.
-    fn plan(&self, shared: &Shared) -> Result<Plan, Failure> {
-        let catalog = shared.catalog.peek();
+    fn plan(&self, shared: &Shared, catalog: &Catalog) -> Result<Plan, Failure> {
         let calls = |backend: &BackendId| shared.affinity.calls(backend);
         shared.affinity.with_prefill(|prefill, now_ms| {
             let sight = Sight {
@@ -122,8 +127,14 @@ impl Request {
                     now_ms,
                 }),
             };
-            plan::plan(&catalog, &self.offer, &sight, shared.mint.draw())
+            plan::plan(catalog, &self.offer, &sight, shared.mint.draw())
         })
+    }
+
+    /// Tokens of an answer of the model.
+    fn answer_tokens(&self, catalog: &Catalog) -> u64 {
+        let model = catalog.model_of(&self.offer.owner, self.offer.model.as_str());
+        model.map_or(0, |model| model.max_output_length)
     }
 
     /// Tries the candidates in their order.
@@ -294,11 +305,7 @@ impl Request {
 
     /// What a candidate is sent.
     fn prepare(&mut self, shared: &Shared, candidate: &Candidate) -> Result<Prepared, Fault> {
-        let answer_tokens = || {
-            let catalog = shared.catalog.peek();
-            let model = catalog.model_of(&self.offer.owner, self.offer.model.as_str());
-            model.map_or(0, |model| model.max_output_length)
-        };
+        let answer_tokens = || self.answer_tokens_max;
         let mut prepared = self
             .preparation
             .prepare(candidate, &self.offer, &self.body, &answer_tokens)?;

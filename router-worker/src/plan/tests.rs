@@ -240,3 +240,53 @@ fn a_last_backend_is_tried_although_its_circuit_is_open_where_that_is_configured
     assert_eq!(names(&planned), ["a"]);
     assert!(planned.candidates[0].bypass);
 }
+
+#[test]
+fn an_offer_is_planned_with_what_it_was_admitted_to_where_the_newest_has_none_of_it() {
+    let of = |routes: &[Route], endpoints: &[&str]| {
+        let endpoints: Vec<Endpoint> = endpoints.iter().map(|id| endpoint(id, &["http://u"])).collect();
+        Arc::new(catalog(&endpoints, &model(routes.to_vec())))
+    };
+    let admitted = [route("a", 0), route("b", 1)];
+    let asked = offer(&model(admitted.to_vec()));
+    let old = of(&admitted, &["a", "b"]);
+    let chosen = |newest: &Arc<Catalog>, recent: &[&Arc<Catalog>], asked: &Offer| {
+        let recent = || recent.iter().map(|one| Arc::clone(one)).collect();
+        super::snapshot(Arc::clone(newest), recent, asked)
+    };
+    let is_old = |newest: &Arc<Catalog>, asked: &Offer| Arc::ptr_eq(&chosen(newest, &[&old], asked), &old);
+
+    // Where anything is left of what was admitted, the newest counts.
+    let less = of(&[route("b", 0), route("c", 0)], &["b", "c"]);
+    assert!(!is_old(&less, &asked));
+    // Nothing is: other ways, a model that is gone, an endpoint that is gone, a way that is to be used no more.
+    let weightless = [weighted("a", 0, 0), route("c", 0)];
+    let foreign = of(&[route("c", 0)], &["c"]);
+    let lost = [
+        Arc::clone(&foreign),
+        Arc::new(Catalog::default()),
+        of(&admitted, &[]),
+        of(&weightless, &["a", "c"]),
+    ];
+    for newest in &lost {
+        assert!(is_old(newest, &asked));
+        assert!(Arc::ptr_eq(&chosen(newest, &[], &asked), newest));
+        let nobody = chosen(newest, &[&foreign], &asked);
+        assert!(
+            Arc::ptr_eq(&nobody, newest),
+            "who has nothing either is of no use"
+        );
+    }
+    // Of those that have it, the newest.
+    let older = of(&admitted, &["a", "b"]);
+    assert!(Arc::ptr_eq(
+        &chosen(&foreign, &[&foreign, &old, &older], &asked),
+        &old
+    ));
+
+    let pinned = Offer {
+        pin: Some("a".into()),
+        ..asked
+    };
+    assert!(is_old(&less, &pinned), "a pin asks for one way alone");
+}
