@@ -15,6 +15,7 @@ use schemas::query::{LogFilter, QueryError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::arrival::Arrival;
 use crate::caller::{Caller, session};
 use crate::state::Shared;
 use schemas::catalog::Role;
@@ -40,6 +41,7 @@ pub(crate) mod policies;
 pub(crate) mod prices;
 pub(crate) mod providers;
 pub(crate) mod records;
+pub(crate) mod resource;
 pub(crate) mod rights;
 mod sealing;
 pub(crate) mod settings;
@@ -68,6 +70,14 @@ pub(crate) fn raw_json(body: Vec<u8>) -> Response {
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// The answer to a call that reads something.
+fn answered<T: Serialize>(arrival: &Arrival, read: Result<T, Failure>) -> Response {
+    match read {
+        Ok(value) => json(&value),
+        Err(failure) => arrival.refuse(&failure),
+    }
 }
 
 /// Asks whoever serves `subject` and reads his answer.
@@ -134,7 +144,7 @@ fn narrow(filter: &mut LogFilter, caller: &Caller) -> Result<(), Failure> {
 }
 
 /// The parameters of a URL; one that is said twice is an error.
-fn parameters(parameters: Parameters) -> Result<Vec<(String, String)>, Failure> {
+pub(crate) fn parameters(parameters: Parameters) -> Result<Vec<(String, String)>, Failure> {
     let text = "the query of the URL does not parse";
     let Query(pairs) = parameters.map_err(|_| Failure::new(FailureCode::InvalidRequest, text))?;
     for (index, (name, _)) in pairs.iter().enumerate() {

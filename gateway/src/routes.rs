@@ -7,7 +7,19 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use crate::config::Config;
 use crate::inference::{balance, call, count, models, responses};
+use crate::manage::endpoint_keys::EndpointKeys;
+use crate::manage::endpoints::Endpoints;
+use crate::manage::keys::Keys;
+use crate::manage::model_routes::Routes;
+use crate::manage::models::Models;
 use crate::manage::openapi::Operation;
+use crate::manage::policies::{InferenceConfig, KeyPolicies, ModelPolicies};
+use crate::manage::prices::Prices;
+use crate::manage::providers::Providers;
+use crate::manage::resource;
+use crate::manage::settings::Settings;
+use crate::manage::tenants::Tenants;
+use crate::manage::users::Users;
 use crate::state::Shared;
 use crate::{manage, ops, path, sign_in};
 
@@ -150,10 +162,16 @@ fn sign_in(table: Table) -> Table {
         .told(sign_in::sign_up::SIGN_UP)
         .post("/auth/login", sign_in::login::login)
         .told(sign_in::login::LOGIN)
+        .get("/auth/oidc/login", sign_in::oidc::login)
+        .told(sign_in::oidc::LOGIN)
+        .get("/auth/oidc/callback", sign_in::oidc::callback)
+        .told(sign_in::oidc::CALLBACK)
         .post("/auth/refresh", sign_in::refresh::refresh)
         .told(sign_in::refresh::REFRESH)
         .post("/auth/logout", sign_in::refresh::logout)
         .told(sign_in::refresh::LOGOUT)
+        .post("/auth/forgot-password", sign_in::reset::forget)
+        .told(sign_in::reset::FORGET)
         .post("/auth/reset-password", sign_in::password::choose)
         .told(sign_in::password::CHOOSE)
         .post("/user/change-password", sign_in::password::change)
@@ -162,8 +180,8 @@ fn sign_in(table: Table) -> Table {
         .told(sign_in::me::ME)
         .get("/site-config", sign_in::me::site)
         .told(sign_in::me::SITE)
-        .post("/api/v1/users/{id}/password-reset", sign_in::password::reset)
-        .told(sign_in::password::RESET)
+        .post("/api/v1/users/{id}/password-reset", sign_in::reset::reset)
+        .told(sign_in::reset::RESET)
 }
 
 /// The management API. Each route says what it does: see [`manage::openapi`].
@@ -199,29 +217,29 @@ fn management(table: Table) -> Table {
         .told(manage::usage::SUMS)
         .get("/api/v1/tenant/api-keys", manage::keys::list)
         .told(manage::keys::LIST)
-        .post("/api/v1/tenant/api-keys", manage::keys::create)
+        .post("/api/v1/tenant/api-keys", resource::create::<Keys>)
         .told(manage::keys::CREATE)
         .delete("/api/v1/tenant/api-keys/{id}", manage::keys::revoke)
         .told(manage::keys::REVOKE)
-        .get("/api/v1/tenants", manage::tenants::list)
+        .get("/api/v1/tenants", resource::list::<Tenants>)
         .told(manage::tenants::LIST)
-        .post("/api/v1/tenants", manage::tenants::create)
+        .post("/api/v1/tenants", resource::create::<Tenants>)
         .told(manage::tenants::CREATE)
-        .get("/api/v1/tenants/{id}", manage::tenants::show)
+        .get("/api/v1/tenants/{id}", resource::show::<Tenants>)
         .told(manage::tenants::SHOW)
-        .patch("/api/v1/tenants/{id}", manage::tenants::patch)
+        .patch("/api/v1/tenants/{id}", resource::change::<Tenants>)
         .told(manage::tenants::CHANGE)
-        .get("/api/v1/tenants/{id}/history", manage::tenants::history)
+        .get("/api/v1/tenants/{id}/history", resource::history::<Tenants>)
         .told(manage::tenants::HISTORY)
-        .get("/api/v1/users", manage::users::list)
+        .get("/api/v1/users", resource::list::<Users>)
         .told(manage::users::LIST)
-        .post("/api/v1/users", manage::users::create)
+        .post("/api/v1/users", resource::create::<Users>)
         .told(manage::users::CREATE)
-        .get("/api/v1/users/{id}", manage::users::show)
+        .get("/api/v1/users/{id}", resource::show::<Users>)
         .told(manage::users::SHOW)
-        .patch("/api/v1/users/{id}", manage::users::patch)
+        .patch("/api/v1/users/{id}", resource::change::<Users>)
         .told(manage::users::CHANGE)
-        .get("/api/v1/users/{id}/history", manage::users::history)
+        .get("/api/v1/users/{id}/history", resource::history::<Users>)
         .told(manage::users::HISTORY)
         .post("/api/v1/system/rebuild", manage::system::rebuild)
         .told(manage::system::REBUILD)
@@ -232,23 +250,23 @@ fn credentials(table: Table) -> Table {
     table
         .get("/api/v1/tenant/api-keys/{id}", manage::keys::show)
         .told(manage::keys::SHOW)
-        .patch("/api/v1/tenant/api-keys/{id}", manage::keys::patch)
+        .patch("/api/v1/tenant/api-keys/{id}", resource::change::<Keys>)
         .told(manage::keys::CHANGE)
-        .get("/api/v1/tenant/api-keys/{id}/history", manage::keys::history)
+        .get("/api/v1/tenant/api-keys/{id}/history", resource::history::<Keys>)
         .told(manage::keys::HISTORY)
         .post("/api/v1/tenant/api-keys/{id}/rotate", manage::keys::rotate)
         .told(manage::keys::ROTATE)
         .get("/api/v1/endpoint-keys", manage::endpoint_keys::list)
         .told(manage::endpoint_keys::LIST)
-        .post("/api/v1/endpoint-keys", manage::endpoint_keys::create)
+        .post("/api/v1/endpoint-keys", resource::create::<EndpointKeys>)
         .told(manage::endpoint_keys::CREATE)
-        .get("/api/v1/endpoint-keys/{id}", manage::endpoint_keys::show)
+        .get("/api/v1/endpoint-keys/{id}", resource::show::<EndpointKeys>)
         .told(manage::endpoint_keys::SHOW)
         .delete("/api/v1/endpoint-keys/{id}", manage::endpoint_keys::revoke)
         .told(manage::endpoint_keys::REVOKE)
         .get(
             "/api/v1/endpoint-keys/{id}/history",
-            manage::endpoint_keys::history,
+            resource::history::<EndpointKeys>,
         )
         .told(manage::endpoint_keys::HISTORY)
         .post("/api/v1/endpoint-keys/{id}/rotate", manage::endpoint_keys::rotate)
@@ -266,25 +284,31 @@ fn settings(table: Table) -> Table {
     table
         .get("/admin/settings", manage::settings::list)
         .told(manage::settings::LIST)
-        .get("/admin/settings/{name}", manage::settings::show)
+        .get("/admin/settings/{name}", resource::show::<Settings>)
         .told(manage::settings::SHOW)
-        .put("/admin/settings/{name}", manage::settings::set)
+        .put("/admin/settings/{name}", resource::change::<Settings>)
         .told(manage::settings::SET)
-        .patch("/admin/settings/{name}", manage::settings::set)
+        .patch("/admin/settings/{name}", resource::change::<Settings>)
         .told(manage::settings::SET)
-        .delete("/admin/settings/{name}", manage::settings::drop_it)
+        .delete("/admin/settings/{name}", resource::remove::<Settings>)
         .told(manage::settings::DROP)
-        .get("/admin/settings/{name}/history", manage::settings::history)
+        .get("/admin/settings/{name}/history", resource::history::<Settings>)
         .told(manage::settings::HISTORY)
         .get("/admin/providers", manage::providers::list)
         .told(manage::providers::LIST)
-        .get("/admin/providers/{provider}", manage::providers::show)
+        .get("/admin/providers/{provider}", resource::show::<Providers>)
         .told(manage::providers::SHOW)
-        .patch("/admin/providers/{provider}", manage::providers::patch)
+        .patch("/admin/providers/{provider}", resource::change::<Providers>)
         .told(manage::providers::CHANGE)
-        .patch("/admin/providers/{provider}/disabled", manage::providers::patch)
+        .patch(
+            "/admin/providers/{provider}/disabled",
+            resource::change::<Providers>,
+        )
         .told(manage::providers::CHANGE)
-        .get("/admin/providers/{provider}/history", manage::providers::history)
+        .get(
+            "/admin/providers/{provider}/history",
+            resource::history::<Providers>,
+        )
         .told(manage::providers::HISTORY)
         .get("/admin/routing", ops::routing_of_platform)
         .told(ops::ROUTING_OF_PLATFORM)
@@ -293,78 +317,87 @@ fn settings(table: Table) -> Table {
 /// How calls are routed that leave the choice of a model to us.
 fn policies(table: Table) -> Table {
     table
-        .get("/api/v1/system/inference-config", manage::policies::inference)
+        .get(
+            "/api/v1/system/inference-config",
+            resource::show::<InferenceConfig>,
+        )
         .told(manage::policies::INFERENCE)
-        .put("/api/v1/system/inference-config", manage::policies::set_inference)
+        .put(
+            "/api/v1/system/inference-config",
+            resource::change::<InferenceConfig>,
+        )
         .told(manage::policies::SET_INFERENCE)
         .get(
             "/api/v1/tenant/api-keys/{id}/routing-policy",
-            manage::policies::of_key,
+            resource::show::<KeyPolicies>,
         )
         .told(manage::policies::KEY)
         .put(
             "/api/v1/tenant/api-keys/{id}/routing-policy",
-            manage::policies::set_of_key,
+            resource::change::<KeyPolicies>,
         )
         .told(manage::policies::SET_KEY)
-        .get("/api/v1/models/routing-policies", manage::policies::models)
+        .get("/api/v1/models/routing-policies", resource::list::<ModelPolicies>)
         .told(manage::policies::MODELS)
-        .put("/api/v1/models/routing-policies", manage::policies::set_model)
+        .put(
+            "/api/v1/models/routing-policies",
+            resource::change::<ModelPolicies>,
+        )
         .told(manage::policies::SET_MODEL)
 }
 
 /// Endpoints, ways to models, models and prices.
 fn served(table: Table) -> Table {
     table
-        .delete("/api/v1/tenants/{id}/overlay", manage::tenants::restore)
+        .delete("/api/v1/tenants/{id}/overlay", resource::remove::<Tenants>)
         .told(manage::tenants::RESTORE)
-        .delete("/api/v1/users/{id}/overlay", manage::users::restore)
+        .delete("/api/v1/users/{id}/overlay", resource::remove::<Users>)
         .told(manage::users::RESTORE)
-        .get("/api/v1/endpoints", manage::endpoints::list)
+        .get("/api/v1/endpoints", resource::list::<Endpoints>)
         .told(manage::endpoints::LIST)
-        .post("/api/v1/endpoints", manage::endpoints::create)
+        .post("/api/v1/endpoints", resource::create::<Endpoints>)
         .told(manage::endpoints::CREATE)
-        .get("/api/v1/endpoints/{id}", manage::endpoints::show)
+        .get("/api/v1/endpoints/{id}", resource::show::<Endpoints>)
         .told(manage::endpoints::SHOW)
-        .patch("/api/v1/endpoints/{id}", manage::endpoints::patch)
+        .patch("/api/v1/endpoints/{id}", resource::change::<Endpoints>)
         .told(manage::endpoints::CHANGE)
-        .delete("/api/v1/endpoints/{id}", manage::endpoints::remove)
+        .delete("/api/v1/endpoints/{id}", resource::remove::<Endpoints>)
         .told(manage::endpoints::REMOVE)
-        .get("/api/v1/endpoints/{id}/history", manage::endpoints::history)
+        .get("/api/v1/endpoints/{id}/history", resource::history::<Endpoints>)
         .told(manage::endpoints::HISTORY)
         .post("/api/v1/endpoints/{id}/test", manage::endpoint_test::create)
         .told(manage::endpoint_test::TEST)
-        .get("/api/v1/model-routes", manage::model_routes::list)
+        .get("/api/v1/model-routes", resource::list::<Routes>)
         .told(manage::model_routes::LIST)
-        .post("/api/v1/model-routes", manage::model_routes::create)
+        .post("/api/v1/model-routes", resource::create::<Routes>)
         .told(manage::model_routes::CREATE)
-        .get("/api/v1/model-routes/{id}", manage::model_routes::show)
+        .get("/api/v1/model-routes/{id}", resource::show::<Routes>)
         .told(manage::model_routes::SHOW)
-        .patch("/api/v1/model-routes/{id}", manage::model_routes::patch)
+        .patch("/api/v1/model-routes/{id}", resource::change::<Routes>)
         .told(manage::model_routes::CHANGE)
-        .delete("/api/v1/model-routes/{id}", manage::model_routes::remove)
+        .delete("/api/v1/model-routes/{id}", resource::remove::<Routes>)
         .told(manage::model_routes::REMOVE)
-        .get("/api/v1/model-routes/{id}/history", manage::model_routes::history)
+        .get("/api/v1/model-routes/{id}/history", resource::history::<Routes>)
         .told(manage::model_routes::HISTORY)
         .get("/api/v1/models", manage::models::list)
         .told(manage::models::LIST)
-        .get("/api/v1/models/{id}", manage::models::show)
+        .get("/api/v1/models/{id}", resource::show::<Models>)
         .told(manage::models::SHOW)
-        .patch("/api/v1/models/{id}", manage::models::patch)
+        .patch("/api/v1/models/{id}", resource::change::<Models>)
         .told(manage::models::CHANGE)
-        .delete("/api/v1/models/{id}/overlay", manage::models::drop_overlay)
+        .delete("/api/v1/models/{id}/overlay", resource::remove::<Models>)
         .told(manage::models::DROP)
-        .get("/api/v1/models/{id}/history", manage::models::history)
+        .get("/api/v1/models/{id}/history", resource::history::<Models>)
         .told(manage::models::HISTORY)
-        .get("/api/v1/prices", manage::prices::list)
+        .get("/api/v1/prices", resource::list::<Prices>)
         .told(manage::prices::LIST)
-        .post("/api/v1/prices", manage::prices::create)
+        .post("/api/v1/prices", resource::create::<Prices>)
         .told(manage::prices::CREATE)
-        .get("/api/v1/prices/{id}", manage::prices::show)
+        .get("/api/v1/prices/{id}", resource::show::<Prices>)
         .told(manage::prices::SHOW)
-        .delete("/api/v1/prices/{id}", manage::prices::remove)
+        .delete("/api/v1/prices/{id}", resource::remove::<Prices>)
         .told(manage::prices::REMOVE)
-        .get("/api/v1/prices/{id}/history", manage::prices::history)
+        .get("/api/v1/prices/{id}/history", resource::history::<Prices>)
         .told(manage::prices::HISTORY)
 }
 
@@ -377,21 +410,21 @@ fn aliases(table: Table) -> Table {
         .told(aliases::CAPABILITIES)
         .get("/api/v1/tenant/usage", aliases::of_tenant)
         .told(aliases::OF_TENANT)
-        .get("/admin/users", users::list)
+        .get("/admin/users", resource::list::<Users>)
         .told(users::LIST)
-        .post("/admin/users", users::create)
+        .post("/admin/users", resource::create::<Users>)
         .told(users::CREATE)
-        .get("/admin/users/{id}", users::show)
+        .get("/admin/users/{id}", resource::show::<Users>)
         .told(users::SHOW)
-        .patch("/admin/users/{id}", users::patch)
+        .patch("/admin/users/{id}", resource::change::<Users>)
         .told(users::CHANGE)
         .get("/admin/api-keys", keys::list)
         .told(keys::LIST)
-        .post("/admin/api-keys", keys::create)
+        .post("/admin/api-keys", resource::create::<Keys>)
         .told(keys::CREATE)
         .get("/admin/api-keys/{id}", keys::show)
         .told(keys::SHOW)
-        .patch("/admin/api-keys/{id}", keys::patch)
+        .patch("/admin/api-keys/{id}", resource::change::<Keys>)
         .told(keys::CHANGE)
         .delete("/admin/api-keys/{id}", keys::revoke)
         .told(keys::REVOKE)

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::openapi::{Operation, Parameter};
 use super::page::page_size;
-use super::{Parameters, READ_WITHIN, ask, id, invalid, json, number, parameters, rights, word};
+use super::{Parameters, READ_WITHIN, answered, ask, id, invalid, number, parameters, rights, word};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -45,15 +45,12 @@ pub(crate) async fn list(
     caller: Caller,
     given: Parameters,
 ) -> Response {
-    let answered = async {
+    let read = async {
         rights::administers(&caller)?;
         let query = query(&parameters(given)?, &caller)?;
         ask::<_, Box<RawValue>>(&state, QUERY_AUDIT, &query, READ_WITHIN).await
     };
-    match answered.await {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, read.await)
 }
 
 /// The question behind the parameters of a URL. Only operators ask for every tenant.

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::openapi::{Operation, Parameter};
 use super::page::{Asked, Page};
-use super::{Parameters, invalid, json, number, parameters, records, rights};
+use super::{Parameters, answered, invalid, json, number, parameters, records, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -248,10 +248,7 @@ pub(crate) async fn revision(
             changes: changes.map(|changes| changes.iter().map(change).collect()),
         })
     };
-    match found.await {
-        Ok(whole) => json(&whole),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, found.await)
 }
 
 /// What is different between two revisions.
@@ -299,10 +296,7 @@ pub(crate) async fn diff(
             changes: changes.map(|found| change(&found)).collect(),
         })
     };
-    match compared.await {
-        Ok(difference) => json(&difference),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, compared.await)
 }
 
 fn revisions(state: &Shared) -> Revisions {

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Path;
-use axum::extract::rejection::PathRejection;
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use schemas::catalog::change::Author;
 use schemas::catalog::grant::{self, Reach, credential_key};
 use schemas::catalog::{Catalog, Key, KeyDigest, Stored};
@@ -21,7 +20,8 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use super::records::{self, History, Match, Place, Written};
-use super::{creation, json, rights};
+use super::resource::{Act, Found, Id, Sent};
+use super::{creation, rights};
 use crate::caller::Caller;
 use crate::key;
 use crate::state::Shared;
@@ -61,14 +61,14 @@ impl Minted {
 
 /// Mints a credential: `wanted` says all of it but its id, its secret and what is shown of that.
 pub(super) async fn mint(
-    state: &Shared,
-    caller: &Caller,
-    (headers, path, body): (&HeaderMap, &str, &[u8]),
+    act: &Act<'_>,
+    (sent, path): (Sent<'_>, &str),
     wanted: Key,
-    author: Author,
 ) -> Result<Minted, Failure> {
+    let (state, author) = (act.state, act.author());
     let fresh = key::mint_id(&state.ports.mint, &wanted.reach);
-    let bound = creation::begin(state, caller, headers, (path, body), Arc::clone(&fresh.0)).await?;
+    let asked = (path, &sent.bytes[..]);
+    let bound = creation::begin(state, act.caller, sent.headers, asked, Arc::clone(&fresh.0)).await?;
     let (id, made) = (bound.id, bound.made);
     if id != fresh.0
         && let Some(before) = made_before(state, &wanted.reach, &id).await
@@ -81,6 +81,9 @@ pub(super) async fn mint(
         prefix: key::shown(&secret).into(),
         ..wanted
     };
+    if let Reach::Grant(_) = record.reach {
+        super::grants::has_room(&state.ports.catalog.load(), &record, author.at)?;
+    }
     let place = place(&state.doorkeeper.digest(&secret), &record);
     let written = records::create(state, &place, record, made, author).await?;
     Ok(Minted {
@@ -113,7 +116,7 @@ pub(super) fn found<'c>(
     kind: grant::Kind,
     caller: &Caller,
     catalog: &'c Catalog,
-    id: Result<Path<String>, PathRejection>,
+    id: Id,
 ) -> Result<(&'c KeyDigest, &'c Stored<Key>), Failure> {
     rights::administers(caller)?;
     // A name that is not even text is the name of nothing.
@@ -122,6 +125,17 @@ pub(super) fn found<'c>(
     found
         .filter(|(_, stored)| rights::reaches(caller, &stored.record.tenant))
         .ok_or_else(records::nothing)
+}
+
+/// The same with its place.
+pub(super) fn named<'c>(
+    kind: grant::Kind,
+    caller: &Caller,
+    catalog: &'c Catalog,
+    id: Id,
+) -> Result<Found<'c, Key>, Failure> {
+    let (digest, stored) = found(kind, caller, catalog, id)?;
+    Ok(Found::there(place(digest, &stored.record), stored))
 }
 
 /// Marks a credential as revoked, with every secret that it has and with that which it is being given.
@@ -206,14 +220,16 @@ pub(super) async fn change(
     Err(records::lost_race())
 }
 
-/// Gives a credential another secret. Of two who do so at once one is told that the other was faster.
+/// Gives a credential another secret, being from then on what `renewed` makes of it. Of two who do so at once one is
+/// told that the other was faster.
 pub(super) async fn rotate(
     state: &Shared,
     (digest, known): (&KeyDigest, &Stored<Key>),
     expected: Match,
     author: &Author,
-    may: impl Fn(&Key) -> Result<(), Failure>,
+    renewed: impl Fn(&Key) -> Result<Key, Failure>,
 ) -> Result<Minted, Failure> {
+    let may = |key: &Key| renewed(key).map(drop);
     let (kind, id) = (grant::Kind::of(&known.record.reach), known.record.id.as_str());
     // Nothing of this can be what a later call mints: that begins where this one ends.
     let mut others = good(&state.ports.catalog.load(), kind, id);
@@ -241,7 +257,7 @@ pub(super) async fn rotate(
         prefix: key::shown(&secret).into(),
         revoked: false,
         rotated_at: Some(author.at).max(before.rotated_at),
-        ..before
+        ..renewed(&before)?
     });
     // Without an answer it may yet be made, so the old one does not come back: whoever comes next ends it.
     let made = records::create(state, &own, record, None, records::another(state, author)).await;
@@ -312,20 +328,17 @@ pub(super) fn revoked_already() -> Failure {
 }
 
 /// What was changed of a credential over all its secrets, the newest first.
-pub(super) async fn history(
-    state: &Shared,
-    catalog: &Catalog,
-    (kind, id): (grant::Kind, &str),
-) -> Result<Response, Failure> {
+pub(super) async fn history(state: &Shared, kind: grant::Kind, at: &Place) -> Result<History, Failure> {
+    let catalog = state.ports.catalog.load();
     let mut whole: Option<History> = None;
-    for (digest, stored) in catalog.records_of_id(kind, id) {
+    for (digest, stored) in catalog.records_of_id(kind, &at.id) {
         let told = records::history::<Key>(state, &place(digest, &stored.record)).await?;
         match &mut whole {
             None => whole = Some(told),
             Some(whole) => whole.join(told),
         }
     }
-    whole.as_ref().map(json).ok_or_else(records::nothing)
+    whole.ok_or_else(records::nothing)
 }
 
 /// Where the record of a credential lies.

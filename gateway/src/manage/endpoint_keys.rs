@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use http::HeaderMap;
 use schemars::JsonSchema;
@@ -20,8 +18,9 @@ use serde_json::{Map, Value};
 
 use super::openapi::{Condition, Operation, Parameter};
 use super::page::Asked;
-use super::records::{self, History, Match};
-use super::{Parameters, credentials, description, invalid, json, keys, parameters, rights};
+use super::records::{History, Match, Place};
+use super::resource::{self, Act, Created, Found, Id, Resource, Sent, There};
+use super::{Parameters, answered, credentials, description, invalid, json, keys, parameters, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -33,7 +32,7 @@ const PATH: &str = "/api/v1/endpoint-keys";
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "EndpointKeyWanted")]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// For people.
     pub(super) name: String,
     /// The endpoint that it stands for.
@@ -109,27 +108,35 @@ pub(crate) const ROTATE: Operation = Operation::find::<Shown>(
 .failing(&[409]);
 pub(crate) const REVOKE: Operation = Operation::remove::<Shown>("Revokes a key of an endpoint");
 
-/// Mints a key of an endpoint.
-pub(crate) async fn create(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    if let Err(failure) = rights::administers(&caller) {
-        return arrival.refuse_unread(&failure);
+/// The keys of endpoints.
+pub(crate) enum EndpointKeys {}
+
+impl Resource for EndpointKeys {
+    type Record = Key;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, Key>, Failure> {
+        credentials::named(Kind::Endpoint, caller, catalog, id)
     }
-    let made = async {
-        let bytes = description::body(&state, &headers, body).await?;
-        let wanted: Wanted = description::read(&bytes, WANTED)?;
-        let record = record(&caller, &state.ports.catalog.load(), wanted, arrival.at)?;
-        let author = caller.author(&arrival);
-        credentials::mint(&state, &caller, (&headers, PATH, &bytes), record, author).await
-    };
-    match made.await {
-        Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.clone())),
-        Err(failure) => arrival.refuse(&failure),
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, Key>) -> Result<Response, Failure> {
+        resource::told(there, |key, revision| shown(key, revision, None))
+    }
+
+    fn history(act: &Act<'_>, place: &Place) -> impl Future<Output = Result<History, Failure>> + Send {
+        credentials::history(act.state, Kind::Endpoint, place)
+    }
+}
+
+impl Created for EndpointKeys {
+    type Wanted = Wanted;
+    const WANTED: &str = WANTED;
+
+    async fn create(act: &Act<'_>, sent: Sent<'_>, wanted: Wanted) -> Result<Response, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let record = record(act.caller, &catalog, wanted, act.arrival.at)?;
+        let minted = credentials::mint(act, (sent, PATH), record).await?;
+        Ok(minted.answer(&shown(&minted.key, minted.revision, minted.secret.clone())))
     }
 }
 
@@ -166,40 +173,7 @@ pub(crate) async fn list(
             shown(&stored.record, stored.revision, None)
         }))
     };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// One key of an endpoint, with its `ETag`.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    match credentials::found(Kind::Endpoint, &caller, &catalog, id) {
-        Ok((_, stored)) => records::shown(&shown(&stored.record, stored.revision, None), stored.revision),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// What was changed of a key of an endpoint, and by whom.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    let told = async {
-        let (_, stored) = credentials::found(Kind::Endpoint, &caller, &catalog, id)?;
-        let named = (Kind::Endpoint, stored.record.id.as_str());
-        credentials::history(&state, &catalog, named).await
-    };
-    told.await.unwrap_or_else(|failure| arrival.refuse(&failure))
+    answered(&arrival, listed())
 }
 
 /// Gives a key of an endpoint another secret; the one before is refused from then on.
@@ -207,15 +181,15 @@ pub(crate) async fn rotate(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    id: Result<Path<String>, PathRejection>,
+    id: Id,
     headers: HeaderMap,
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let rotated = async {
         let known = credentials::found(Kind::Endpoint, &caller, &catalog, id)?;
         let expected = Match::of(&headers)?;
-        let may = |key: &Key| rights::may_hold(&caller, &catalog, key);
-        credentials::rotate(&state, known, expected, &caller.author(&arrival), may).await
+        let renewed = |key: &Key| rights::renewed(&caller, &catalog, key);
+        credentials::rotate(&state, known, expected, &caller.author(&arrival), renewed).await
     };
     match rotated.await {
         Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.clone())),
@@ -228,7 +202,7 @@ pub(crate) async fn revoke(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    id: Result<Path<String>, PathRejection>,
+    id: Id,
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let revoked = async {
@@ -256,7 +230,7 @@ pub(super) fn record(
         .endpoint(&id)
         .filter(|endpoint| endpoint.tenant == tenant || rights::operates(caller).is_ok());
     let endpoint = endpoint.ok_or_else(|| invalid("endpoint", "there is no such endpoint"))?;
-    Ok(Key {
+    let key = Key {
         id: KeyId::from(""),
         name: description::name(wanted.name)?,
         tenant,
@@ -274,7 +248,10 @@ pub(super) fn record(
         denied: rights::denied(caller, catalog),
         rotated_at: None,
         routing: None,
-    })
+        granted: None,
+        maker: None,
+    };
+    rights::minted(caller, catalog, key)
 }
 
 /// What models a key may use; it administers nothing.

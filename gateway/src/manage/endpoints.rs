@@ -4,26 +4,23 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
 use schemas::catalog::served::RouteRecord;
 use schemas::catalog::{Catalog, Endpoint, Origin, Stored, endpoint_key};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{EndpointId, TenantId};
+use serde::Serialize;
 
 use super::openapi::Operation;
 use super::page::Asked;
 use super::records::{self, History, Match, Place, Written};
-use super::{Parameters, creation, description, invalid, json, model_routes, rights, scope, sealing};
-use crate::arrival::Arrival;
+use super::resource::{self, Act, Changed, Created, Found, Id, Listed, Removed, Resource, Sent, There};
+use super::{creation, invalid, model_routes, rights, scope, sealing};
 use crate::caller::Caller;
-use crate::state::Shared;
 
 mod address;
 mod body;
@@ -51,35 +48,115 @@ pub(crate) const REMOVE: Operation =
     Operation::remove::<Shown>("Removes an endpoint and the routes that lead to it")
         .under(super::openapi::Condition::IfMatch);
 
-/// Makes an endpoint.
-pub(crate) async fn create(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    if let Err(failure) = rights::administers(&caller) {
-        return arrival.refuse_unread(&failure);
+/// The endpoints of tenants and of the operators.
+pub(crate) enum Endpoints {}
+
+impl Resource for Endpoints {
+    type Record = Endpoint;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, Endpoint>, Failure> {
+        let stored = named(caller, catalog, id)?;
+        Ok(Found::there(place(&stored.record), stored))
     }
-    match make(&state, &caller, &arrival, (&headers, body)).await {
-        Ok((written, priced)) => {
-            let endpoint = shown(&written.record, written.revision);
-            creation::answer(&written, &Made { endpoint, priced })
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, Endpoint>) -> Result<Response, Failure> {
+        resource::told(there, shown)
+    }
+}
+
+impl Created for Endpoints {
+    type Wanted = Wanted;
+    const WANTED: &str = body::WANTED;
+
+    async fn create(act: &Act<'_>, sent: Sent<'_>, wanted: Wanted) -> Result<Response, Failure> {
+        let (written, priced) = make(act, sent, wanted).await?;
+        let endpoint = shown(&written.record, written.revision);
+        Ok(creation::answer(&written, &Made { endpoint, priced }))
+    }
+}
+
+impl Listed for Endpoints {
+    const OF_TENANT: bool = true;
+
+    fn after<'c>(catalog: &'c Catalog, asked: &Asked) -> Result<Vec<&'c Stored<Endpoint>>, Failure> {
+        let after = asked.after.as_deref().map(EndpointId::from);
+        Ok(catalog.endpoints_after(after.as_ref()))
+    }
+
+    fn tenant(endpoint: &Endpoint) -> Option<&TenantId> {
+        Some(&endpoint.tenant)
+    }
+
+    fn cursor(endpoint: &Endpoint) -> String {
+        endpoint.id.to_string()
+    }
+
+    fn shown(_: &Act<'_>, endpoint: &Endpoint, revision: u64) -> impl Serialize {
+        shown(endpoint, revision)
+    }
+}
+
+impl Changed for Endpoints {
+    type Patch = Patch;
+    const PATCH: &str = body::PATCH;
+
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        patch: Patch,
+    ) -> Result<Written<Endpoint>, Failure> {
+        let decide = |endpoint: &Endpoint| {
+            of_run_time(endpoint)?;
+            let mut after = patch.patched(act.caller, endpoint)?;
+            if let Some(value) = patch.value() {
+                after.sealed = vec![sealing::seal(act.state, &after, value)?];
+            }
+            Ok(after)
+        };
+        records::change(act.state, place, expected, &act.author(), decide).await
+    }
+}
+
+impl Removed for Endpoints {
+    /// Removes an endpoint, and first what leads to it: a route never leads to what is not there.
+    async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<Endpoint>, Failure> {
+        let (state, caller) = (act.state, act.caller);
+        let catalog = state.ports.catalog.load();
+        let id = EndpointId(Arc::clone(&place.id));
+        of_run_time(&catalog.stored_endpoint(&id).ok_or_else(records::nothing)?.record)?;
+        records::check::<Endpoint>(state, place, expected).await?;
+        let author = act.author();
+        let decide = |route: &RouteRecord| may_go(caller, &catalog, route);
+        let leading = catalog.routes_after(None).map(|stored| &stored.record);
+        let leading: Vec<_> = leading.filter(|route| route.endpoint == id).collect();
+        leading.iter().try_for_each(|route| decide(route))?;
+        for route in leading {
+            let place = model_routes::place(route);
+            let author = records::another(state, &author);
+            match records::remove(state, &place, Match::Any, author, decide).await {
+                Ok(_) => {}
+                // Somebody else removed it in between.
+                Err(failure) if failure.status == 404 => {}
+                Err(failure) => return Err(failure),
+            }
         }
-        Err(failure) => arrival.refuse(&failure),
+        records::remove(state, place, expected, author, of_run_time).await
     }
 }
 
 /// Makes an endpoint and its route; true where calls by the route have a price.
 async fn make(
-    state: &Shared,
-    caller: &Caller,
-    arrival: &Arrival,
-    (headers, body): (&HeaderMap, Body),
+    act: &Act<'_>,
+    Sent { headers, bytes }: Sent<'_>,
+    mut wanted: Wanted,
 ) -> Result<(Written<Endpoint>, bool), Failure> {
-    let bytes = description::body(state, headers, body).await?;
-    let mut wanted: Wanted = description::read(&bytes, body::WANTED)?;
+    let Act {
+        state,
+        arrival,
+        caller,
+    } = *act;
     let catalog = state.ports.catalog.load();
     let tenant = rights::living_tenant(caller, &catalog, wanted.tenant.as_deref())?;
     let fresh: Arc<str> = URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()).into();
@@ -89,7 +166,7 @@ async fn make(
     if count_of(&catalog, &tenant) >= ENDPOINTS_MAX {
         return Err(invalid("tenant", "the tenant has as many endpoints as it may"));
     }
-    let creation = creation::begin(state, caller, headers, (PATH, &bytes), fresh).await?;
+    let creation = creation::begin(state, caller, headers, (PATH, bytes), fresh).await?;
     let mut endpoint = wanted.endpoint(caller, (&tenant, &creation.id), arrival.at)?;
     if let Some(value) = wanted.credential.as_mut().and_then(|held| held.value.take()) {
         endpoint.sealed = vec![sealing::seal(state, &endpoint, &value)?];
@@ -101,7 +178,7 @@ async fn make(
     };
     let is_priced = catalog.is_priced(&route, arrival.at);
     let place = place(&endpoint);
-    let author = caller.author(arrival);
+    let author = act.author();
     let made = creation.made;
     let repeats = match made {
         None => false,
@@ -124,131 +201,6 @@ fn count_of(catalog: &Catalog, tenant: &TenantId) -> usize {
         .count()
 }
 
-/// The endpoints that the caller administers, by id, page by page.
-pub(crate) async fn list(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    given: Parameters,
-) -> Response {
-    let listed = || {
-        rights::administers(&caller)?;
-        let asked = Asked::of(given, true)?;
-        let reached = asked.reaching(&caller)?;
-        let catalog = state.ports.catalog.load();
-        let after = asked.after.as_deref().map(EndpointId::from);
-        let mut endpoints = catalog.endpoints_after(after.as_ref());
-        endpoints.retain(|stored| reached(&stored.record.tenant));
-        let cursor = |stored: &&Stored<Endpoint>| stored.record.id.to_string();
-        Ok(asked.page(endpoints, cursor, |stored| shown(&stored.record, stored.revision)))
-    };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// One endpoint, with its `ETag`.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    match named(&caller, &catalog, id) {
-        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// What was changed of an endpoint, and by whom.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let told = async {
-        let place = place(&named(&caller, &state.ports.catalog.load(), id)?.record);
-        records::history::<Endpoint>(&state, &place).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Changes an endpoint.
-pub(crate) async fn patch(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let place = match named(&caller, &state.ports.catalog.load(), id) {
-        Ok(stored) => place(&stored.record),
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let changed = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let patch: Patch = description::read(&bytes, body::PATCH)?;
-        let decide = |endpoint: &Endpoint| {
-            of_run_time(endpoint)?;
-            let mut after = patch.patched(&caller, endpoint)?;
-            if let Some(value) = patch.value() {
-                after.sealed = vec![sealing::seal(&state, &after, value)?];
-            }
-            Ok(after)
-        };
-        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
-    };
-    match changed.await {
-        Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Removes an endpoint, and first what leads to it: a route never leads to what is not there.
-pub(crate) async fn remove(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let removed = async {
-        let expected = Match::of(&headers)?;
-        let catalog = state.ports.catalog.load();
-        let endpoint = Arc::clone(&named(&caller, &catalog, id)?.record);
-        of_run_time(&endpoint)?;
-        records::check::<Endpoint>(&state, &place(&endpoint), expected).await?;
-        let author = caller.author(&arrival);
-        let decide = |route: &RouteRecord| may_go(&caller, &catalog, route);
-        let leading = catalog.routes_after(None).map(|stored| &stored.record);
-        let leading: Vec<_> = leading.filter(|route| route.endpoint == endpoint.id).collect();
-        leading.iter().try_for_each(|route| decide(route))?;
-        for route in leading {
-            let place = model_routes::place(route);
-            let author = records::another(&state, &author);
-            match records::remove(&state, &place, Match::Any, author, decide).await {
-                Ok(_) => {}
-                // Somebody else removed it in between.
-                Err(failure) if failure.status == 404 => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        records::remove(&state, &place(&endpoint), expected, author, of_run_time).await
-    };
-    match removed.await {
-        Ok(written) => json(&shown(&written.record, written.revision)),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
 /// Refuses to remove, with an endpoint, a route that is not the caller's to remove. Nothing is told of it: it may be
 /// another tenant's.
 fn may_go(caller: &Caller, catalog: &Catalog, route: &RouteRecord) -> Result<(), Failure> {
@@ -269,7 +221,7 @@ fn of_run_time(endpoint: &Endpoint) -> Result<(), Failure> {
 pub(super) fn named<'c>(
     caller: &Caller,
     catalog: &'c Catalog,
-    id: Result<Path<String>, PathRejection>,
+    id: Id,
 ) -> Result<&'c Stored<Endpoint>, Failure> {
     rights::administers(caller)?;
     // What is not even text is the name of nothing.

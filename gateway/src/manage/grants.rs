@@ -2,24 +2,30 @@
 //! calls models as its owner's keys would, within his limits, and nothing else; it ends by the clock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
+use bus::Expected;
 use http::HeaderMap;
 use schemars::JsonSchema;
-use schemas::catalog::grant::{Kind, Reach};
+use schemas::catalog::grant::{Kind, Reach, credential_key};
 use schemas::catalog::{Catalog, Key, Origin, Role};
-use schemas::failure::Failure;
+use schemas::failure::{Failure, FailureCode};
 use schemas::id::{DEFAULT_TENANT, KeyId, ModelName, TenantId, UserId};
 use schemas::limit::limits::Limits;
+use schemas::subject::CATALOG_BUCKET;
 use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::openapi::{Audience, Operation, Parameter};
 use super::page::Asked;
-use super::{Parameters, credentials, description, invalid, json, parameters, records};
+use super::resource::{Act, Sent};
+use super::{Parameters, answered, credentials, description, invalid, json, parameters, records};
 use crate::arrival::Arrival;
 use crate::caller::grant::Dispatch;
 use crate::gate;
@@ -31,6 +37,16 @@ const PATH: &str = "/internal/agent-grants";
 const MINUTES_MAX: u32 = 43_200;
 /// Models that one grant may be narrowed to.
 const MODELS_MAX: usize = 1_000;
+/// Grants of one member that may be good at once. Nodes that mint at the same moment may pass it by one each.
+const GRANTS_OF_MEMBER_MAX: usize = 1_000;
+/// How long the record of a grant is kept after its end: a day.
+const KEPT_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
+/// How often grants that ended are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Grants that are taken away at once, at most.
+const SWEPT_MAX: usize = 1_000;
+/// How long the catalogue may take over one of them.
+const WITHIN: Duration = Duration::from_secs(8);
 
 /// A grant that is to be handed out.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -104,8 +120,16 @@ pub(crate) async fn create(
         let bytes = description::body(&state, &headers, body).await?;
         let wanted: Wanted = description::read(&bytes, WANTED)?;
         let record = granted(&state.ports.catalog.load(), wanted, arrival.at)?;
-        let author = caller.author(&arrival);
-        credentials::mint(&state, &caller, (&headers, PATH, &bytes), record, author).await
+        let act = Act {
+            state: &state,
+            arrival: &arrival,
+            caller: &caller,
+        };
+        let sent = Sent {
+            headers: &headers,
+            bytes: &bytes,
+        };
+        credentials::mint(&act, (sent, PATH), record).await
     };
     match made.await {
         Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.clone())),
@@ -150,10 +174,7 @@ pub(crate) async fn list(
             shown(&stored.record, stored.revision, None)
         }))
     };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, listed())
 }
 
 /// Revokes a grant.
@@ -213,9 +234,12 @@ pub(super) fn granted(catalog: &Catalog, wanted: Wanted, now: Timestamp) -> Resu
         denied: Vec::new(),
         rotated_at: None,
         routing: None,
+        granted: None,
+        maker: None,
     };
     // What it may do at the moment; with each call it is asked again what its owner may.
-    grant.role = catalog.role_of(&grant).unwrap_or_default();
+    let worth = catalog.most_of(&grant);
+    (grant.role, grant.granted) = (worth.role, Some(worth.counts));
     if let Some(names) = wanted.allowed_models {
         grant.models = Some(models(catalog, &grant, &names)?);
     }
@@ -232,6 +256,52 @@ fn models(catalog: &Catalog, grant: &Key, names: &[String]) -> Result<Vec<ModelN
         .map(|name| gate::visible(catalog, Some(grant), name).map(|model| model.id.clone()));
     let known: Option<Vec<ModelName>> = known.collect();
     known.ok_or_else(|| invalid("allowed_models", "there is no such model"))
+}
+
+/// Refuses a grant beside too many of the same member's that are still good.
+pub(super) fn has_room(catalog: &Catalog, grant: &Key, now: Timestamp) -> Result<(), Failure> {
+    let good = catalog
+        .keys_after(Kind::Grant, None)
+        .into_iter()
+        .filter(|stored| {
+            let key = &stored.record;
+            let is_theirs = key.tenant == grant.tenant && key.user == grant.user;
+            is_theirs && !key.revoked && key.expires_at.is_none_or(|at| at > now)
+        });
+    if good.count() < GRANTS_OF_MEMBER_MAX {
+        return Ok(());
+    }
+    let text = "the member has 1000 grants that are good: revoke some, or wait until some have ended";
+    Err(Failure::new(FailureCode::Conflict, text).param("user"))
+}
+
+/// The grants that ended long enough ago for nobody to ask for them any more: where each lies, with which revision.
+fn ended(catalog: &Catalog, now: Timestamp) -> Vec<(String, u64)> {
+    let over = |key: &Key| {
+        let ended = key.expires_at.map_or(i64::MAX, Timestamp::micros);
+        matches!(key.reach, Reach::Grant(_)) && ended.saturating_add(KEPT_MICROS) <= now.micros()
+    };
+    let keys = catalog.stored_keys().filter(|(_, stored)| over(&stored.record));
+    keys.map(|(digest, stored)| (credential_key(digest, &stored.record.reach), stored.revision))
+        .take(SWEPT_MAX)
+        .collect()
+}
+
+/// Takes away grants that ended long ago, until `stop`. Every gateway does; what one of them took is gone for all.
+pub(crate) async fn sweep(state: Shared, stop: CancellationToken) {
+    let sweeping = async {
+        loop {
+            let ended = ended(&state.ports.catalog.load(), state.ports.clock.now());
+            for (key, revision) in ended {
+                let kv = &state.ports.kv;
+                let expected = Expected::Revision(revision);
+                // Whatever came of it, the next sweep looks again.
+                let _ = timeout(WITHIN, kv.delete(CATALOG_BUCKET, &key, expected)).await;
+            }
+            sleep(SWEEP_EVERY).await;
+        }
+    };
+    let _: Option<()> = stop.run_until_cancelled(sweeping).await;
 }
 
 fn job(key: &Key) -> Option<&Arc<str>> {

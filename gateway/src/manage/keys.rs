@@ -1,9 +1,7 @@
 //! `/api/v1/tenant/api-keys`: virtual keys are minted, listed, changed, given other secrets and revoked here. A key is
 //! shown once, in the answer that makes it; to revoke is to mark its record, never to delete it.
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use schemars::JsonSchema;
@@ -22,7 +20,8 @@ use serde_json::{Map, Value};
 
 use super::openapi::{Condition, Operation};
 use super::page::Asked;
-use super::records::{self, History, Match};
+use super::records::{self, History, Match, Place, Written};
+use super::resource::{self, Act, Changed, Created, Found, Id, Resource, Sent, There};
 use super::{Parameters, credentials, description, invalid, json, rights};
 use crate::arrival::Arrival;
 use crate::caller::{Caller, session};
@@ -49,7 +48,7 @@ use filter::{FILTERS, Filter};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "KeyWanted")]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// For people.
     pub(super) name: String,
     /// The caller's own where it is left out.
@@ -75,6 +74,9 @@ pub(super) struct Wanted {
     #[serde(default)]
     pub(super) output_default_max: Option<u64>,
 }
+
+pub(super) const WANTED: &str = "the body is not a key's description: expected name and, optionally, tenant, user, role, \
+                      models, limits, expires_at, output_default_max";
 
 /// A key as it is shown.
 #[derive(Serialize, JsonSchema)]
@@ -142,27 +144,51 @@ pub(crate) const ROTATE: Operation =
         .failing(&[409]);
 pub(crate) const REVOKE: Operation = Operation::remove::<Shown<'static>>("Revokes a key");
 
-/// Mints a key.
-pub(crate) async fn create(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    if let Err(failure) = rights::administers(&caller) {
-        return arrival.refuse_unread(&failure);
+/// The keys of members.
+pub(crate) enum Keys {}
+
+impl Resource for Keys {
+    type Record = Key;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, Key>, Failure> {
+        credentials::named(Kind::Member, caller, catalog, id)
     }
-    let made = async {
-        let bytes = description::body(&state, &headers, body).await?;
-        let catalog = state.ports.catalog.load();
-        let record = record(&caller, &catalog, wanted(&bytes)?, arrival.at)?;
-        let author = caller.author(&arrival);
-        credentials::mint(&state, &caller, (&headers, PATH, &bytes), record, author).await
-    };
-    match made.await {
-        Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.as_deref())),
-        Err(failure) => arrival.refuse(&failure),
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, Key>) -> Result<Response, Failure> {
+        resource::told(there, |key, revision| shown(key, revision, None))
+    }
+
+    fn history(act: &Act<'_>, place: &Place) -> impl Future<Output = Result<History, Failure>> + Send {
+        credentials::history(act.state, Kind::Member, place)
+    }
+}
+
+impl Created for Keys {
+    type Wanted = Wanted;
+    const WANTED: &str = WANTED;
+
+    async fn create(act: &Act<'_>, sent: Sent<'_>, wanted: Wanted) -> Result<Response, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let record = record(act.caller, &catalog, wanted, act.arrival.at)?;
+        let minted = credentials::mint(act, (sent, PATH), record).await?;
+        Ok(minted.answer(&shown(&minted.key, minted.revision, minted.secret.as_deref())))
+    }
+}
+
+impl Changed for Keys {
+    type Patch = Patch;
+    const PATCH: &str = change::PATCH;
+
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        patch: Patch,
+    ) -> Result<Written<Key>, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let decide = |key: &Key| change::patched(act.caller, &catalog, key, &patch);
+        credentials::change(act.state, place, expected, &act.author(), decide).await
     }
 }
 
@@ -234,12 +260,7 @@ async fn page(state: &Shared, catalog: &Catalog, asked: &Asked, mut keys: Vec<&S
 }
 
 /// One key, with its `ETag` and how its quotas stand.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
+pub(crate) async fn show(State(state): State<Shared>, arrival: Arrival, caller: Caller, id: Id) -> Response {
     let catalog = state.ports.catalog.load();
     match credentials::found(Kind::Member, &caller, &catalog, id) {
         Ok((_, stored)) => {
@@ -255,66 +276,20 @@ pub(crate) async fn show(
     }
 }
 
-/// What was changed of a key, and by whom, over all its secrets.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    let told = async {
-        let (_, stored) = credentials::found(Kind::Member, &caller, &catalog, id)?;
-        let named = (Kind::Member, stored.record.id.as_str());
-        credentials::history(&state, &catalog, named).await
-    };
-    told.await.unwrap_or_else(|failure| arrival.refuse(&failure))
-}
-
-/// Changes a key.
-pub(crate) async fn patch(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    let place = match credentials::found(Kind::Member, &caller, &catalog, id) {
-        Ok((digest, stored)) => credentials::place(digest, &stored.record),
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let changed = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let patch: Patch = description::read(&bytes, change::PATCH)?;
-        let decide = |key: &Key| change::patched(&caller, &catalog, key, &patch);
-        credentials::change(&state, &place, expected, &caller.author(&arrival), decide).await
-    };
-    match changed.await {
-        Ok(written) => {
-            let key = shown(&written.record, written.revision, None);
-            records::shown(&key, written.revision)
-        }
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
 /// Gives a key another secret; the one before is refused from then on.
 pub(crate) async fn rotate(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    id: Result<Path<String>, PathRejection>,
+    id: Id,
     headers: HeaderMap,
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let rotated = async {
         let known = credentials::found(Kind::Member, &caller, &catalog, id)?;
         let expected = Match::of(&headers)?;
-        let may = |key: &Key| rights::may_hold(&caller, &catalog, key);
-        credentials::rotate(&state, known, expected, &caller.author(&arrival), may).await
+        let renewed = |key: &Key| rights::renewed(&caller, &catalog, key);
+        credentials::rotate(&state, known, expected, &caller.author(&arrival), renewed).await
     };
     match rotated.await {
         Ok(minted) => minted.answer(&shown(&minted.key, minted.revision, minted.secret.as_deref())),
@@ -346,7 +321,7 @@ pub(crate) async fn revoke(
     State(state): State<Shared>,
     arrival: Arrival,
     caller: Caller,
-    id: Result<Path<String>, PathRejection>,
+    id: Id,
 ) -> Response {
     let catalog = state.ports.catalog.load();
     let revoked = async {
@@ -364,15 +339,6 @@ pub(crate) async fn revoke(
         Ok(written) => json(&shown(&written.record, written.revision, None)),
         Err(failure) => arrival.refuse(&failure),
     }
-}
-
-/// Reads the body of a call that mints a key.
-pub(super) fn wanted(bytes: &[u8]) -> Result<Wanted, Failure> {
-    description::read(
-        bytes,
-        "the body is not a key's description: expected name and, optionally, tenant, user, role, models, limits, \
-         expires_at, output_default_max",
-    )
 }
 
 /// What the caller may grant of what he wants.
@@ -448,7 +414,7 @@ pub(super) fn record(
     now: Timestamp,
 ) -> Result<Key, Failure> {
     let grant = grant(caller, catalog, wanted)?;
-    Ok(Key {
+    let key = Key {
         id: KeyId::from(""),
         name: grant.name,
         tenant: grant.tenant,
@@ -466,7 +432,10 @@ pub(super) fn record(
         denied: rights::denied(caller, catalog),
         rotated_at: None,
         routing: None,
-    })
+        granted: None,
+        maker: None,
+    };
+    rights::minted(caller, catalog, key)
 }
 
 pub(super) fn shown<'a>(record: &'a Key, revision: u64, key: Option<&'a str>) -> Shown<'a> {

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::openapi::{Operation, Parameter};
 use super::page::page_size;
-use super::{Parameters, READ_WITHIN, ask, filtered, id, invalid, json, narrow, number, parameters};
+use super::{Parameters, READ_WITHIN, answered, ask, filtered, id, invalid, narrow, number, parameters};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -59,14 +59,11 @@ pub(crate) async fn list(
     caller: Caller,
     given: Parameters,
 ) -> Response {
-    let answered = async {
+    let read = async {
         let query = query(&parameters(given)?, &caller)?;
         ask::<_, Box<RawValue>>(&state, QUERY_LOGS, &query, READ_WITHIN).await
     };
-    match answered.await {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, read.await)
 }
 
 /// A row with the event it came from.
@@ -86,7 +83,7 @@ pub(crate) async fn show(
     caller: Caller,
     request_id: Result<Path<String>, PathRejection>,
 ) -> Response {
-    let answered = async {
+    let read = async {
         let none = || Failure::new(FailureCode::NotFound, "there is no such request");
         let Path(request_id) = request_id.map_err(|_| none())?;
         let request_id = RequestId(request_id.parse().map_err(|_| none())?);
@@ -102,10 +99,7 @@ pub(crate) async fn show(
         let row = row.filter(is_theirs).ok_or_else(none)?;
         Ok(Shown { row, event })
     };
-    match answered.await {
-        Ok(shown) => json(&shown),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, read.await)
 }
 
 /// The question behind the parameters of a URL.

@@ -4,13 +4,10 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::served::{RouteRecord, place_of_cursor, route_key};
 use schemas::catalog::{Catalog, Endpoint, Origin, Role, Stored};
@@ -19,14 +16,14 @@ use schemas::failure::Failure;
 use schemas::id::{DEFAULT_TENANT, EndpointId, MODEL_NAME_BYTES_MAX, ModelName, PoolName, TenantId};
 use schemas::time::Timestamp;
 use schemas::usage::TOKENS_MAX;
+use serde::Serialize;
 
 use super::openapi::{Condition, Operation};
 use super::page::Asked;
 use super::records::{self, History, Match, Place, Written};
-use super::{Parameters, creation, description, invalid, json, rights, scope};
-use crate::arrival::Arrival;
+use super::resource::{self, Act, Changed, Created, Found, Id, Listed, Removed, Resource, Sent, There};
+use super::{creation, invalid, rights, scope};
 use crate::caller::Caller;
-use crate::state::Shared;
 
 mod body;
 mod judged;
@@ -111,166 +108,88 @@ impl Named<'_> {
     }
 }
 
-/// Adds a route.
-pub(crate) async fn create(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    if let Err(failure) = rights::administers(&caller) {
-        return arrival.refuse_unread(&failure);
+/// The routes that were added.
+pub(crate) enum Routes {}
+
+impl Resource for Routes {
+    type Record = RouteRecord;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, RouteRecord>, Failure> {
+        let stored = named(caller, catalog, id)?;
+        Ok(Found::there(place(&stored.record), stored))
     }
-    let made = async {
-        let bytes = description::body(&state, &headers, body).await?;
-        let wanted: Wanted = description::read(&bytes, body::WANTED)?;
+
+    fn answer(act: &Act<'_>, _: &Place, there: There<'_, RouteRecord>) -> Result<Response, Failure> {
+        resource::told(there, |route, revision| Self::shown(act, route, revision))
+    }
+}
+
+impl Created for Routes {
+    type Wanted = Wanted;
+    const WANTED: &str = body::WANTED;
+
+    async fn create(act: &Act<'_>, sent: Sent<'_>, wanted: Wanted) -> Result<Response, Failure> {
+        let (state, caller) = (act.state, act.caller);
         let id = format!("rt-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
-        let mut route = wanted_route(&caller, &state.ports.catalog.load(), &wanted, (&id, arrival.at))?;
-        let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id.into()).await?;
+        let catalog = state.ports.catalog.load();
+        let mut route = wanted_route(caller, &catalog, &wanted, (&id, act.arrival.at))?;
+        let creation = creation::begin(state, caller, sent.headers, (PATH, sent.bytes), id.into()).await?;
         route.id = creation.id;
-        records::create(
-            &state,
-            &place(&route),
-            route,
-            creation.made,
-            caller.author(&arrival),
-        )
-        .await
-    };
-    match made.await {
-        Ok(written) => creation::answer(
-            &written,
-            &shown(&state, arrival.at, (&written.record, written.revision)),
-        ),
-        Err(failure) => arrival.refuse(&failure),
+        let written = records::create(state, &place(&route), route, creation.made, act.author()).await?;
+        let shown = Self::shown(act, &written.record, written.revision);
+        Ok(creation::answer(&written, &shown))
     }
 }
 
-/// The routes that the caller administers, by tenant and id, page by page.
-pub(crate) async fn list(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    given: Parameters,
-) -> Response {
-    let listed = || {
-        rights::administers(&caller)?;
-        let asked = Asked::of(given, true)?;
-        let reached = asked.reaching(&caller)?;
+impl Listed for Routes {
+    const OF_TENANT: bool = true;
+
+    fn after<'c>(catalog: &'c Catalog, asked: &Asked) -> Result<Vec<&'c Stored<RouteRecord>>, Failure> {
         let after = asked.after_place(place_of_cursor)?;
-        let catalog = state.ports.catalog.load();
-        let routes = catalog.routes_after(after.as_ref());
-        let routes = routes.filter(|stored| reached(&stored.record.tenant));
-        let cursor = |stored: &&Stored<RouteRecord>| format!("{}.{}", stored.record.tenant, stored.record.id);
-        Ok(asked.page(routes.collect(), cursor, |stored| {
-            let is_priced = catalog.is_priced(&stored.record, arrival.at);
-            body::shown(&stored.record, stored.revision, is_priced)
-        }))
-    };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
+        Ok(catalog.routes_after(after.as_ref()).collect())
+    }
+
+    fn tenant(route: &RouteRecord) -> Option<&TenantId> {
+        Some(&route.tenant)
+    }
+
+    fn cursor(route: &RouteRecord) -> String {
+        format!("{}.{}", route.tenant, route.id)
+    }
+
+    fn shown(act: &Act<'_>, route: &RouteRecord, revision: u64) -> impl Serialize {
+        let catalog = act.state.ports.catalog.load();
+        body::shown(route, revision, catalog.is_priced(route, act.arrival.at))
     }
 }
 
-/// One route, with its `ETag`.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    match named(&caller, &state.ports.catalog.load(), id) {
-        Ok(stored) => records::shown(
-            &shown(&state, arrival.at, (&stored.record, stored.revision)),
-            stored.revision,
-        ),
-        Err(failure) => arrival.refuse(&failure),
+impl Changed for Routes {
+    type Patch = Patch;
+    const PATCH: &str = body::PATCH;
+
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        patch: Patch,
+    ) -> Result<Written<RouteRecord>, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let decide = |route: &RouteRecord| patched(act.caller, &catalog, route, &patch);
+        records::change(act.state, place, expected, &act.author(), decide).await
     }
 }
 
-/// What was changed of a route, and by whom.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let told = async {
-        let place = place(&named(&caller, &state.ports.catalog.load(), id)?.record);
-        records::history::<RouteRecord>(&state, &place).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
+impl Removed for Routes {
+    async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<RouteRecord>, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let decide = |route: &RouteRecord| may_touch(act.caller, &catalog, route);
+        records::remove(act.state, place, expected, act.author(), decide).await
     }
-}
-
-/// Changes a route.
-pub(crate) async fn patch(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let place = match named(&caller, &state.ports.catalog.load(), id) {
-        Ok(stored) => place(&stored.record),
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let changed = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let patch: Patch = description::read(&bytes, body::PATCH)?;
-        let catalog = state.ports.catalog.load();
-        let decide = |route: &RouteRecord| patched(&caller, &catalog, route, &patch);
-        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
-    };
-    match changed.await {
-        Ok(written) => records::shown(
-            &shown(&state, arrival.at, (&written.record, written.revision)),
-            written.revision,
-        ),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Removes a route.
-pub(crate) async fn remove(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let removed = async {
-        let expected = Match::of(&headers)?;
-        let catalog = state.ports.catalog.load();
-        let place = place(&named(&caller, &catalog, id)?.record);
-        let decide = |route: &RouteRecord| may_touch(&caller, &catalog, route);
-        let removed: Result<Written<RouteRecord>, Failure> =
-            records::remove(&state, &place, expected, caller.author(&arrival), decide).await;
-        removed
-    };
-    match removed.await {
-        Ok(written) => json(&shown(&state, arrival.at, (&written.record, written.revision))),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// A route, its revision, and whether calls by it have a price at a moment.
-fn shown(state: &Shared, at: Timestamp, (route, revision): (&RouteRecord, u64)) -> Shown {
-    body::shown(route, revision, state.ports.catalog.load().is_priced(route, at))
 }
 
 /// The route that a caller names: one of a tenant that he administers. Another is not there.
-fn named<'c>(
-    caller: &Caller,
-    catalog: &'c Catalog,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<&'c Stored<RouteRecord>, Failure> {
+fn named<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<&'c Stored<RouteRecord>, Failure> {
     rights::administers(caller)?;
     let Path(id) = id.map_err(|_| records::nothing())?;
     catalog

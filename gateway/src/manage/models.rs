@@ -4,10 +4,8 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, State};
 use axum::response::Response;
-use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::served::{Overlay, Sharing, overlay_key};
 use schemas::catalog::{Catalog, Model, Origin, Role};
@@ -20,8 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::description::Edit;
 use super::openapi::{Condition, Operation};
 use super::page::Asked;
-use super::records::{self, History, Match, Place};
-use super::{Parameters, description, invalid, json, rights};
+use super::records::{self, History, Match, Place, Written};
+use super::resource::{self, Act, Changed, Found, Id, Removed, Resource, There};
+use super::{Parameters, answered, description, invalid, rights, upsert};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -33,7 +32,7 @@ const TENANTS_MAX: usize = 10_000;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ModelPatch")]
-pub(super) struct Patch {
+pub(crate) struct Patch {
     /// The lowest role that may see and call it.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "Role")]
@@ -52,7 +51,7 @@ const PATCH: &str = "the body is not a change of a model: expected any of requir
 /// What was changed of a model.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ModelOverlay")]
-struct Changed {
+struct Overlaid {
     /// Null where it is as the file has it.
     required_role: Option<Role>,
     /// True where `tenants` is not as the file has it.
@@ -98,7 +97,7 @@ struct Shown {
     created_at: Timestamp,
     origin: Origin,
     /// What was changed of it at run time; null where nothing was.
-    overlay: Option<Changed>,
+    overlay: Option<Overlaid>,
 }
 
 /// What the paths of models do.
@@ -143,10 +142,7 @@ pub(crate) async fn list(
         let cursor = |model: &Arc<Model>| format!("{}.{}", model.owner, model.id);
         Ok(asked.page(models, cursor, |model| shown(&catalog, &model, arrival.at)))
     };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, listed())
 }
 
 /// Every model, switched on or off, by tenant and name.
@@ -159,124 +155,73 @@ fn all(catalog: &Catalog) -> Vec<Arc<Model>> {
     models
 }
 
-/// One of the operators' models.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    match named(&caller, &catalog, id) {
-        Ok(model) => answer(&catalog, &model, arrival.at),
-        Err(failure) => arrival.refuse(&failure),
+/// The operators' models, with what was changed of them at run time.
+pub(crate) enum Models {}
+
+impl Resource for Models {
+    type Record = Overlay;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, Overlay>, Failure> {
+        let model = named(caller, catalog, id)?;
+        Ok(Found {
+            place: place(&model),
+            stored: catalog.stored_overlay(&model),
+        })
+    }
+
+    fn answer(act: &Act<'_>, place: &Place, _: There<'_, Overlay>) -> Result<Response, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let model = catalog.configured_model(&ModelName(Arc::clone(&place.id)));
+        let model = Arc::new(model.ok_or_else(records::nothing)?);
+        let shown = shown(&catalog, &model, act.arrival.at);
+        let revision = shown.overlay.as_ref().map(|changed| changed.revision);
+        Ok(resource::overlaid(&shown, revision))
     }
 }
 
-/// What was changed of a model, and by whom.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let told = async {
-        let model = named(&caller, &state.ports.catalog.load(), id)?;
-        records::history::<Overlay>(&state, &place(&model.id)).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
+impl Changed for Models {
+    type Patch = Patch;
+    const PATCH: &str = PATCH;
 
-/// Changes who sees a model.
-pub(crate) async fn patch(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let model = match named(&caller, &state.ports.catalog.load(), id) {
-        Ok(model) => model,
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let changed = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let patch: Patch = description::read(&bytes, PATCH)?;
-        let catalog = state.ports.catalog.load();
-        let (place, author) = (place(&model.id), caller.author(&arrival));
-        let fresh = || Overlay::new(model.id.clone(), arrival.at);
-        let first = patched(&catalog, &fresh(), &patch)?;
-        if expected == Match::Any && !records::exists::<Overlay>(&state, &place).await? {
-            match records::create(&state, &place, first, None, author.clone()).await {
-                // Somebody else was faster: his is changed.
-                Err(failure) if failure.code == schemas::failure::FailureCode::AlreadyExists => {}
-                made => return made,
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        patch: Patch,
+    ) -> Result<Written<Overlay>, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let name = ModelName(Arc::clone(&place.id));
+        rights::may_show(act.caller, &catalog, &name)?;
+        let decide = |overlay: Option<&Overlay>| match overlay {
+            Some(overlay) => patched(&catalog, overlay, &patch),
+            None => {
+                let fresh = Overlay::new(name.clone(), act.arrival.at);
+                patched(&catalog, &fresh, &patch)
             }
-        }
-        let decide = |overlay: &Overlay| patched(&catalog, overlay, &patch);
-        records::change(&state, &place, expected, &author, decide).await
-    };
-    match changed.await {
-        Ok(_) => told(&state, &model.id, &arrival),
-        Err(failure) => arrival.refuse(&failure),
+        };
+        upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }
 
-/// Drops what was changed of a model.
-pub(crate) async fn drop_overlay(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let dropped = async {
-        let expected = Match::of(&headers)?;
-        let model = named(&caller, &state.ports.catalog.load(), id)?;
-        let (place, author) = (place(&model.id), caller.author(&arrival));
-        records::remove::<Overlay>(&state, &place, expected, author, |_| Ok(())).await?;
-        Ok(model.id.clone())
-    };
-    match dropped.await {
-        Ok(name) => told(&state, &name, &arrival),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// The model after a change.
-fn told(state: &Shared, name: &ModelName, arrival: &Arrival) -> Response {
-    let catalog = state.ports.catalog.load();
-    match catalog.configured_model(name) {
-        Some(model) => answer(&catalog, &Arc::new(model), arrival.at),
-        None => arrival.refuse(&records::nothing()),
-    }
-}
-
-fn answer(catalog: &Catalog, model: &Arc<Model>, at: Timestamp) -> Response {
-    let shown = shown(catalog, model, at);
-    match shown.overlay.as_ref().map(|changed| changed.revision) {
-        Some(revision) => records::shown(&shown, revision),
-        None => json(&shown),
+impl Removed for Models {
+    /// Drops what was changed of a model.
+    async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<Overlay>, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let name = ModelName(Arc::clone(&place.id));
+        let may = |_: &Overlay| rights::may_show(act.caller, &catalog, &name);
+        records::remove(act.state, place, expected, act.author(), may).await
     }
 }
 
 /// The operators' model that a caller names, switched on or off.
-fn named(
-    caller: &Caller,
-    catalog: &Catalog,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Arc<Model>, Failure> {
+fn named(caller: &Caller, catalog: &Catalog, id: Id) -> Result<ModelName, Failure> {
     rights::operates(caller)?;
     let Path(id) = id.map_err(|_| records::nothing())?;
     let name = catalog.canonical(&id).cloned();
     let name = name.unwrap_or_else(|| ModelName::from(id.as_str()));
-    let model = catalog.configured_model(&name).map(Arc::new);
-    model.ok_or_else(records::nothing)
+    let model = catalog.configured_model(&name);
+    model.map(|model| model.id).ok_or_else(records::nothing)
 }
 
 fn place(model: &ModelName) -> Place {
@@ -347,7 +292,7 @@ fn shown(catalog: &Catalog, model: &Arc<Model>, at: Timestamp) -> Shown {
             .collect(),
         created_at: model.created_at,
         origin: model.origin,
-        overlay: overlay.map(|stored| Changed {
+        overlay: overlay.map(|stored| Overlaid {
             required_role: stored.record.required_role,
             tenants: stored.record.sharing.is_some(),
             enabled: stored.record.enabled,

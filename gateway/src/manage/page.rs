@@ -30,7 +30,7 @@ pub(super) struct Page<T> {
 
 /// What of a list is asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     limit: usize,
     /// Where the page before ended.
     pub(super) after: Option<String>,

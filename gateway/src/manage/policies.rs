@@ -4,15 +4,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use schemars::JsonSchema;
 use schemas::catalog::grant;
 use schemas::catalog::policy::{
     Inference, KeyRouting, ModelPolicy, Purpose, Strategy, WEIGHT_MAX, model_policy_key,
 };
-use schemas::catalog::{Key, Stored};
+use schemas::catalog::{Catalog, Key, Stored};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{DEFAULT_TENANT, ModelName, TenantId};
@@ -22,11 +20,10 @@ use serde::{Deserialize, Serialize};
 use super::keys::change;
 use super::openapi::{Operation, Parameter};
 use super::page::Asked;
-use super::records::{self, Match, Place};
-use super::{Parameters, credentials, description, invalid, json, parameters, rights, upsert};
-use crate::arrival::Arrival;
+use super::records::{self, Match, Place, Written};
+use super::resource::{self, Act, Changed, Found, Id, Listed, Resource, There};
+use super::{Parameters, credentials, invalid, parameters, rights, upsert};
 use crate::caller::Caller;
-use crate::state::Shared;
 
 /// Degrees Celsius that may be set.
 const TEMPERATURE_MAX: u32 = 150;
@@ -35,7 +32,7 @@ const TEMPERATURE_MAX: u32 = 150;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "InferenceConfig")]
-pub(super) struct Config {
+pub(crate) struct Config {
     /// Calls may leave the choice of a model to the gateway.
     auto_routing_enabled: bool,
     /// By what it chooses.
@@ -54,7 +51,7 @@ const CONFIG: &str = "the body is not a configuration: expected auto_routing_ena
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "KeyRoutingPolicy")]
-pub(super) struct OfKey {
+pub(crate) struct OfKey {
     /// Its calls may leave the choice of a model to the gateway; null for what holds for all.
     #[serde(default)]
     auto_routing_enabled: Option<bool>,
@@ -69,7 +66,7 @@ const OF_KEY: &str = "the body is not a policy of a key: expected any of auto_ro
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ModelPolicyWanted")]
-pub(super) struct OfModel {
+pub(crate) struct OfModel {
     /// How much its goodness counts.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1))]
@@ -130,159 +127,162 @@ pub(crate) const SET_MODEL: Operation =
         .taking(NAME)
         .of_operators();
 
-/// Shows what holds for all.
-pub(crate) async fn inference(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
-    if let Err(failure) = rights::operates(&caller) {
-        return arrival.refuse(&failure);
+/// What holds for all.
+pub(crate) enum InferenceConfig {}
+
+impl Resource for InferenceConfig {
+    type Record = Inference;
+    type Named = ();
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, (): ()) -> Result<Found<'c, Inference>, Failure> {
+        rights::operates(caller)?;
+        let key = subject::catalog::INFERENCE.to_owned();
+        Ok(Found {
+            place: platform(Kind::Inference, key, "inference"),
+            stored: catalog.inference(),
+        })
     }
-    match state.ports.catalog.load().inference() {
-        Some(stored) => records::shown(&config(&stored.record), stored.revision),
-        None => json(&config(&Inference::default())),
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, Inference>) -> Result<Response, Failure> {
+        let set = there.map(|(record, _)| config(record));
+        let shown = set.unwrap_or_else(|| config(&Inference::default()));
+        Ok(resource::overlaid(&shown, there.map(|(_, revision)| revision)))
     }
 }
 
-/// Says what holds for all.
-pub(crate) async fn set_inference(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    request: Request,
-) -> Response {
-    if let Err(failure) = rights::operates(&caller) {
-        return arrival.refuse_unread(&failure);
-    }
-    let (parts, body) = request.into_parts();
-    let set = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let wanted: Config = description::read(&bytes, CONFIG)?;
-        if wanted
-            .gpu_temperature_threshold
-            .is_some_and(|most| most > TEMPERATURE_MAX)
-        {
+impl Changed for InferenceConfig {
+    type Patch = Config;
+    const PATCH: &str = CONFIG;
+
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        wanted: Config,
+    ) -> Result<Written<Inference>, Failure> {
+        let most = wanted.gpu_temperature_threshold;
+        if most.is_some_and(|most| most > TEMPERATURE_MAX) {
             return Err(invalid(
                 "gpu_temperature_threshold",
                 "expected at most 150 degrees Celsius",
             ));
         }
-        let place = platform(
-            Kind::Inference,
-            subject::catalog::INFERENCE.to_owned(),
-            "inference",
-        );
         let decide = |_: Option<&Inference>| {
             Ok(Inference {
                 auto_routing_enabled: wanted.auto_routing_enabled,
                 auto_routing_strategy: wanted.auto_routing_strategy,
-                gpu_temperature_threshold: wanted.gpu_temperature_threshold,
+                gpu_temperature_threshold: most,
             })
         };
-        upsert::set(&state, &place, expected, &caller.author(&arrival), decide).await
-    };
-    match set.await {
-        Ok(written) => records::shown(&config(&written.record), written.revision),
-        Err(failure) => arrival.refuse(&failure),
+        upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }
 
-/// Shows what a key says.
-pub(crate) async fn of_key(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    match credentials::found(grant::Kind::Member, &caller, &catalog, id) {
-        Ok((_, stored)) => records::shown(&said(&stored.record), stored.revision),
-        Err(failure) => arrival.refuse(&failure),
+/// What keys say, each for its own calls.
+pub(crate) enum KeyPolicies {}
+
+impl Resource for KeyPolicies {
+    type Record = Key;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, Key>, Failure> {
+        credentials::named(grant::Kind::Member, caller, catalog, id)
+    }
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, Key>) -> Result<Response, Failure> {
+        resource::told(there, |key, _| said(key))
     }
 }
 
-/// Says for a key what holds for its calls.
-pub(crate) async fn set_of_key(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    let place = match credentials::found(grant::Kind::Member, &caller, &catalog, id) {
-        Ok((digest, stored)) => credentials::place(digest, &stored.record),
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let set = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let wanted: OfKey = description::read(&bytes, OF_KEY)?;
+impl Changed for KeyPolicies {
+    type Patch = OfKey;
+    const PATCH: &str = OF_KEY;
+
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        wanted: OfKey,
+    ) -> Result<Written<Key>, Failure> {
         let routing = KeyRouting {
             auto_routing_enabled: wanted.auto_routing_enabled,
             strategy: wanted.strategy,
         };
         let routing = (routing != KeyRouting::default()).then_some(routing);
-        let decide = |key: &Key| change::routed(&caller, &catalog, key, routing);
-        credentials::change(&state, &place, expected, &caller.author(&arrival), decide).await
-    };
-    match set.await {
-        Ok(written) => records::shown(&said(&written.record), written.revision),
-        Err(failure) => arrival.refuse(&failure),
+        let catalog = act.state.ports.catalog.load();
+        let decide = |key: &Key| change::routed(act.caller, &catalog, key, routing);
+        credentials::change(act.state, place, expected, &act.author(), decide).await
     }
 }
 
-/// What is said of models, by name, page by page.
-pub(crate) async fn models(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    given: Parameters,
-) -> Response {
-    let listed = || {
-        rights::operates(&caller)?;
-        let asked = Asked::of(given, false)?;
-        let catalog = state.ports.catalog.load();
+/// What is said of models.
+pub(crate) enum ModelPolicies {}
+
+impl Resource for ModelPolicies {
+    type Record = ModelPolicy;
+    type Named = Parameters;
+
+    fn found<'c>(
+        caller: &Caller,
+        catalog: &'c Catalog,
+        given: Parameters,
+    ) -> Result<Found<'c, ModelPolicy>, Failure> {
+        let model = named(caller, catalog, given)?;
+        Ok(Found {
+            place: platform(Kind::ModelPolicy, model_policy_key(&model), model.as_str()),
+            stored: None,
+        })
+    }
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, ModelPolicy>) -> Result<Response, Failure> {
+        resource::told(there, shown)
+    }
+}
+
+impl Listed for ModelPolicies {
+    const OF_TENANT: bool = false;
+
+    fn may_list(caller: &Caller) -> Result<(), Failure> {
+        rights::operates(caller)
+    }
+
+    fn after<'c>(catalog: &'c Catalog, asked: &Asked) -> Result<Vec<&'c Stored<ModelPolicy>>, Failure> {
         let after = asked.after.as_deref().map(ModelName::from);
-        let policies = catalog.model_policies_after(after.as_ref());
-        let cursor = |stored: &&Stored<ModelPolicy>| stored.record.model.to_string();
-        Ok(asked.page(policies, cursor, |stored| shown(&stored.record, stored.revision)))
-    };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
+        Ok(catalog.model_policies_after(after.as_ref()))
+    }
+
+    fn tenant(_: &ModelPolicy) -> Option<&TenantId> {
+        None
+    }
+
+    fn cursor(policy: &ModelPolicy) -> String {
+        policy.model.to_string()
+    }
+
+    fn shown(_: &Act<'_>, policy: &ModelPolicy, revision: u64) -> impl Serialize {
+        shown(policy, revision)
     }
 }
 
-/// Says how a model is to be chosen. What the body does not name is as it is for a model of which nothing is said.
-pub(crate) async fn set_model(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    given: Parameters,
-    request: Request,
-) -> Response {
-    let model = match named(&state, &caller, given) {
-        Ok(model) => model,
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let set = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let wanted: OfModel = description::read(&bytes, OF_MODEL)?;
-        let policy = policy(&model, &wanted)?;
-        let place = platform(Kind::ModelPolicy, model_policy_key(&model), model.as_str());
+impl Changed for ModelPolicies {
+    type Patch = OfModel;
+    const PATCH: &str = OF_MODEL;
+
+    /// What the body does not name is as it is for a model of which nothing is said.
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        wanted: OfModel,
+    ) -> Result<Written<ModelPolicy>, Failure> {
+        let policy = policy(&ModelName(Arc::clone(&place.id)), &wanted)?;
         let decide = |_: Option<&ModelPolicy>| Ok(policy.clone());
-        upsert::set(&state, &place, expected, &caller.author(&arrival), decide).await
-    };
-    match set.await {
-        Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
-        Err(failure) => arrival.refuse(&failure),
+        upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }
 
 /// The model of the parameter `name`, by the name of the catalogue. Names may have slashes, which no segment has.
-fn named(state: &Shared, caller: &Caller, given: Parameters) -> Result<ModelName, Failure> {
+fn named(caller: &Caller, catalog: &Catalog, given: Parameters) -> Result<ModelName, Failure> {
     rights::operates(caller)?;
     let mut model = None;
     for (name, value) in parameters(given)? {
@@ -292,7 +292,6 @@ fn named(state: &Shared, caller: &Caller, given: Parameters) -> Result<ModelName
         }
     }
     let model = model.ok_or_else(|| invalid("name", "the model is to be named"))?;
-    let catalog = state.ports.catalog.load();
     let known = catalog.model_anywhere(&model).map(|model| model.id.clone());
     known.ok_or_else(records::nothing)
 }

@@ -3,13 +3,10 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::pricing::{self, Block, ScheduleText};
 use schemas::catalog::rates::{PriceRecord, price_key};
@@ -24,11 +21,10 @@ use serde::{Deserialize, Serialize};
 use super::model_routes::model_name;
 use super::openapi::{Condition, Operation};
 use super::page::Asked;
-use super::records::{self, History, Match, Place};
-use super::{Parameters, creation, description, invalid, json, rights};
-use crate::arrival::Arrival;
+use super::records::{self, History, Match, Place, Written};
+use super::resource::{self, Act, Created, Found, Id, Listed, Removed, Resource, Sent, There};
+use super::{creation, invalid, rights};
 use crate::caller::Caller;
-use crate::state::Shared;
 
 mod judged;
 
@@ -43,7 +39,7 @@ const PRICES_MAX: usize = 20_000;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PriceWanted")]
-struct Wanted {
+pub(crate) struct Wanted {
     /// The model, by the name that callers ask for.
     model: String,
     /// Whose model; the operators' where it is left out.
@@ -99,123 +95,80 @@ pub(crate) const REMOVE: Operation =
         .of_operators()
         .under(Condition::IfMatch);
 
-/// Makes a version of a price.
-pub(crate) async fn create(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    if let Err(failure) = rights::operates(&caller) {
-        return arrival.refuse_unread(&failure);
+/// The versions of prices.
+pub(crate) enum Prices {}
+
+impl Resource for Prices {
+    type Record = PriceRecord;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, PriceRecord>, Failure> {
+        let stored = named(caller, catalog, id)?;
+        Ok(Found::there(place(&stored.record), stored))
     }
-    let made = async {
-        let bytes = description::body(&state, &headers, body).await?;
-        let wanted: Wanted = description::read(&bytes, WANTED)?;
+
+    fn answer(act: &Act<'_>, _: &Place, there: There<'_, PriceRecord>) -> Result<Response, Failure> {
+        resource::told(there, |price, revision| Self::shown(act, price, revision))
+    }
+
+    fn may_be_told(caller: &Caller) -> Result<(), Failure> {
+        rights::operates(caller)
+    }
+}
+
+impl Created for Prices {
+    type Wanted = Wanted;
+    const WANTED: &str = WANTED;
+
+    fn may_create(caller: &Caller) -> Result<(), Failure> {
+        rights::operates(caller)
+    }
+
+    async fn create(act: &Act<'_>, sent: Sent<'_>, wanted: Wanted) -> Result<Response, Failure> {
+        let (state, caller) = (act.state, act.caller);
         let id = format!("pr-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
-        let mut price = wanted_price(&state.ports.catalog.load(), &wanted, (&id, arrival.at))?;
-        let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id.into()).await?;
+        let mut price = wanted_price(&state.ports.catalog.load(), &wanted, (&id, act.arrival.at))?;
+        let creation = creation::begin(state, caller, sent.headers, (PATH, sent.bytes), id.into()).await?;
         price.id = creation.id;
-        records::create(
-            &state,
-            &place(&price),
-            price,
-            creation.made,
-            caller.author(&arrival),
-        )
-        .await
-    };
-    match made.await {
-        Ok(written) => creation::answer(&written, &shown(&state, &written.record, written.revision)),
-        Err(failure) => arrival.refuse(&failure),
+        let written = records::create(state, &place(&price), price, creation.made, act.author()).await?;
+        let shown = Self::shown(act, &written.record, written.revision);
+        Ok(creation::answer(&written, &shown))
     }
 }
 
-/// The versions of prices that the caller administers, by tenant and id, page by page.
-pub(crate) async fn list(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    given: Parameters,
-) -> Response {
-    let listed = || {
-        rights::administers(&caller)?;
-        let asked = Asked::of(given, true)?;
-        let reached = asked.reaching(&caller)?;
+impl Listed for Prices {
+    const OF_TENANT: bool = true;
+
+    fn after<'c>(catalog: &'c Catalog, asked: &Asked) -> Result<Vec<&'c Stored<PriceRecord>>, Failure> {
         let after = asked.after_place(place_of_cursor)?;
-        let catalog = state.ports.catalog.load();
-        let prices = catalog.prices_after(after.as_ref());
-        let prices = prices.filter(|stored| reached(&stored.record.tenant));
-        let cursor = |stored: &&Stored<PriceRecord>| format!("{}.{}", stored.record.tenant, stored.record.id);
-        Ok(asked.page(prices.collect(), cursor, |stored| {
-            shown(&state, &stored.record, stored.revision)
-        }))
-    };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
+        Ok(catalog.prices_after(after.as_ref()).collect())
+    }
+
+    fn tenant(price: &PriceRecord) -> Option<&TenantId> {
+        Some(&price.tenant)
+    }
+
+    fn cursor(price: &PriceRecord) -> String {
+        format!("{}.{}", price.tenant, price.id)
+    }
+
+    fn shown(act: &Act<'_>, price: &PriceRecord, revision: u64) -> impl Serialize {
+        shown(&act.state.ports.catalog.load(), price, revision)
     }
 }
 
-/// One version of a price, with its `ETag`.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    match named(&caller, &state.ports.catalog.load(), id) {
-        Ok(stored) => records::shown(&shown(&state, &stored.record, stored.revision), stored.revision),
-        Err(failure) => arrival.refuse(&failure),
+impl Removed for Prices {
+    fn may_remove(caller: &Caller) -> Result<(), Failure> {
+        rights::operates(caller)
     }
-}
 
-/// Who made a version of a price.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let told = async {
-        rights::operates(&caller)?;
-        let place = place(&named(&caller, &state.ports.catalog.load(), id)?.record);
-        records::history::<PriceRecord>(&state, &place).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Removes a version of a price.
-pub(crate) async fn remove(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let removed = async {
-        rights::operates(&caller)?;
-        let expected = Match::of(&headers)?;
-        let place = place(&named(&caller, &state.ports.catalog.load(), id)?.record);
-        let author = caller.author(&arrival);
-        records::remove::<PriceRecord>(&state, &place, expected, author, |_| Ok(())).await
-    };
-    match removed.await {
-        Ok(written) => json(&shown(&state, &written.record, written.revision)),
-        Err(failure) => arrival.refuse(&failure),
+    async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<PriceRecord>, Failure> {
+        records::remove(act.state, place, expected, act.author(), |_| Ok(())).await
     }
 }
 
 /// The version that a caller names: one of a tenant that he administers. Another is not there.
-fn named<'c>(
-    caller: &Caller,
-    catalog: &'c Catalog,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<&'c Stored<PriceRecord>, Failure> {
+fn named<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<&'c Stored<PriceRecord>, Failure> {
     rights::administers(caller)?;
     let Path(id) = id.map_err(|_| records::nothing())?;
     let mut prices = catalog.prices_after(None);
@@ -289,8 +242,7 @@ fn wanted_price(
     })
 }
 
-fn shown(state: &Shared, price: &PriceRecord, revision: u64) -> Shown {
-    let catalog = state.ports.catalog.load();
+fn shown(catalog: &Catalog, price: &PriceRecord, revision: u64) -> Shown {
     Shown {
         known: catalog.is_known(&price.tenant, &price.model),
         id: Arc::clone(&price.id),

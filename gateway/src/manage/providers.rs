@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, State};
 use axum::response::Response;
 use schemars::JsonSchema;
 use schemas::catalog::Catalog;
@@ -16,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::openapi::Operation;
 use super::page::Asked;
-use super::records::{self, History, Match, Place};
-use super::{Parameters, description, json, rights, upsert};
+use super::records::{self, History, Match, Place, Written};
+use super::resource::{self, Act, Changed, Found, Id, Resource, There};
+use super::{Parameters, answered, rights, upsert};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -26,7 +26,7 @@ use crate::state::Shared;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ProviderPatch")]
-pub(super) struct Patch {
+pub(crate) struct Patch {
     /// True has all calls go past its endpoints.
     disabled: bool,
 }
@@ -71,81 +71,52 @@ pub(crate) async fn list(
         let cursor = |label: &Arc<str>| label.to_string();
         Ok(asked.page(labels, cursor, |label| shown(&catalog, &label)))
     };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
+    answered(&arrival, listed())
+}
+
+/// The providers, with whether they were switched.
+pub(crate) enum Providers {}
+
+impl Resource for Providers {
+    type Record = Provider;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, label: Id) -> Result<Found<'c, Provider>, Failure> {
+        let label = named(caller, catalog, label)?;
+        Ok(Found {
+            place: place(&label),
+            stored: catalog.stored_provider(&label),
+        })
+    }
+
+    fn answer(act: &Act<'_>, place: &Place, _: There<'_, Provider>) -> Result<Response, Failure> {
+        let shown = shown(&act.state.ports.catalog.load(), &place.id);
+        Ok(resource::overlaid(&shown, shown.revision))
     }
 }
 
-/// One provider, with its `ETag` where it was switched.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    label: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    match named(&caller, &catalog, label) {
-        Ok(label) => answer(&catalog, &label),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
+impl Changed for Providers {
+    type Patch = Patch;
+    const PATCH: &str = PATCH;
 
-/// Who switched a provider.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    label: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    let told = async {
-        let label = named(&caller, &catalog, label)?;
-        records::history::<Provider>(&state, &place(&label)).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Switches a provider off or on.
-pub(crate) async fn patch(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    label: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let label = match named(&caller, &state.ports.catalog.load(), label) {
-        Ok(label) => label,
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let switched = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let Patch { disabled } = description::read(&bytes, PATCH)?;
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        Patch { disabled }: Patch,
+    ) -> Result<Written<Provider>, Failure> {
         let decide = |_: Option<&Provider>| {
             Ok(Provider {
-                provider: Arc::clone(&label),
+                provider: Arc::clone(&place.id),
                 disabled,
             })
         };
-        upsert::set(&state, &place(&label), expected, &caller.author(&arrival), decide).await
-    };
-    match switched.await {
-        Ok(_) => answer(&state.ports.catalog.load(), &label),
-        Err(failure) => arrival.refuse(&failure),
+        upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }
 
 /// The provider that a caller names, if providers are his to see: one that endpoints have, or that was switched.
-fn named(
-    caller: &Caller,
-    catalog: &Catalog,
-    label: Result<Path<String>, PathRejection>,
-) -> Result<Arc<str>, Failure> {
+fn named(caller: &Caller, catalog: &Catalog, label: Id) -> Result<Arc<str>, Failure> {
     rights::operates(caller)?;
     let Path(label) = label.map_err(|_| records::nothing())?;
     let known = catalog.providers().into_iter().find(|known| **known == *label);
@@ -158,14 +129,6 @@ fn place(label: &Arc<str>) -> Place {
         key: provider_key(label),
         tenant: TenantId::from(DEFAULT_TENANT),
         id: Arc::clone(label),
-    }
-}
-
-fn answer(catalog: &Catalog, label: &Arc<str>) -> Response {
-    let shown = shown(catalog, label);
-    match shown.revision {
-        Some(revision) => records::shown(&shown, revision),
-        None => json(&shown),
     }
 }
 

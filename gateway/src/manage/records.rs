@@ -61,7 +61,7 @@ pub(crate) struct Written<T> {
 
 /// The changes of a record as they are shown.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct History {
+pub(crate) struct History {
     /// The newest first.
     data: Vec<Change>,
 }
@@ -76,7 +76,7 @@ impl History {
 
 /// Which revision a change is to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Match {
+pub(crate) enum Match {
     /// Whichever is there.
     Any,
     /// This one.
@@ -262,12 +262,14 @@ async fn delete(state: &Shared, key: &str, revision: u64) -> Result<Option<u64>,
     }
 }
 
-/// Has a record be again as its file has it. 404 where no file says anything of it.
+/// Has a record be again as its file has it, if `may` lets it: that is told what the record says and will say. 404 where
+/// no file says anything of it.
 pub(super) async fn restore<T>(
     state: &Shared,
     place: &Place,
     expected: Match,
     author: &Author,
+    may: impl Fn(&T, &T) -> Result<(), Failure>,
 ) -> Result<Written<T>, Failure>
 where
     T: Serialize + DeserializeOwned,
@@ -278,6 +280,7 @@ where
             return Err(lost_race());
         }
         let restored = found.restored(revision, author.clone()).ok_or_else(nothing)?;
+        may(&found.record, &restored.record)?;
         if let Some(revision) = put(state, &place.key, &restored, Expected::Revision(revision)).await? {
             return Ok(written(state, place, restored, revision).await);
         }

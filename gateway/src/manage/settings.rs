@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, State};
 use axum::response::Response;
-use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::setting::{self, KNOWN, Known, Setting, Type, setting_key};
 use schemas::catalog::{Catalog, Origin};
@@ -18,8 +16,9 @@ use serde_json::Value;
 
 use super::openapi::Operation;
 use super::page::Asked;
-use super::records::{self, History, Match, Place};
-use super::{Parameters, description, invalid, json, rights, upsert};
+use super::records::{self, History, Match, Place, Written};
+use super::resource::{self, Act, Changed, Found, Id, Removed, Resource, There};
+use super::{Parameters, answered, invalid, rights, upsert};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::sign_in::settings::SignUp;
@@ -29,7 +28,7 @@ use crate::state::Shared;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SettingValue")]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Of the setting's type: true or false, a whole number, a decimal text of USD, or a list of texts.
     value: Value,
 }
@@ -100,88 +99,55 @@ pub(crate) async fn list(
         let cursor = |known: &&Known| known.name.to_owned();
         Ok(asked.page(settings, cursor, |known| shown(&state, &catalog, known)))
     };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
+    answered(&arrival, listed())
+}
+
+/// The settings.
+pub(crate) enum Settings {}
+
+impl Resource for Settings {
+    type Record = Setting;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, name: Id) -> Result<Found<'c, Setting>, Failure> {
+        let known = named(caller, name)?;
+        Ok(Found {
+            place: place(known),
+            stored: catalog.stored_setting(known.name),
+        })
+    }
+
+    fn answer(act: &Act<'_>, place: &Place, _: There<'_, Setting>) -> Result<Response, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let shown = shown(act.state, &catalog, of_place(place)?);
+        Ok(resource::overlaid(&shown, shown.revision))
     }
 }
 
-/// One setting, with its `ETag` where it was set.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    name: Result<Path<String>, PathRejection>,
-) -> Response {
-    match named(&caller, name) {
-        Ok(known) => answer(&state, known),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
+impl Changed for Settings {
+    type Patch = Wanted;
+    const PATCH: &str = WANTED;
 
-/// Who set a setting, and to what.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    name: Result<Path<String>, PathRejection>,
-) -> Response {
-    let told = async {
-        let place = place(named(&caller, name)?);
-        records::history::<Setting>(&state, &place).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Sets a setting.
-pub(crate) async fn set(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    name: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let known = match named(&caller, name) {
-        Ok(known) => known,
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let done = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let Wanted { value } = description::read(&bytes, WANTED)?;
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        Wanted { value }: Wanted,
+    ) -> Result<Written<Setting>, Failure> {
+        let known = of_place(place)?;
         let value = known.read(&value);
         let value = value.ok_or_else(|| invalid("value", expectation(known.kind)))?;
         let decide = |_: Option<&Setting>| Ok(setting(known, Some(value.clone())));
-        upsert::set(&state, &place(known), expected, &caller.author(&arrival), decide).await
-    };
-    match done.await {
-        Ok(_) => answer(&state, known),
-        Err(failure) => arrival.refuse(&failure),
+        upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }
 
-/// Drops what was set.
-pub(crate) async fn drop_it(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    name: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let dropped = async {
-        let known = named(&caller, name)?;
-        let expected = Match::of(&headers)?;
+impl Removed for Settings {
+    /// Drops what was set.
+    async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<Setting>, Failure> {
+        let known = of_place(place)?;
         let decide = |_: &Setting| Ok(setting(known, None));
-        records::change(&state, &place(known), expected, &caller.author(&arrival), decide).await?;
-        Ok::<_, Failure>(known)
-    };
-    match dropped.await {
-        Ok(known) => answer(&state, known),
-        Err(failure) => arrival.refuse(&failure),
+        records::change(act.state, place, expected, &act.author(), decide).await
     }
 }
 
@@ -202,10 +168,15 @@ const fn expectation(kind: Type) -> &'static str {
 }
 
 /// The setting that a caller names, if settings are his to see.
-fn named(caller: &Caller, name: Result<Path<String>, PathRejection>) -> Result<&'static Known, Failure> {
+fn named(caller: &Caller, name: Id) -> Result<&'static Known, Failure> {
     rights::operates(caller)?;
     let known = name.ok().and_then(|Path(name)| setting::known(&name));
     known.ok_or_else(records::nothing)
+}
+
+/// The setting that lies at a place.
+fn of_place(place: &Place) -> Result<&'static Known, Failure> {
+    setting::known(&place.id).ok_or_else(records::nothing)
 }
 
 fn place(known: &Known) -> Place {
@@ -214,14 +185,6 @@ fn place(known: &Known) -> Place {
         key: setting_key(known.name),
         tenant: TenantId::from(DEFAULT_TENANT),
         id: Arc::from(known.name),
-    }
-}
-
-fn answer(state: &Shared, known: &'static Known) -> Response {
-    let shown = shown(state, &state.ports.catalog.load(), known);
-    match shown.revision {
-        Some(revision) => records::shown(&shown, revision),
-        None => json(&shown),
     }
 }
 

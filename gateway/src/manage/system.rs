@@ -8,7 +8,7 @@ use schemas::query::RebuildAnswer;
 use schemas::subject::QUERY_REBUILD;
 
 use super::openapi::Operation;
-use super::{ask, json, rights};
+use super::{answered, ask, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -22,12 +22,9 @@ pub(crate) const REBUILD: Operation =
 
 /// Rebuilds the projections and tells how many events and rows there are.
 pub(crate) async fn rebuild(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
-    let answered = async {
+    let read = async {
         rights::operates(&caller)?;
         ask::<_, RebuildAnswer>(&state, QUERY_REBUILD, &(), REBUILD_WITHIN).await
     };
-    match answered.await {
-        Ok(answer) => json(&answer),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, read.await)
 }

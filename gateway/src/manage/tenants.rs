@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::response::Response;
-use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::tenant::{Tenant, tenant_key};
 use schemas::catalog::{Catalog, Origin, Stored};
@@ -22,11 +19,10 @@ use serde_json::{Map, Value};
 use super::description::Edit;
 use super::openapi::{Condition, Operation};
 use super::page::Asked;
-use super::records::{self, History, Match, Place};
-use super::{Parameters, creation, description, invalid, json, rights};
-use crate::arrival::Arrival;
+use super::records::{self, History, Match, Place, Written};
+use super::resource::{self, Act, Changed, Created, Found, Id, Listed, Removed, Resource, Sent, There};
+use super::{creation, description, invalid, rights};
 use crate::caller::Caller;
-use crate::state::Shared;
 
 /// Where tenants are made.
 const PATH: &str = "/api/v1/tenants";
@@ -35,7 +31,7 @@ const PATH: &str = "/api/v1/tenants";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "TenantWanted")]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// 1 to 63 lower-case letters, digits and hyphens, beginning with a letter or digit.
     #[schemars(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,62}$"))]
     id: String,
@@ -54,7 +50,7 @@ const WANTED: &str = "the body is not a tenant's description: expected id and, o
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "TenantPatch")]
-pub(super) struct Patch {
+pub(crate) struct Patch {
     /// Null takes it away.
     #[serde(default)]
     #[schemars(length(max = description::NAME_BYTES_MAX))]
@@ -99,134 +95,97 @@ pub(crate) const RESTORE: Operation =
         .of_operators()
         .under(Condition::IfMatch);
 
-/// Has a tenant be again as its file has it.
-pub(crate) async fn restore(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let restored = async {
-        let place = place(&named(&caller, id)?);
-        let expected = Match::of(&headers)?;
-        records::restore::<Tenant>(&state, &place, expected, &caller.author(&arrival)).await
-    };
-    match restored.await {
-        Ok(written) => json(&shown(&written.record, written.revision)),
-        Err(failure) => arrival.refuse(&failure),
+/// The tenants.
+pub(crate) enum Tenants {}
+
+impl Resource for Tenants {
+    type Record = Tenant;
+    type Named = Id;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, id: Id) -> Result<Found<'c, Tenant>, Failure> {
+        let id = named(caller, id)?;
+        Ok(Found {
+            place: place(&id),
+            stored: catalog.stored_tenant(&id),
+        })
+    }
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, Tenant>) -> Result<Response, Failure> {
+        resource::told(there, shown)
     }
 }
 
-/// Makes a tenant.
-pub(crate) async fn create(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    if let Err(failure) = rights::operates(&caller) {
-        return arrival.refuse_unread(&failure);
+impl Created for Tenants {
+    type Wanted = Wanted;
+    const WANTED: &str = WANTED;
+
+    fn may_create(caller: &Caller) -> Result<(), Failure> {
+        rights::operates(caller)
     }
-    let made = async {
-        let bytes = description::body(&state, &headers, body).await?;
-        let described = description::read(&bytes, WANTED)?;
-        let tenant = wanted(&caller, &state.ports.catalog.load(), described, arrival.at)?;
-        let id = Arc::clone(&tenant.id.0);
-        let creation = creation::begin(&state, &caller, &headers, (PATH, &bytes), id).await?;
-        let place = place(&tenant.id);
-        records::create(&state, &place, tenant, creation.made, caller.author(&arrival)).await
-    };
-    match made.await {
-        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
-        Err(failure) => arrival.refuse(&failure),
+
+    async fn create(act: &Act<'_>, sent: Sent<'_>, described: Wanted) -> Result<Response, Failure> {
+        let (state, caller) = (act.state, act.caller);
+        let tenant = wanted(caller, &state.ports.catalog.load(), described, act.arrival.at)?;
+        let (id, place) = (Arc::clone(&tenant.id.0), place(&tenant.id));
+        let creation = creation::begin(state, caller, sent.headers, (PATH, sent.bytes), id).await?;
+        let written = records::create(state, &place, tenant, creation.made, act.author()).await?;
+        Ok(creation::answer(
+            &written,
+            &shown(&written.record, written.revision),
+        ))
     }
 }
 
-/// The tenants, by id, page by page.
-pub(crate) async fn list(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    given: Parameters,
-) -> Response {
-    let listed = || {
-        rights::operates(&caller)?;
-        let asked = Asked::of(given, false)?;
-        let catalog = state.ports.catalog.load();
+impl Listed for Tenants {
+    const OF_TENANT: bool = false;
+
+    fn may_list(caller: &Caller) -> Result<(), Failure> {
+        rights::operates(caller)
+    }
+
+    fn after<'c>(catalog: &'c Catalog, asked: &Asked) -> Result<Vec<&'c Stored<Tenant>>, Failure> {
         let after = asked.after.as_deref().map(TenantId::from);
-        let tenants = catalog.tenants_after(after.as_ref());
-        let cursor = |stored: &&Stored<Tenant>| stored.record.id.to_string();
-        Ok(asked.page(tenants, cursor, |stored| shown(&stored.record, stored.revision)))
-    };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
+        Ok(catalog.tenants_after(after.as_ref()))
+    }
+
+    fn tenant(tenant: &Tenant) -> Option<&TenantId> {
+        Some(&tenant.id)
+    }
+
+    fn cursor(tenant: &Tenant) -> String {
+        tenant.id.to_string()
+    }
+
+    fn shown(_: &Act<'_>, tenant: &Tenant, revision: u64) -> impl Serialize {
+        shown(tenant, revision)
     }
 }
 
-/// One tenant, with its `ETag`.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    let found = named(&caller, id).and_then(|id| catalog.stored_tenant(&id).ok_or_else(records::nothing));
-    match found {
-        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
-        Err(failure) => arrival.refuse(&failure),
+impl Changed for Tenants {
+    type Patch = Patch;
+    const PATCH: &str = PATCH;
+
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        patch: Patch,
+    ) -> Result<Written<Tenant>, Failure> {
+        let catalog = act.state.ports.catalog.load();
+        let decide = |tenant: &Tenant| patched(act.caller, &catalog, tenant, &patch);
+        records::change(act.state, place, expected, &act.author(), decide).await
     }
 }
 
-/// What was changed of a tenant, and by whom.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Response {
-    let told = async {
-        let place = place(&named(&caller, id)?);
-        records::history::<Tenant>(&state, &place).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Changes a tenant.
-pub(crate) async fn patch(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    id: Result<Path<String>, PathRejection>,
-    request: Request,
-) -> Response {
-    let place = match named(&caller, id) {
-        Ok(id) => place(&id),
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let changed = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let patch: Patch = description::read(&bytes, PATCH)?;
-        let catalog = state.ports.catalog.load();
-        let decide = |tenant: &Tenant| patched(&caller, &catalog, tenant, &patch);
-        records::change(&state, &place, expected, &caller.author(&arrival), decide).await
-    };
-    match changed.await {
-        Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
-        Err(failure) => arrival.refuse(&failure),
+impl Removed for Tenants {
+    /// Has a tenant be again as its file has it.
+    async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<Tenant>, Failure> {
+        records::restore(act.state, place, expected, &act.author(), |_, _| Ok(())).await
     }
 }
 
 /// The tenant that a caller names, if tenants are his to see.
-fn named(caller: &Caller, id: Result<Path<String>, PathRejection>) -> Result<TenantId, Failure> {
+fn named(caller: &Caller, id: Id) -> Result<TenantId, Failure> {
     rights::operates(caller)?;
     // What is not even the form of a name is the name of nothing.
     let id = id.ok().and_then(|Path(id)| TenantId::parse(&id));

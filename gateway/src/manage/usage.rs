@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::openapi::{Operation, Parameter};
-use super::{Parameters, READ_WITHIN, ask, filtered, invalid, json, narrow, parameters, word};
+use super::{Parameters, READ_WITHIN, answered, ask, filtered, invalid, narrow, parameters, word};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::peers;
@@ -73,16 +73,13 @@ pub(crate) async fn sums(
     caller: Caller,
     given: Parameters,
 ) -> Response {
-    let answered = async {
+    let read = async {
         let query = query(&parameters(given)?, &caller, state.config.billing_tz)?;
         let is_current = peers::booked(&state).await;
         let Sums { data } = ask(&state, QUERY_USAGE, &query, READ_WITHIN).await?;
         Ok(Shown { data, is_current })
     };
-    match answered.await {
-        Ok(sums) => json(&sums),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, read.await)
 }
 
 /// The question behind the parameters of a URL. Buckets are of the billing time zone unless another is named.

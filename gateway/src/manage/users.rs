@@ -4,14 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::user::{User, user_key, user_of_cursor};
 use schemas::catalog::{Catalog, Origin, Role, Stored};
@@ -27,16 +25,16 @@ use serde_json::{Map, Value};
 use super::description::Edit;
 use super::openapi::{Condition, Operation, Parameter};
 use super::page::Asked;
-use super::records::{self, History, Match, Place};
-use super::{Parameters, creation, description, invalid, json, parameters, rights, scope};
-use crate::arrival::Arrival;
+use super::records::{self, History, Match, Place, Written};
+use super::resource::{self, Act, Changed, Created, Found, Id, Listed, Removed, Resource, Sent, There};
+use super::rights::Becoming;
+use super::{Parameters, creation, description, invalid, parameters, rights, scope};
 use crate::caller::Caller;
 use crate::gate;
 use crate::sign_in::member;
-use crate::state::Shared;
 
 /// How a member is named: by his id, and by the parameter `tenant`.
-pub(crate) type Named = (Result<Path<String>, PathRejection>, Parameters);
+pub(crate) type Named = (Id, Parameters);
 
 /// Where members are made.
 const PATH: &str = "/api/v1/users";
@@ -49,7 +47,7 @@ const MODELS_MAX: usize = 1_000;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "UserWanted")]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// The caller's own where it is left out.
     #[serde(default)]
     pub(super) tenant: Option<String>,
@@ -82,7 +80,7 @@ const WANTED: &str =
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "UserPatch")]
-pub(super) struct Patch {
+pub(crate) struct Patch {
     /// Null takes it away.
     #[serde(default)]
     #[schemars(length(max = description::NAME_BYTES_MAX))]
@@ -157,160 +155,154 @@ pub(crate) const RESTORE: Operation =
         .of_operators()
         .under(Condition::IfMatch);
 
-/// Has a member be again as his file has him.
-pub(crate) async fn restore(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    named: Named,
-    headers: HeaderMap,
-) -> Response {
-    let restored = async {
-        rights::operates(&caller)?;
-        let (tenant, id) = of(&caller, named)?;
-        let expected = Match::of(&headers)?;
-        let place = place(&tenant, &id);
-        records::restore::<User>(&state, &place, expected, &caller.author(&arrival)).await
-    };
-    match restored.await {
-        Ok(written) => json(&shown(&written.record, written.revision)),
-        Err(failure) => arrival.refuse(&failure),
+/// The members of tenants.
+pub(crate) enum Users {}
+
+impl Resource for Users {
+    type Record = User;
+    type Named = Named;
+
+    fn found<'c>(caller: &Caller, catalog: &'c Catalog, named: Named) -> Result<Found<'c, User>, Failure> {
+        let (tenant, id) = of(caller, named)?;
+        Ok(Found {
+            place: place(&tenant, &id),
+            stored: catalog.stored_user(&tenant, &id),
+        })
+    }
+
+    fn answer(_: &Act<'_>, _: &Place, there: There<'_, User>) -> Result<Response, Failure> {
+        resource::told(there, shown)
     }
 }
 
-/// Makes a member.
-pub(crate) async fn create(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    if let Err(failure) = rights::administers(&caller) {
-        return arrival.refuse_unread(&failure);
-    }
-    let made = async {
-        let bytes = description::body(&state, &headers, body).await?;
-        let mut wanted: Wanted = description::read(&bytes, WANTED)?;
+impl Created for Users {
+    type Wanted = Wanted;
+    const WANTED: &str = WANTED;
+
+    async fn create(act: &Act<'_>, sent: Sent<'_>, mut wanted: Wanted) -> Result<Response, Failure> {
+        let Act {
+            state,
+            arrival,
+            caller,
+        } = *act;
         let password = wanted.password.take();
-        let asked = member::without_password(&bytes);
+        let asked = member::without_password(sent.bytes);
         let fresh = || format!("user-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
         let id = wanted.id.clone().unwrap_or_else(fresh);
         let catalog = state.ports.catalog.load();
-        let mut user = wanted_user(&caller, &catalog, wanted, (&id, arrival.at))?;
+        let mut user = wanted_user(caller, &catalog, wanted, (&id, arrival.at))?;
         if password.is_some() {
-            rights::may_let_in(&caller, &catalog, &user, "password")?;
+            rights::may_let_in(caller, &catalog, &user, "password")?;
         }
-        let creation = creation::begin(&state, &caller, &headers, (PATH, &asked), id.into()).await?;
+        let creation = creation::begin(state, caller, sent.headers, (PATH, &asked), id.into()).await?;
         user.id = UserId(creation.id);
         let place = place(&user.tenant, &user.id);
-        let credentials = member::credentials(&state, &user, password).await?;
-        let made = records::create(&state, &place, user, creation.made, caller.author(&arrival)).await?;
-        member::give_account(&state, &made.record, credentials, arrival.at).await?;
-        Ok::<_, Failure>(made)
-    };
-    match made.await {
-        Ok(written) => creation::answer(&written, &shown(&written.record, written.revision)),
-        Err(failure) => arrival.refuse(&failure),
+        let credentials = member::credentials(state, &user, password, arrival.at).await?;
+        let made = records::create(state, &place, user, creation.made, act.author()).await;
+        let written = match made {
+            Ok(written) => written,
+            Err(failure) => {
+                let held = credentials.map(member::Credentials::into_held);
+                member::let_go(state, held, (&place.tenant, &UserId(place.id))).await;
+                return Err(failure);
+            }
+        };
+        member::give_account(state, &written.record, credentials, arrival.at).await?;
+        Ok(creation::answer(
+            &written,
+            &shown(&written.record, written.revision),
+        ))
     }
 }
 
-/// The members that the caller administers, by tenant and id, page by page.
-pub(crate) async fn list(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    given: Parameters,
-) -> Response {
-    let listed = || {
-        rights::administers(&caller)?;
-        let asked = Asked::of(given, true)?;
-        let reached = asked.reaching(&caller)?;
+impl Listed for Users {
+    const OF_TENANT: bool = true;
+
+    fn after<'c>(catalog: &'c Catalog, asked: &Asked) -> Result<Vec<&'c Stored<User>>, Failure> {
         let after = asked.after_place(user_of_cursor)?;
-        let catalog = state.ports.catalog.load();
-        let mut users = catalog.users_after(after.as_ref());
-        users.retain(|stored| reached(&stored.record.tenant));
-        let cursor = |stored: &&Stored<User>| stored.record.cursor();
-        Ok(asked.page(users, cursor, |stored| shown(&stored.record, stored.revision)))
-    };
-    match listed() {
-        Ok(page) => json(&page),
-        Err(failure) => arrival.refuse(&failure),
+        Ok(catalog.users_after(after.as_ref()))
+    }
+
+    fn tenant(user: &User) -> Option<&TenantId> {
+        Some(&user.tenant)
+    }
+
+    fn cursor(user: &User) -> String {
+        user.cursor()
+    }
+
+    fn shown(_: &Act<'_>, user: &User, revision: u64) -> impl Serialize {
+        shown(user, revision)
     }
 }
 
-/// One member, with his `ETag`.
-pub(crate) async fn show(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    named: Named,
-) -> Response {
-    let catalog = state.ports.catalog.load();
-    let found = of(&caller, named)
-        .and_then(|(tenant, id)| catalog.stored_user(&tenant, &id).ok_or_else(records::nothing));
-    match found {
-        Ok(stored) => records::shown(&shown(&stored.record, stored.revision), stored.revision),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
+impl Changed for Users {
+    type Patch = Patch;
+    const PATCH: &str = PATCH;
 
-/// What was changed of a member, and by whom.
-pub(crate) async fn history(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    named: Named,
-) -> Response {
-    let told = async {
-        let (tenant, id) = of(&caller, named)?;
-        records::history::<User>(&state, &place(&tenant, &id)).await
-    };
-    match told.await {
-        Ok(history) => json(&history),
-        Err(failure) => arrival.refuse(&failure),
-    }
-}
-
-/// Changes a member.
-pub(crate) async fn patch(
-    State(state): State<Shared>,
-    arrival: Arrival,
-    caller: Caller,
-    named: Named,
-    request: Request,
-) -> Response {
-    let place = match of(&caller, named) {
-        Ok((tenant, id)) => place(&tenant, &id),
-        Err(failure) => return arrival.refuse_unread(&failure),
-    };
-    let (parts, body) = request.into_parts();
-    let changed = async {
-        let expected = Match::of(&parts.headers)?;
-        let bytes = description::body(&state, &parts.headers, body).await?;
-        let patch: Patch = description::read(&bytes, PATCH)?;
+    async fn change(
+        act: &Act<'_>,
+        place: &Place,
+        expected: Match,
+        patch: Patch,
+    ) -> Result<Written<User>, Failure> {
+        let (state, caller) = (act.state, act.caller);
         let catalog = state.ports.catalog.load();
         let who = (&place.tenant, &UserId(Arc::clone(&place.id)));
-        match &patch.email {
-            Edit::Stays => {}
-            Edit::Goes => member::may_have(&state, who, None).await?,
-            Edit::Is(email) => member::may_have(&state, who, Some(email)).await?,
-        }
-        let signs_in = member::signs_in(&state, who).await?;
+        let now = act.arrival.at;
+        let held = match &patch.email {
+            Edit::Stays => None,
+            Edit::Goes => member::may_have(state, who, None, now).await?,
+            Edit::Is(email) => member::may_have(state, who, Some(email), now).await?,
+        };
+        let signs_in = member::signs_in(state, who).await?;
+        let was_disabled = AtomicBool::new(false);
         let decide = |user: &User| {
-            let after = patched(&caller, &catalog, user, &patch)?;
-            if signs_in {
-                rights::may_change_sign_in(&caller, &catalog, (user, &after))?;
-            }
+            was_disabled.store(user.disabled, Ordering::Relaxed);
+            let after = patched(caller, &catalog, user, &patch)?;
+            let becoming = Becoming {
+                before: user,
+                after: &after,
+                signs_in,
+            };
+            rights::may_become(caller, &catalog, &becoming)?;
             Ok(after)
         };
-        let changed = records::change(&state, &place, expected, &caller.author(&arrival), decide).await?;
-        member::follow(&state, &changed.record, arrival.at).await?;
-        Ok::<_, Failure>(changed)
-    };
-    match changed.await {
-        Ok(written) => records::shown(&shown(&written.record, written.revision), written.revision),
-        Err(failure) => arrival.refuse(&failure),
+        let changed = records::change(state, place, expected, &act.author(), decide).await;
+        let changed = match changed {
+            Ok(changed) => changed,
+            Err(failure) => {
+                member::let_go(state, held, who).await;
+                return Err(failure);
+            }
+        };
+        member::follow(state, &changed.record, now).await?;
+        if was_disabled.into_inner() && !changed.record.disabled {
+            member::let_in(state, &changed.record, act.arrival.request_id).await;
+        }
+        Ok(changed)
+    }
+}
+
+impl Removed for Users {
+    fn may_remove(caller: &Caller) -> Result<(), Failure> {
+        rights::operates(caller)
+    }
+
+    /// Has a member be again as his file has him.
+    async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<User>, Failure> {
+        let (state, caller) = (act.state, act.caller);
+        let signs_in = member::signs_in(state, (&place.tenant, &UserId(Arc::clone(&place.id)))).await?;
+        let catalog = state.ports.catalog.load();
+        let may = |before: &User, after: &User| {
+            let becoming = Becoming {
+                before,
+                after,
+                signs_in,
+            };
+            rights::may_become(caller, &catalog, &becoming)
+        };
+        records::restore(state, place, expected, &act.author(), may).await
     }
 }
 
@@ -351,16 +343,26 @@ pub(super) fn wanted_user(
     let id = UserId::new(description::named("id", id.to_owned())?);
     // Keys may be his before he has a record.
     rights::may_touch(caller, catalog, (&tenant, &id))?;
-    Ok(User {
+    let role = rights::may_give(caller, wanted.role.unwrap_or_default())?;
+    let nobody = User::new(tenant, id, Origin::Runtime);
+    let user = User {
         email: wanted.email.map(email).transpose()?,
         name: wanted.name.map(description::name).transpose()?,
-        role: Some(rights::may_give(caller, wanted.role.unwrap_or_default())?),
+        role: Some(role),
+        granted: rights::granted(caller, role, None),
         limits: description::limits(caller, catalog, wanted.limits.unwrap_or_default())?,
         // What is disabled for whoever makes him is disabled for him.
         disabled_models: rights::denied(caller, catalog),
         created_at: Some(now),
-        ..User::new(tenant, id, Origin::Runtime)
-    })
+        ..nobody.clone()
+    };
+    let becoming = Becoming {
+        before: &nobody,
+        after: &user,
+        signs_in: false,
+    };
+    rights::may_become(caller, catalog, &becoming)?;
+    Ok(user)
 }
 
 /// A member after a change. A member of a file is from then on what the API made of him.
@@ -380,6 +382,7 @@ pub(super) fn patched(
     patch.name.apply(&mut after.name, description::name)?;
     if let Some(role) = patch.role {
         after.role = Some(rights::may_give(caller, role)?);
+        after.granted = rights::granted(caller, role, after.granted);
     }
     if let Some(limits) = &patch.limits {
         after.limits = description::limits(caller, catalog, limits.clone())?;
@@ -408,7 +411,7 @@ pub(super) fn patched(
     Ok(after)
 }
 
-/// The models that are not there for a member: such as the caller may use himself, in what goes and in what comes.
+/// The models that are not there for a member: such as the caller may use himself, in what comes.
 fn disabled_models(
     caller: &Caller,
     catalog: &Catalog,
@@ -425,16 +428,6 @@ fn disabled_models(
     };
     let after: Option<BTreeSet<ModelName>> = names.iter().map(known).collect();
     let after = after.ok_or_else(|| invalid("disabled_models", "there is no such model"))?;
-    let gone = user.disabled_models.iter().filter(|name| !after.contains(name));
-    // Nobody lets others use what he may not use.
-    let hidden = |name: &ModelName| {
-        catalog.model_anywhere(name.as_str()).is_some() && visible(name.as_str()).is_none()
-    };
-    if gone.into_iter().any(hidden) {
-        return Err(
-            scope("the key may not use all of the models that would be enabled").param("disabled_models"),
-        );
-    }
     Ok(after.into_iter().collect())
 }
 

@@ -26,12 +26,12 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::away;
-use super::judge::Judge;
+use super::judge::{self, Judge, Members};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::manage::openapi::Operation;
 use crate::manage::records::{self, Match, Place};
-use crate::manage::{description, invalid, json, rights};
+use crate::manage::{answered, description, invalid, rights};
 use crate::state::Shared;
 
 /// How long the bucket may take to tell what is in it.
@@ -129,10 +129,7 @@ pub(crate) async fn export(State(state): State<Shared>, arrival: Arrival, caller
             records,
         })
     };
-    match exported.await {
-        Ok(document) => json(&document),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, exported.await)
 }
 
 async fn everything(kv: &dyn Kv) -> Result<(u64, Vec<Record>), BusError> {
@@ -181,10 +178,7 @@ pub(crate) async fn import(
         let author = caller.author(&arrival);
         take_in(&state, &caller, document, &author).await
     };
-    match imported.await {
-        Ok(done) => json(&done),
-        Err(failure) => arrival.refuse(&failure),
-    }
+    answered(&arrival, imported.await)
 }
 
 /// A record that is to be written.
@@ -211,7 +205,9 @@ async fn take_in(
         found.into_iter().map(|one| (one.key, one.record)).collect();
     let mut done = Done::default();
     let wanted = wanted(document, &mut done)?;
-    let wanted = judged(caller, &state.ports.catalog.load(), &found, wanted, &mut done)?;
+    let signing_in = judge::signing_in(state, wanted.iter().map(|one| one.key.as_str())).await?;
+    let catalog = state.ports.catalog.load();
+    let wanted = judged((caller, &catalog, &signing_in), &found, wanted, &mut done)?;
     for one in wanted {
         write(state, one, author, &mut done).await?;
     }
@@ -259,13 +255,12 @@ fn wanted(document: Document, done: &mut Done) -> Result<Vec<Wanted>, Failure> {
 /// What of the records is to be written. Refuses all of them for one that its own path would not make. `found` is what
 /// there is, without secrets.
 fn judged(
-    caller: &Caller,
-    catalog: &Catalog,
+    (caller, catalog, signing_in): (&Caller, &Catalog, &Members),
     found: &HashMap<String, Map<String, Value>>,
     wanted: Vec<Wanted>,
     done: &mut Done,
 ) -> Result<Vec<Wanted>, Failure> {
-    let mut judge = Judge::new(caller, catalog)?;
+    let mut judge = Judge::new(caller, catalog, signing_in)?;
     let mut good = Vec::with_capacity(wanted.len());
     for one in wanted {
         let there = found.get(&one.key);

@@ -25,13 +25,15 @@ const WAKE_BYTES_MAX: usize = 4 * 1_024;
 /// The kind of which nothing is known but that it speaks OpenAI's API.
 const KIND_DEFAULT: &str = "openai_compat";
 /// Variables that hold what is a node's own, never an upstream's.
-const OWN_VARIABLES: [&str; 7] = [
+const OWN_VARIABLES: [&str; 9] = [
     "ADMIN_TOKEN",
     "API_KEY_SECRET",
     "DATABASE_URL",
     "GATEWAY_GRANT_DISPATCH_TOKEN",
     "JWT_SECRET_KEY",
     "NATS_CREDS",
+    "OIDC_CLIENT_SECRET",
+    "SMTP_PASSWORD",
     "WAYBILL_MASTER_KEY",
 ];
 
@@ -126,7 +128,7 @@ impl Credential {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "EndpointWanted")]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// The name people read, and the model's where `model` is left out.
     name: String,
     /// Whose it is; the caller's tenant where it is left out.
@@ -294,7 +296,7 @@ fn extra_body(kind: Kind<'_>) -> String {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "EndpointPatch")]
-pub(super) struct Patch {
+pub(crate) struct Patch {
     /// The name people read.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "String")]

@@ -16,7 +16,7 @@ use crate::manage::description;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ModelRouteWanted")]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// The name that callers ask for.
     pub(super) model: String,
     /// The endpoint, by its id or by its name within the tenant.
@@ -65,7 +65,7 @@ pub(super) const WANTED: &str = "the body is not a route's description: expected
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ModelRoutePatch")]
-pub(super) struct Patch {
+pub(crate) struct Patch {
     /// The endpoint, by its id or by its name within the tenant.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "String")]
