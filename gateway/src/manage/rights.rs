@@ -2,6 +2,7 @@
 //! where a model asks for one is part of what he has: what an administrator of a tenant grants does not count there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use schemas::catalog::user::{Maker, User};
 use schemas::catalog::{Catalog, Key, Role};
@@ -100,11 +101,12 @@ fn may_count(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<(), Failur
 /// The credential as it is given another secret: whoever is told that has to be able to do as much as it, and answers
 /// for it from then on.
 pub(super) fn renewed(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<Key, Failure> {
-    may_hold(caller, catalog, key)?;
-    Ok(Key {
+    let key = Key {
         maker: maker(caller, key.user.as_ref()),
         ..key.clone()
-    })
+    };
+    may_hold(caller, catalog, &key)?;
+    Ok(key)
 }
 
 /// A new credential, if what would count of it does of the caller.
@@ -262,11 +264,21 @@ pub(crate) fn may_become(caller: &Caller, catalog: &Catalog, becoming: &Becoming
         let text = "the key may not use all of the models that would be enabled";
         return Err(scope(text).param("disabled_models"));
     }
-    let can_call = becoming.signs_in || catalog.has_keys(&after.tenant, &after.id);
-    match becoming.widens() {
-        Some(param) if can_call => may_let_in(caller, catalog, after, param),
-        _ => Ok(()),
+    let Some(param) = becoming.widens() else {
+        return Ok(());
+    };
+    let most = after.role.unwrap_or(Role::Operator);
+    let mut keys = catalog.keys_bound_to(&after.tenant, &after.id).peekable();
+    if !becoming.signs_in && keys.peek().is_none() {
+        return Ok(());
     }
+    may_let_in(caller, catalog, after, param)?;
+    // What operators granted a key of his counts again.
+    let counts = |key: &Arc<Key>| key.user.is_some() && key.counts().min(most) > caller.key.counts();
+    if keys.any(counts) {
+        return Err(scope("the member's keys may do more than the key").param(param));
+    }
+    Ok(())
 }
 
 /// Refuses to have others see a model that is not there for the caller himself.

@@ -158,10 +158,14 @@ impl Catalog {
         self.user(&maker.tenant, &maker.user)
     }
 
-    /// Has a member a key that is not revoked?
-    pub fn has_keys(&self, tenant: &TenantId, id: &UserId) -> bool {
-        self.keys.values().map(|stored| &stored.record).any(|key| {
-            !key.revoked && key.tenant == *tenant && key.user.as_ref().is_some_and(|user| user == id)
+    /// The keys that are not revoked whose worth follows a member's: his own, and those of nobody's that he made.
+    pub fn keys_bound_to(&self, tenant: &TenantId, id: &UserId) -> impl Iterator<Item = &Arc<Key>> {
+        let keys = self.keys.values().map(|stored| &stored.record);
+        keys.filter(move |key| {
+            let is_his = key.tenant == *tenant && key.user.as_ref().is_some_and(|user| user == id);
+            let maker = key.maker.as_ref().filter(|_| key.user.is_none());
+            let is_made = maker.is_some_and(|maker| maker.tenant == *tenant && maker.user == *id);
+            !key.revoked && (is_his || is_made)
         })
     }
 

@@ -11,7 +11,7 @@ use schemas::limit::limits::Limits;
 use serde::Serialize;
 use serde_json::json;
 
-use super::super::{keys, users};
+use super::super::{description, keys, users};
 use super::*;
 
 const TENANTS: [&str; 3] = ["default", "acme", "closed"];
