@@ -92,7 +92,7 @@ text_id!(
     EndpointId
 );
 text_id!(
-    /// One replica of an endpoint: the endpoint's id, or `{endpoint_id}#{n}` where it has several.
+    /// One replica of an endpoint: the endpoint's id, or `{endpoint_id}#{digits of its address}` where it has several.
     BackendId
 );
 text_id!(

@@ -15,6 +15,7 @@ use std::io;
 
 use dialects::provider::{self, Kind};
 use schemas::catalog::modality::Modalities;
+use schemas::catalog::replica::replicas;
 use schemas::catalog::{Endpoint, Model, Origin, Role, Route};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
 use schemas::time::Timestamp;
@@ -485,7 +486,7 @@ fn rename(leg: &mut Ready, id: &str) {
         .map(|backend| backend.base_url.clone())
         .collect();
     leg.endpoint.id = EndpointId::from(id);
-    leg.endpoint.backends = address::backends(id, &urls);
+    leg.endpoint.backends = replicas(&leg.endpoint.id, &urls);
     leg.route.endpoint_id = leg.endpoint.id.clone();
     leg.endpoint.credentials = leg.credentials.iter().map(|one| one.reference(id)).collect();
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use schemas::catalog::Backend;
+use schemas::catalog::{Backend, replica};
 use schemas::failure::Failure;
-use schemas::id::{BackendId, EndpointId};
+use schemas::id::EndpointId;
 use serde::{Deserialize, Serialize};
 
 use crate::manage::{description, invalid};
@@ -35,7 +35,7 @@ pub(super) fn replicas(id: &EndpointId, told: &[Address]) -> Result<(Vec<Backend
     if told.is_empty() || told.len() > BACKENDS_MAX {
         return Err(invalid("backends", "expected 1 to 64 replicas"));
     }
-    let mut backends: Vec<Backend> = Vec::with_capacity(told.len());
+    let mut base_urls: Vec<String> = Vec::with_capacity(told.len());
     let mut hosts = Vec::with_capacity(told.len());
     for (n, one) in told.iter().enumerate() {
         let base_url = address(&one.url).ok_or_else(|| {
@@ -44,21 +44,13 @@ pub(super) fn replicas(id: &EndpointId, told: &[Address]) -> Result<(Vec<Backend
                 "expected an address such as https://host:8000/v1, without user, query and fragment",
             )
         })?;
-        if backends.iter().any(|known| known.base_url == base_url) {
+        if base_urls.contains(&base_url) {
             return Err(invalid(
                 format!("backends[{n}].url"),
                 "the address is there twice",
             ));
         }
-        let own = if told.len() == 1 {
-            id.to_string()
-        } else {
-            format!("{id}#{n}")
-        };
-        backends.push(Backend {
-            id: BackendId::new(own),
-            base_url,
-        });
+        base_urls.push(base_url);
         hosts.push(
             one.node
                 .clone()
@@ -66,7 +58,7 @@ pub(super) fn replicas(id: &EndpointId, told: &[Address]) -> Result<(Vec<Backend
                 .transpose()?,
         );
     }
-    Ok((backends, hosts))
+    Ok((replica::replicas(id, &base_urls), hosts))
 }
 
 /// An address without trailing slashes; `None` for what is none.

@@ -1,7 +1,6 @@
 //! Where a leg's backends are, and what is no address.
 
-use schemas::catalog::{Backend, ProviderKind};
-use schemas::id::BackendId;
+use schemas::catalog::ProviderKind;
 
 use super::Context;
 use crate::models::file::Leg;
@@ -128,22 +127,6 @@ const fn no_address(kind: &Kind<'_>) -> &'static str {
 
 const fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b':' | b'.')
-}
-
-/// The replicas of an endpoint: one bears its name, several are numbered.
-pub(super) fn backends(id: &str, addresses: &[String]) -> Vec<Backend> {
-    let name = |n: usize| {
-        if addresses.len() == 1 {
-            id.to_owned()
-        } else {
-            format!("{id}#{n}")
-        }
-    };
-    let backend = |(n, url): (usize, &String)| Backend {
-        id: BackendId::new(name(n)),
-        base_url: url.clone(),
-    };
-    addresses.iter().enumerate().map(backend).collect()
 }
 
 /// Refuses what is no address, and an address that holds more: a path is put behind it, and secrets have

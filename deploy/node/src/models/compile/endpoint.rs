@@ -1,11 +1,12 @@
 //! The endpoint of a leg: paths, headers and what its kind presets.
 
 use reqwest::header::{HeaderName, HeaderValue};
+use schemas::catalog::replica::replicas;
 use schemas::catalog::{Endpoint, Origin, ProviderKind, Role};
 use schemas::id::{DEFAULT_TENANT, EndpointId, TenantId};
 
 use super::Context;
-use super::address::{Place, backends};
+use super::address::Place;
 use super::credential::Credential;
 use crate::models::file::Leg;
 use crate::yaml::Problem;
@@ -57,10 +58,12 @@ impl Context<'_> {
             ),
         };
         let (auth_header, auth_format) = self.proof(leg, found, key)?;
+        let credentials = found.credentials.iter().map(|one| one.reference(&id)).collect();
+        let endpoint_id = EndpointId::new(id);
         Ok(Endpoint {
             kind: kind.api,
             provider: leg.provider.as_deref().unwrap_or_else(|| kind.label()).into(),
-            backends: backends(&id, &found.addresses),
+            backends: replicas(&endpoint_id, &found.addresses),
             chat_path: path,
             embeddings_path: self.embeddings_path(leg, key)?,
             responses: self.responses(leg, kind, key)?,
@@ -72,7 +75,7 @@ impl Context<'_> {
             auth_format,
             extra_headers: self.extra_headers(leg, key)?,
             extra_body: self.extra_body(leg, kind, key)?,
-            credentials: found.credentials.iter().map(|one| one.reference(&id)).collect(),
+            credentials,
             credential_roles: roles(&found.credentials),
             session_affinity: leg.session_affinity.unwrap_or(false),
             priority_scheduling: leg
@@ -86,7 +89,7 @@ impl Context<'_> {
             origin: Origin::File,
             sealed: Vec::new(),
             registered: None,
-            id: EndpointId::new(id),
+            id: endpoint_id,
         })
     }
 

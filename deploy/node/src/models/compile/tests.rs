@@ -198,7 +198,7 @@ fn what_cannot_be_understood_stops_the_start() {
 }
 
 #[test]
-fn backends_of_one_endpoint_are_numbered() {
+fn backends_of_one_endpoint_are_named_by_their_addresses() {
     let text = "models: [{ id: m, provider: vllm, route: [{ backends: ['http://localhost:1', { url: 'http://localhost:2/', node: gpu-1 }] }] }]";
     let compiled = compiled(text).expect("compile");
     let backends: Vec<_> = compiled.endpoints[0]
@@ -209,8 +209,8 @@ fn backends_of_one_endpoint_are_numbered() {
     assert_eq!(
         backends,
         [
-            ("m:local-1#0", "http://localhost:1"),
-            ("m:local-1#1", "http://localhost:2")
+            ("m:local-1#adddb243", "http://localhost:1"),
+            ("m:local-1#3dae5291", "http://localhost:2")
         ]
     );
 }
