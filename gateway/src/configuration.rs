@@ -8,12 +8,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use schemas::configuration::{RecordChange, Report, Severity};
-
-mod passage;
-
-use passage::Passage;
-pub(crate) use passage::Write;
+use schemas::configuration::{Report, Severity};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SeverityLabel {
@@ -48,11 +43,6 @@ impl Configuration {
     pub fn tell(&self, report: Report) {
         self.count(&report);
         *self.report.write() = Arc::new(report);
-    }
-
-    /// In which order changes of records are written so that no call fails for them.
-    pub fn passage(changes: &[RecordChange]) -> Passage {
-        Passage::of(changes)
     }
 
     fn count(&self, report: &Report) {

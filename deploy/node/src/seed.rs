@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bus::passage::{Passage, Write};
 use bus::revisions::Revisions;
 use bus::{BusError, Change, Entry, Expected, Kv, Revision};
 use bytes::Bytes;
-use gateway::Configuration;
 use schemas::configuration::{self, RecordChange};
 use schemas::subject::{CATALOG_BUCKET, catalog};
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::patience::Passing;
@@ -86,36 +86,34 @@ pub struct Keeper {
     pub told: configuration::Revision,
 }
 
-/// Makes the bucket say what the files say. `complete` prefixes lose records of files that are no longer there.
-/// [`BusError::Conflict`] when another node wrote in between: to be tried again, which then finds less to do. Gives the
-/// revision with which all of it is in force; `None` where nothing had to be written.
+/// Makes the bucket say what the files say. `complete` prefixes lose records of files that are no longer there. All of it
+/// counts together. [`BusError::Conflict`] when somebody else wrote in between: to be tried again, which then finds less
+/// to do. Gives the revision with which all of it is in force; `None` where nothing had to be written.
 pub async fn apply(
     kv: &dyn Kv,
     records: Records,
     complete: &[&str],
     keeper: &Keeper,
 ) -> Result<Option<Revision>, Error> {
-    let mut present = current(kv).await?;
-    let mut changed = changes(records.clone(), &present, complete);
-    let passage = Configuration::passage(&changed.changes);
-    if passage.is_under_way {
-        // Another node is at it, or ended amidst of it.
-        sleep(passage.grace() + passage.grace()).await;
-        present = current(kv).await?;
-        changed = changes(records, &present, complete);
-    }
-    if changed.changes.is_empty() {
+    if changes(records.clone(), &current(kv).await?, complete).is_empty() {
         return Ok(None);
     }
+    let passage = Passage::begin(kv).await?;
+    // Another node may have written the same meanwhile.
+    let changed = changes(records, &current(kv).await?, complete);
+    if changed.is_empty() {
+        return Ok(Some(passage.end().await?));
+    }
+    let (changes, writes): (Vec<RecordChange>, Vec<Write>) = changed.into_iter().unzip();
     // What cannot be kept counts all the same: who changes a file wants it in force.
-    let begun = keeper
-        .revisions
-        .begin(keeper.told.clone(), &changed.changes)
-        .await;
-    let last = write(kv, changed).await?;
-    let kept = match (begun, last) {
-        (Ok(begun), Some(last)) => keeper.revisions.finish(begun, last).await.map(drop),
-        (begun, _) => begun.map(drop),
+    let begun = keeper.revisions.begin(keeper.told.clone(), &changes).await;
+    let written = passage.write(writes).await;
+    let last = passage.end().await;
+    written?;
+    let last = last?;
+    let kept = match begun {
+        Ok(begun) => keeper.revisions.finish(begun, last).await.map(drop),
+        Err(problem) => Err(problem),
     };
     if let Err(problem) = kept {
         warn!(
@@ -123,53 +121,17 @@ pub async fn apply(
             "what the files changed is in force and is not kept: it cannot be put back"
         );
     }
-    Ok(last)
+    Ok(Some(last))
 }
 
-/// What is to be written, and what each record is expected to be.
-struct Changed {
-    changes: Vec<RecordChange>,
-    expected: BTreeMap<String, Expected>,
-}
-
-fn changes(records: Records, present: &BTreeMap<String, Entry>, complete: &[&str]) -> Changed {
-    let steps = steps(records, present, complete);
-    let changes = steps.iter().map(|step| step.change(present)).collect();
-    let expected = |step| match step {
-        Step::Put(key, _, expected) | Step::Delete(key, expected) => (key, expected),
-    };
-    Changed {
-        changes,
-        expected: steps.into_iter().map(expected).collect(),
-    }
-}
-
-/// Writes changes so that no call fails for them; gives the last revision.
-async fn write(kv: &dyn Kv, changed: Changed) -> Result<Option<Revision>, Error> {
-    let Changed {
-        changes,
-        mut expected,
-    } = changed;
-    let passage = Configuration::passage(&changes);
-    let grace = passage.grace();
-    let mut last = None;
-    for (writes, pause) in [(passage.first, grace), (passage.last, Duration::ZERO)] {
-        for write in writes {
-            // Each key has its expectation: the changes are those of the steps.
-            let expects = expected.get(&write.key).copied().unwrap_or(Expected::Absent);
-            let revision = match write.value {
-                Some(value) => {
-                    let value = Bytes::from(serde_json::to_vec(&value)?);
-                    kv.put(CATALOG_BUCKET, &write.key, value, expects).await?
-                }
-                None => kv.delete(CATALOG_BUCKET, &write.key, expects).await?,
-            };
-            expected.insert(write.key, Expected::Revision(revision));
-            last = Some(revision);
-        }
-        sleep(pause).await;
-    }
-    Ok(last)
+/// What is to be changed, each with how it is written.
+fn changes(
+    records: Records,
+    present: &BTreeMap<String, Entry>,
+    complete: &[&str],
+) -> Vec<(RecordChange, Write)> {
+    let steps = steps(records, present, complete).into_iter();
+    steps.map(|step| (step.change(present), step.write())).collect()
 }
 
 impl Step {
@@ -182,6 +144,18 @@ impl Step {
             key: key.clone(),
             from: present.get(key).and_then(parsed),
             to,
+        }
+    }
+
+    fn write(self) -> Write {
+        let (key, value, expected) = match self {
+            Self::Put(key, value, expected) => (key, Some(value), expected),
+            Self::Delete(key, expected) => (key, None, expected),
+        };
+        Write {
+            key,
+            value: value.map(|value| Bytes::from(value.to_string())),
+            expected,
         }
     }
 }
