@@ -10,9 +10,9 @@ use super::{Error, Resolver};
 use crate::yaml::Problem;
 
 /// Opens credentials that were stored; with commas between several, the first is the one in use.
-const MASTER_KEY: &str = "WAYBILL_MASTER_KEY";
+pub(super) const MASTER_KEY: &str = "WAYBILL_MASTER_KEY";
 /// What gateways seal credentials to that do not have the other.
-const PUBLIC_KEY: &str = "WAYBILL_PUBLIC_KEY";
+pub(super) const PUBLIC_KEY: &str = "WAYBILL_PUBLIC_KEY";
 /// Most master keys at once: the one in use, and those before it.
 const MASTER_KEYS_MAX: usize = 8;
 
