@@ -30,6 +30,7 @@ mod follow;
 mod hashing;
 pub(crate) mod login;
 pub mod mail;
+pub mod oidc;
 pub(crate) mod me;
 pub(crate) mod member;
 pub(crate) mod origin;
@@ -46,6 +47,7 @@ pub(crate) use follow::run;
 use errand::Errands;
 use follow::Followed;
 use hashing::Hasher;
+use oidc::Oidc;
 use token::Signer;
 
 /// What a gateway has to sign people in.
@@ -55,6 +57,8 @@ pub(crate) struct SignIn {
     pub(crate) hasher: Hasher,
     pub(crate) followed: Followed,
     pub(crate) errands: Errands,
+    /// Asks the provider of identities; `None` where there is none.
+    pub(crate) oidc: Option<Oidc>,
 }
 
 /// Which request wants something, and since when.
@@ -81,6 +85,7 @@ impl SignIn {
             hasher: Hasher::default(),
             followed: Followed::default(),
             errands: Errands::new(&config.sign_in),
+            oidc: config.sign_in.oidc.as_ref().and_then(|_| Oidc::new()),
         }
     }
 }

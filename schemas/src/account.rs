@@ -206,6 +206,28 @@ impl Account {
         after
     }
 
+    /// The same as the account of somebody whom a provider knows: without a password, signed out everywhere, and without
+    /// a reset.
+    #[must_use]
+    pub fn of_identity(&self, identity: Identity) -> Self {
+        Self {
+            password: None,
+            sessions: Vec::new(),
+            reset: None,
+            identity: Some(identity),
+            ..self.clone()
+        }
+    }
+
+    /// The same with a password that whoever has its mail chose: whom a provider knows may be somebody else by now.
+    #[must_use]
+    pub fn with_chosen_password(&self, password: Hash) -> Self {
+        Self {
+            identity: None,
+            ..self.with_password(password, None)
+        }
+    }
+
     /// The session of an id, if it is not over.
     pub fn session(&self, id: &str, now: Timestamp) -> Option<&Session> {
         let living = |session: &&Session| &*session.id == id && session.ends_at > now;

@@ -33,6 +33,8 @@ mod fixed;
 mod idempotency;
 mod idle;
 pub mod limits;
+mod mail;
+mod oidc;
 mod place;
 mod sign_in;
 

@@ -18,13 +18,15 @@ use crate::environment::Environment;
 use crate::secrets;
 
 /// Variables that hold what is a node's own, never an upstream's. So are all whose names begin with `WAYBILL_`.
-const OWN_VARIABLES: [&str; 6] = [
+const OWN_VARIABLES: [&str; 8] = [
     "ADMIN_TOKEN",
     "API_KEY_SECRET",
     "DATABASE_URL",
     "GATEWAY_GRANT_DISPATCH_TOKEN",
     "JWT_SECRET_KEY",
     "NATS_URL",
+    "OIDC_CLIENT_SECRET",
+    "SMTP_PASSWORD",
 ];
 /// Where nothing lies that anybody wrote down as a credential.
 const NO_FILES: [&str; 3] = ["/proc", "/sys", "/dev"];

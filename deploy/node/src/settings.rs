@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemas::secret::Secret;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -45,6 +46,10 @@ pub struct Settings {
     pub auth: AuthSettings,
     /// How people sign in.
     pub sign_in: SignInSettings,
+    /// What takes mail to members.
+    pub smtp: Option<SmtpSettings>,
+    /// By what else members sign in.
+    pub oidc: Option<OidcSettings>,
     /// How long to wait for a store that cannot be asked, in seconds.
     #[serde(deserialize_with = "number")]
     pub admit_wait_seconds: Option<u64>,
@@ -268,6 +273,55 @@ pub struct SignUpSettings {
     pub domains: Vec<String>,
     /// The tenant that new members are of.
     pub tenant: Option<String>,
+}
+
+/// The server that takes mail.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SmtpSettings {
+    /// Its name.
+    pub host: Option<String>,
+    /// Its port.
+    #[serde(deserialize_with = "number")]
+    pub port: Option<u16>,
+    /// `starttls`, `tls` or `none`.
+    pub tls: Option<String>,
+    /// As whom one comes.
+    pub user: Option<String>,
+    /// With which password.
+    pub password: Option<Secret<String>>,
+    /// The file with that password.
+    pub password_file: Option<String>,
+    /// From whom letters are.
+    pub from: Option<String>,
+}
+
+/// A provider of identities.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OidcSettings {
+    /// Its address.
+    pub issuer: String,
+    /// What it knows this deployment by.
+    pub client_id: String,
+    /// With what this deployment shows that it is that.
+    #[serde(default)]
+    pub client_secret: Option<Secret<String>>,
+    /// The file with that.
+    #[serde(default)]
+    pub client_secret_file: Option<String>,
+    /// What is asked of it beyond `openid` and `email`.
+    #[serde(default, deserialize_with = "words")]
+    pub scopes: Option<Vec<String>>,
+    /// Domains whose addresses may sign in by it; with none, all.
+    #[serde(default)]
+    pub allowed_domains: Vec<String>,
+    /// The tenant whose members sign in by it.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// What new members may do.
+    #[serde(default)]
+    pub role: Option<String>,
 }
 
 /// Cross-origin access.

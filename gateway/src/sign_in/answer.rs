@@ -44,19 +44,29 @@ pub(crate) struct Done {
     pub(super) message: &'static str,
 }
 
-/// Opens a session of an account whose password was checked to be `checked`, and answers with its tokens.
+/// Opens a session of an account that was checked to be `checked`, and answers with its tokens.
 pub(super) async fn open(
     state: &Shared,
     checked: &Account,
     parts: &Parts,
     (status, now): (StatusCode, Timestamp),
 ) -> Result<Response, Failure> {
+    let (account, refresh) = begin(state, checked, now).await?;
+    signed_in(state, &account, (&refresh, parts), (status, now))
+}
+
+/// Opens a session of an account that was checked to be `checked`: by what one signs in to it must be the same still.
+pub(super) async fn begin(
+    state: &Shared,
+    checked: &Account,
+    now: Timestamp,
+) -> Result<(Account, Refresh), Failure> {
     let session: Arc<str> = URL_SAFE_NO_PAD.encode(state.ports.mint.random::<16>()).into();
     let life = state.config.sign_in.refresh_seconds;
     let who = (&checked.tenant, &checked.user);
     let opened = |account: &Account| {
-        if account.password != checked.password {
-            return Err(super::wrong_password());
+        if account.password != checked.password || account.identity != checked.identity {
+            return Err(super::not_let_in());
         }
         Ok(Some(account.signed_in(Arc::clone(&session), now, life)))
     };
@@ -67,7 +77,7 @@ pub(super) async fn open(
         session: session.to_string(),
         turn: 0,
     };
-    signed_in(state, &account, (&refresh, parts), (status, now))
+    Ok((account, refresh))
 }
 
 /// Answers with the tokens of a session.
@@ -104,6 +114,6 @@ pub(super) fn put_cookie(state: &Shared, response: &mut Response, token: &str, p
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(value) = cookie::set(&state.config.sign_in, token, is_loopback) {
-        headers.insert(SET_COOKIE, value);
+        headers.append(SET_COOKIE, value);
     }
 }

@@ -20,6 +20,8 @@ pub(super) enum What {
     Password,
     /// A token was made with which it may be chosen.
     Reset,
+    /// It is from now on the account of somebody whom a provider knows.
+    Identity,
 }
 
 impl What {
@@ -27,6 +29,7 @@ impl What {
         match self {
             Self::Password => "password",
             Self::Reset => "reset",
+            Self::Identity => "identity",
         }
     }
 }

@@ -8,6 +8,16 @@ use super::settings::Settings;
 /// The paths that the cookie is sent to.
 const PATH: &str = "/auth";
 
+/// A cookie that a browser is to keep.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept<'a> {
+    pub(super) name: &'a str,
+    /// The paths that it is sent to.
+    pub(super) path: &'a str,
+    /// For how long; 0 takes it away.
+    pub(super) seconds: u64,
+}
+
 /// The token of a request's cookie. Two that differ are none.
 pub(super) fn of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let texts = headers.get_all(COOKIE).iter().map(|value| value.to_str().ok());
@@ -33,10 +43,21 @@ pub(super) fn set(settings: &Settings, token: &str, is_loopback: bool) -> Option
     } else {
         settings.refresh_seconds
     };
-    let mut text = format!(
-        "{}={token}; Path={PATH}; Max-Age={seconds}; HttpOnly; SameSite=Lax",
-        settings.cookie_name
-    );
+    let kept = Kept {
+        name: &settings.cookie_name,
+        path: PATH,
+        seconds,
+    };
+    keep(settings, kept, (token, is_loopback))
+}
+
+/// The header that has a browser keep a text, which no script reads.
+pub(super) fn keep(
+    settings: &Settings,
+    Kept { name, path, seconds }: Kept<'_>,
+    (text, is_loopback): (&str, bool),
+) -> Option<HeaderValue> {
+    let mut text = format!("{name}={text}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax");
     if settings.cookie_secure && !is_loopback {
         text.push_str("; Secure");
     }

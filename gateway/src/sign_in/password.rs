@@ -148,7 +148,7 @@ async fn chosen(state: &Shared, arrival: &Arrival, wanted: Choice) -> Result<(),
         if !found.is_reset_by(&digest, arrival.at) {
             return Err(wrong());
         }
-        Ok(Some(found.with_password(password.clone(), None)))
+        Ok(Some(found.with_chosen_password(password.clone())))
     };
     let written = accounts::change(state, (&tenant, &user), replace).await?;
     let author = member::author(&written.0, "password-reset", arrival.into());

@@ -1,6 +1,7 @@
 //! What a node tells of signing in.
 
 use schemas::account::attempts::Allowance;
+use schemas::catalog::Role;
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::secret::Secret;
 
@@ -33,6 +34,8 @@ pub struct Settings {
     pub sign_up: SignUp,
     /// What takes mail; `None` where nobody is written to.
     pub mail: Option<Server>,
+    /// By what else people sign in; `None` where they do by passwords alone.
+    pub oidc: Option<Provider>,
     /// What the console is told of the site.
     pub site: Site,
 }
@@ -58,9 +61,31 @@ impl Default for Settings {
             },
             sign_up: SignUp::default(),
             mail: None,
+            oidc: None,
             site: Site::default(),
         }
     }
+}
+
+/// A provider of identities, as OpenID Connect has it.
+#[derive(Debug, Clone)]
+pub struct Provider {
+    /// Its address, which is its name as well.
+    pub issuer: String,
+    /// What it knows this deployment by.
+    pub client_id: String,
+    /// With what this deployment shows that it is that; `None` where the provider asks for nothing.
+    pub client_secret: Option<Secret<String>>,
+    /// What is asked of it: `openid` and `email` at least.
+    pub scopes: Vec<String>,
+    /// Whose addresses may sign in, written as [`SignUp::domains`] are; with none, those of every domain.
+    pub domains: Vec<String>,
+    /// The tenant whose members sign in by it, and that new ones are of.
+    pub tenant: TenantId,
+    /// What new members may do.
+    pub role: Role,
+    /// Where it sends browsers back to: `/auth/oidc/callback` of this site.
+    pub redirect_uri: String,
 }
 
 /// Who may sign up by himself.

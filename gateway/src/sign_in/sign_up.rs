@@ -182,7 +182,7 @@ pub(super) async fn applied(state: &Shared, application: &Application) -> Result
 }
 
 /// Whether an administrator has to enable the account of an address; refuses those that nobody may have.
-fn waits(settings: &SignUp, email: &Email) -> Result<bool, Failure> {
+pub(super) fn waits(settings: &SignUp, email: &Email) -> Result<bool, Failure> {
     let is_listed = email.is_of(&settings.domains);
     match (is_listed, settings.approval) {
         (true, _) => Ok(false),

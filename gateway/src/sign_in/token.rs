@@ -1,5 +1,5 @@
 //! Tokens: the access token, a JSON Web Token of one algorithm, and the refresh token, a number under a signature. Both
-//! are signed by keys made of the deployment's secret, one for each.
+//! are signed by keys made of the deployment's secret, one for each; a third is for what else is derived from it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -63,6 +63,7 @@ pub(crate) enum Read {
 pub(crate) struct Signer {
     access: Hmac<Sha256>,
     refresh: Hmac<Sha256>,
+    derived: Hmac<Sha256>,
     issuer: String,
 }
 
@@ -72,6 +73,7 @@ impl Signer {
         let secret = keyed(secret);
         Self {
             refresh: keyed(&tag(&secret, b"waybill refresh tokens")),
+            derived: keyed(&tag(&secret, b"waybill sign-in by a provider")),
             access: secret,
             issuer: format!("waybill/{cluster}"),
         }
@@ -133,6 +135,11 @@ impl Signer {
         let signed = format!("{}.{user}.{}.{}", refresh.tenant, refresh.session, refresh.turn);
         let signature = URL_SAFE_NO_PAD.encode(tag(&self.refresh, signed.as_bytes()));
         format!("{signed}.{signature}")
+    }
+
+    /// What follows from a text and the secret, and from nothing else: of 32 bytes, in base64url. `kind` says what for.
+    pub(super) fn derived(&self, kind: &str, text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(tag(&self.derived, format!("{kind} {text}").as_bytes()))
     }
 
     /// Reads a refresh token; `None` for one that is none of ours.

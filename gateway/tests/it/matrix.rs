@@ -92,6 +92,8 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("POST", "/auth/login", Open::Everybody),
     ("POST", "/auth/forgot-password", Open::Everybody),
     ("POST", "/auth/reset-password", Open::Everybody),
+    ("GET", "/auth/oidc/login", Open::Everybody),
+    ("GET", "/auth/oidc/callback", Open::Everybody),
     ("POST", "/auth/refresh", Open::Cookie),
     ("GET", "/user/me", Open::Callers),
     ("POST", "/user/change-password", Open::Callers),

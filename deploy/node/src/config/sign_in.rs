@@ -36,8 +36,15 @@ impl Resolver<'_> {
             logins_of_address: self
                 .allowance("LOGIN_RATE_LIMIT_PER_HOUR_PER_IP", default.logins_of_address)?,
             sign_up: self.sign_up()?,
+            mail: self.mail()?,
+            oidc: self.oidc()?,
             site: self.site(),
         })
+    }
+
+    /// True where whoever comes is let in.
+    pub(super) fn asks_nobody(&self) -> bool {
+        self.switch(REQUIRED).is_ok_and(|asks| asks == Some(false))
     }
 
     /// Why nobody may be let in without being asked who he is, if so.
@@ -144,7 +151,7 @@ fn of_environment(variable: &str, message: &str, remedy: &str) -> Problem {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::command_line::Flags;
     use crate::config::{self, Config};
@@ -162,7 +169,7 @@ mod tests {
         config::load(&flags, &environment).map_err(|problem| problem.to_string())
     }
 
-    fn settings(yaml: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
+    pub(in crate::config) fn settings(yaml: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
         loaded(yaml, variables).map(|config| config.sign_in)
     }
 

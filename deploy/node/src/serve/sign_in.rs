@@ -8,7 +8,7 @@ use bus::mint::Mint;
 use gateway::sign_in::setup;
 use schemas::node::NodeRole;
 use schemas::secret::Secret;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::Adapters;
 use crate::config::Config;
@@ -35,9 +35,6 @@ pub(super) fn secret(
     }
     if !config.bus.is_shared() {
         return secrets::jwt_secret(data_dir, given, mint).map(Some);
-    }
-    if given.is_none() {
-        info!("nobody can sign in at this node: set the same JWT_SECRET_KEY on every gateway");
     }
     Ok(given.map(|secret| Secret::new(secret.reveal().clone().into_bytes())))
 }

@@ -35,8 +35,8 @@ const RESTRICTED: &[Restricted] = &[
     },
     Restricted {
         name: "hyper-rustls",
-        users: &["router-worker", "system-tests"],
-        remedy: "only the router-worker opens connections to upstreams",
+        users: &["gateway", "router-worker", "system-tests"],
+        remedy: "only the router-worker opens connections to upstreams, and sign-in those to a provider of identities",
     },
     Restricted {
         name: "hyper-util",
