@@ -33,8 +33,8 @@ pub use cluster::{Cluster, Plan, Services, embedded_only, wanted as in_cluster};
 pub use http2::Http2Upstream;
 pub use load::{Load, Outcome};
 pub use node::config::{
-    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, Model, NARROW_KEY, OPERATOR_KEY,
-    OTHER_KEY, PRICE, PRO_KEY, PROVIDER_KEY, Price, models_file, settings,
+    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, JWT_SECRET_KEY, Model, NARROW_KEY,
+    OPERATOR_KEY, OTHER_KEY, PRICE, PRO_KEY, PROVIDER_KEY, Price, models_file, settings,
 };
 pub use node::{Node, NodeBuilder};
 pub use proxy::{Proxy, Way};

@@ -178,6 +178,7 @@ impl Nodes<'_> {
             .env_clear()
             .env("NATS_URL", self.services.nats.url())
             .env("API_KEY_SECRET", SECRET)
+            .env("JWT_SECRET_KEY", SECRET)
             .current_dir(folder);
         command.args(["serve", "--roles", roles, "--log-format", "text", "--config"]);
         command.arg(&config).arg("--data-dir").arg(folder.join("data"));

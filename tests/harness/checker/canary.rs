@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::violation::Violation;
 use crate::client::{ARGUMENT_CANARY, PROMPT_CANARY};
 use crate::node::config::{
-    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, NARROW_KEY, OPERATOR_KEY, OTHER_KEY,
+    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, JWT_SECRET_KEY, NARROW_KEY, OPERATOR_KEY, OTHER_KEY,
     PRO_KEY, PROVIDER_KEY,
 };
 
@@ -81,6 +81,7 @@ pub fn canaries() -> Vec<Canary> {
 pub fn plain_canaries() -> Vec<Canary> {
     let others = [
         ("the secret of digests", API_KEY_SECRET),
+        ("the secret of sessions", JWT_SECRET_KEY),
         ("the prompt", PROMPT_CANARY),
         ("the argument of a tool", ARGUMENT_CANARY),
     ];

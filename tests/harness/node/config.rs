@@ -25,6 +25,8 @@ pub const FALSE_KEY: &str = "sk-harness-canary-false-000000";
 pub const PROVIDER_KEY: &str = "sk-harness-canary-provider-1b94c8";
 /// The secret that digests of keys are made with.
 pub const API_KEY_SECRET: &str = "harness-canary-digest-secret-52d6";
+/// What sessions of members are signed with.
+pub const JWT_SECRET_KEY: &str = "harness-canary-session-secret-9b41";
 
 /// The prices of the harness's models, nano-dollars a million tokens: 2, 0.2, 2.5 and 8 dollars.
 pub const PRICE: Price = Price {

@@ -10,12 +10,10 @@ use tokio::time::{Instant, sleep};
 use super::{PATIENCE, SPREAD_MAX, call, done};
 
 const PASSWORD: &str = "correct horse battery 1";
-const JWT_SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// A cluster, and nobody at each of its gateways.
 async fn two_nodes(limits: &[(&str, &str)]) -> (Scene, Client, Client) {
     let mut scene = Scene::start_cluster(Plan::default(), |node| {
-        let node = node.env("JWT_SECRET_KEY", JWT_SECRET);
         limits
             .iter()
             .fold(node, |node, (name, value)| node.env(name, value))
