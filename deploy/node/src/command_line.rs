@@ -5,7 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::served_command::{EndpointAction, PriceAction, RouteAction};
+use crate::records::Said;
+use crate::records::endpoints::EndpointAction;
+use crate::records::grants::GrantAction;
+use crate::records::prices::PricesAction;
+use crate::records::routes::RouteAction;
+use crate::records::tenants::TenantAction;
+use crate::records::users::UserAction;
 
 /// An LLM inference gateway whose core is a log.
 #[derive(Debug, Parser)]
@@ -42,6 +48,9 @@ pub enum Command {
         /// What to do.
         #[command(subcommand)]
         action: ConfigAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
     },
     /// Print the catalogue of a running node as YAML, without keys and secrets.
     Export(Output),
@@ -79,36 +88,63 @@ pub enum Command {
         /// What to do with them.
         #[command(subcommand)]
         action: KeyAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
     },
     /// Manage tenants, through the node that runs here.
     Tenants {
         /// What to do with them.
         #[command(subcommand)]
         action: TenantAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
     },
     /// Manage members of tenants, through the node that runs here.
     Users {
         /// What to do with them.
         #[command(subcommand)]
         action: UserAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
     },
     /// Manage endpoints, through the node that runs here.
     Endpoints {
         /// What to do with them.
         #[command(subcommand)]
         action: EndpointAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
     },
     /// Manage routes to models that were added at run time, through the node that runs here.
     Routes {
         /// What to do with them.
         #[command(subcommand)]
         action: RouteAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
     },
     /// Manage prices, through the node that runs here.
     Prices {
         /// What to do with them.
         #[command(subcommand)]
-        action: PriceAction,
+        action: PricesAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Hand out, list and revoke grants for jobs, through the node that runs here, with the token for it.
+    Grants {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: GrantAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
     },
     /// Print the version.
     Version,
@@ -118,54 +154,23 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
     /// Which files are in force at which node.
-    Show {
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
+    Show,
     /// What is wrong with the files of the node that runs here.
-    Problems {
-        /// How they are told.
-        #[command(flatten)]
-        output: Output,
-    },
+    Problems,
     /// What files changed, the newest first.
-    History {
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
+    History,
     /// What is different between two revisions.
     Diff {
         /// The number of a revision.
         from: u64,
         /// The number of another.
         to: u64,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
     },
     /// Put back what files said after a revision. The files stay as they are, and their next change wins.
     Rollback {
         /// The number of the revision.
         to: u64,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
     },
-}
-
-impl ConfigAction {
-    /// How its outcome is told.
-    pub fn output(&self) -> &Output {
-        match self {
-            Self::Show { output }
-            | Self::Problems { output }
-            | Self::History { output }
-            | Self::Diff { output, .. }
-            | Self::Rollback { output, .. } => output,
-        }
-    }
 }
 
 /// What can be done with the nodes of a cluster.
@@ -210,8 +215,8 @@ pub enum KeyAction {
         /// Only these models, separated by commas.
         #[arg(long, value_delimiter = ',')]
         models: Option<Vec<String>>,
-        /// What it may use, such as `rpm=60` or `daily_usd=1.50`; repeatable.
-        #[arg(long = "limit", value_name = "KEY=AMOUNT")]
+        /// What it may use, such as `rpm=60`, `daily_usd=1.50` or, of one model, `rpm@MODEL=10`; repeatable.
+        #[arg(long = "limit", value_name = "KEY[@MODEL]=AMOUNT")]
         limits: Vec<String>,
         /// Most output tokens of a call that names no maximum.
         #[arg(long, value_name = "TOKENS")]
@@ -219,253 +224,45 @@ pub enum KeyAction {
         /// Refused from then on: RFC 3339.
         #[arg(long)]
         expires_at: Option<String>,
-        /// Where the node's data is, and how it is reached.
-        #[command(flatten)]
-        flags: Flags,
     },
     /// List keys.
-    List {
-        /// Where the node's data is, and how it is reached.
+    List,
+    /// Change what is named of a key, through the node that runs here; everything else stays.
+    Set {
+        /// Its id or name.
+        #[arg(value_name = "KEY")]
+        named: String,
+        /// What is said of it.
         #[command(flatten)]
-        flags: Flags,
+        said: Said,
+        /// Only these models, separated by commas.
+        #[arg(long, value_delimiter = ',', conflicts_with = "all_models")]
+        models: Option<Vec<String>>,
+        /// All models that the key may use which is presented.
+        #[arg(long)]
+        all_models: bool,
+        /// Refused from then on: RFC 3339, or `never`.
+        #[arg(long)]
+        expires_at: Option<String>,
+        /// Most output tokens of a call that names no maximum; 0 for none.
+        #[arg(long, value_name = "TOKENS")]
+        output_default_max: Option<u64>,
     },
     /// Print what gateways are given as `WAYBILL_PUBLIC_KEY`; it follows from the master key.
-    Public {
-        /// Where the node's data is.
-        #[command(flatten)]
-        flags: Flags,
-    },
+    Public,
     /// Revoke a key by its id or name.
     Revoke {
         /// Its id or name.
         #[arg(value_name = "KEY")]
         named: String,
-        /// Where the node's data is, and how it is reached.
-        #[command(flatten)]
-        flags: Flags,
     },
-}
-
-/// What can be done with tenants.
-#[derive(Debug, Subcommand)]
-pub enum TenantAction {
-    /// Make a tenant.
-    Create {
-        /// Lower-case letters, digits and hyphens.
-        id: String,
-        /// What is said of it.
-        #[command(flatten)]
-        said: Said,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// List tenants.
-    List {
-        /// How they are told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Show one tenant.
-    Show {
-        /// Which.
-        id: String,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Change what is named of a tenant; everything else stays.
-    Set {
-        /// Which.
-        id: String,
-        /// What is said of it.
-        #[command(flatten)]
-        said: Said,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Refuse all keys of a tenant.
-    Disable {
-        /// Which.
-        id: String,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Serve its keys again.
-    Enable {
-        /// Which.
-        id: String,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Show who changed a tenant, and what.
-    History {
-        /// Which.
-        id: String,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-}
-
-impl TenantAction {
-    /// How its outcome is told.
-    pub fn output(&self) -> &Output {
-        match self {
-            Self::Create { output, .. }
-            | Self::List { output }
-            | Self::Show { output, .. }
-            | Self::Set { output, .. }
-            | Self::Disable { output, .. }
-            | Self::Enable { output, .. }
-            | Self::History { output, .. } => output,
-        }
-    }
-}
-
-/// What can be done with members of tenants.
-#[derive(Debug, Subcommand)]
-pub enum UserAction {
-    /// Make a member.
-    Create {
-        /// His id within the tenant; a fresh one where it is left out.
-        #[arg(long)]
-        id: Option<String>,
-        /// Whose member; the key's own tenant where it is left out.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// Where he is written to.
-        #[arg(long)]
-        email: Option<String>,
-        /// What he may do at most: free, pro, internal, admin or operator.
-        #[arg(long)]
-        role: Option<String>,
-        /// What else is said of him.
-        #[command(flatten)]
-        said: Said,
-        /// How he is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// List members.
-    List {
-        /// Only this tenant's.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// How they are told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Show one member.
-    Show {
-        /// Who.
-        #[command(flatten)]
-        user: UserId,
-        /// How he is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Change what is named of a member; everything else stays.
-    Set {
-        /// Who.
-        #[command(flatten)]
-        user: UserId,
-        /// Where he is written to.
-        #[arg(long)]
-        email: Option<String>,
-        /// What he may do at most.
-        #[arg(long)]
-        role: Option<String>,
-        /// What else is said of him.
-        #[command(flatten)]
-        said: Said,
-        /// How he is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Refuse all keys of a member.
-    Disable {
-        /// Who.
-        #[command(flatten)]
-        user: UserId,
-        /// How he is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Serve his keys again.
-    Enable {
-        /// Who.
-        #[command(flatten)]
-        user: UserId,
-        /// How he is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Make a token with which a member may choose a password, once and within a day.
-    ResetPassword {
-        /// Who.
-        #[command(flatten)]
-        user: UserId,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Show who changed a member, and what.
-    History {
-        /// Who.
-        #[command(flatten)]
-        user: UserId,
-        /// How it is told.
-        #[command(flatten)]
-        output: Output,
-    },
-}
-
-impl UserAction {
-    /// How its outcome is told.
-    pub fn output(&self) -> &Output {
-        match self {
-            Self::Create { output, .. }
-            | Self::List { output, .. }
-            | Self::Show { output, .. }
-            | Self::Set { output, .. }
-            | Self::Disable { output, .. }
-            | Self::Enable { output, .. }
-            | Self::ResetPassword { output, .. }
-            | Self::History { output, .. } => output,
-        }
-    }
-}
-
-/// A member.
-#[derive(Debug, Clone, Args)]
-pub struct UserId {
-    /// His id within the tenant.
-    pub id: String,
-    /// Whose member; the key's own tenant where it is left out.
-    #[arg(long)]
-    pub tenant: Option<String>,
-}
-
-/// What can be said of a tenant and of a member.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Said {
-    /// The name people read.
-    #[arg(long)]
-    pub name: Option<String>,
-    /// What it may use, such as `rpm=60` or `daily_usd=1.50`; repeatable. `set` takes a limit away that has no amount.
-    #[arg(long = "limit", value_name = "KEY=AMOUNT")]
-    pub limits: Vec<String>,
 }
 
 /// How the outcome of a command is told, and where the node is that is asked.
 #[derive(Debug, Clone, Args)]
 pub struct Output {
     /// JSON instead of a table.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
     /// Where the node's data is, and how it is reached.
     #[command(flatten)]
@@ -476,34 +273,34 @@ pub struct Output {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Flags {
     /// waybill.yaml [env: `WAYBILL_CONFIG`]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address to bind; port 0 picks a free one [env: `WAYBILL_LISTEN`] [default: 127.0.0.1:3333]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, global = true, value_name = "ADDR")]
     pub listen: Option<String>,
     /// A second address for management, metrics and health [env: `WAYBILL_ADMIN_LISTEN`]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, global = true, value_name = "ADDR")]
     pub admin_listen: Option<String>,
     /// Where everything lives [env: `WAYBILL_DATA_DIR`] [default: ./data]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Roles of this process: all, or a list of gateway, router, health, ledger [env: `WAYBILL_ROLES`]
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub roles: Option<String>,
     /// Pool of its router [env: `WAYBILL_POOL`] [default: default]
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub pool: Option<String>,
     /// NATS servers [env: `NATS_URL`]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL")]
     pub nats_url: Option<String>,
     /// Postgres [env: `DATABASE_URL`]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL")]
     pub database_url: Option<String>,
     /// text or json [env: `LOG_FORMAT`] [default: text]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<String>,
     /// The key that management calls to a running node present [env: `WAYBILL_KEY`, `ADMIN_TOKEN`]
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, global = true, value_name = "KEY")]
     pub key: Option<String>,
 }
 

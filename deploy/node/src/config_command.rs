@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::UsageError;
 use crate::command_line::{ConfigAction, Flags, Output};
 use crate::config::Config;
-use crate::management::RunningNode;
-use crate::resource::{self, Column, text};
+use crate::management::{OPERATOR, RunningNode};
+use crate::records::{self, Column, text};
 use crate::yaml::Document;
 
 const PATH: &str = "/admin/config";
@@ -76,33 +76,34 @@ const CHANGES: [Column; 4] = [
 /// Carries out an action and returns what to print.
 pub async fn run(
     action: ConfigAction,
+    output: &Output,
     load: impl Fn(&Flags) -> anyhow::Result<Config>,
 ) -> anyhow::Result<String> {
-    let Output { json: as_json, flags } = action.output();
-    let (as_json, node) = (*as_json, RunningNode::running(&load(flags)?, flags)?);
+    let as_json = output.json;
+    let node = RunningNode::running(&load(&output.flags)?, &output.flags, OPERATOR)?;
     let get = async |path: &str| node.call(Method::GET, &format!("{PATH}{path}"), None).await;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     match &action {
-        ConfigAction::Show { .. } => {
+        ConfigAction::Show => {
             let standing = get("").await?;
             if as_json {
                 return Ok(format!("{standing:#}\n"));
             }
-            Ok(resource::printed(&NODES, &list(&standing["nodes"]), false))
+            Ok(records::printed(&NODES, &list(&standing["nodes"]), false))
         }
-        ConfigAction::Problems { .. } => {
+        ConfigAction::Problems => {
             let problems = get("/problems").await?;
-            Ok(resource::printed(&PROBLEMS, &list(&problems["data"]), as_json))
+            Ok(records::printed(&PROBLEMS, &list(&problems["data"]), as_json))
         }
-        ConfigAction::History { .. } => {
-            let revisions = resource::all(&node, &format!("{PATH}/history"), "").await?;
-            Ok(resource::printed(&REVISIONS, &revisions, as_json))
+        ConfigAction::History => {
+            let revisions = records::all(&node, &format!("{PATH}/history"), "").await?;
+            Ok(records::printed(&REVISIONS, &revisions, as_json))
         }
-        ConfigAction::Diff { from, to, .. } => {
+        ConfigAction::Diff { from, to } => {
             let found = get(&format!("/diff?from={from}&to={to}")).await?;
-            Ok(resource::printed(&CHANGES, &list(&found["changes"]), as_json))
+            Ok(records::printed(&CHANGES, &list(&found["changes"]), as_json))
         }
-        ConfigAction::Rollback { to, .. } => {
+        ConfigAction::Rollback { to } => {
             let body = Some(json!({"to": to}));
             let done = node.call(Method::POST, &format!("{PATH}/rollback"), body).await?;
             if as_json {
@@ -127,7 +128,7 @@ pub async fn export(
     output: Output,
     load: impl Fn(&Flags) -> anyhow::Result<Config>,
 ) -> anyhow::Result<String> {
-    let node = RunningNode::running(&load(&output.flags)?, &output.flags)?;
+    let node = RunningNode::running(&load(&output.flags)?, &output.flags, OPERATOR)?;
     let document = node.call(Method::GET, &format!("{PATH}/export"), None).await?;
     if output.json {
         return Ok(format!("{document:#}\n"));
@@ -156,7 +157,7 @@ pub async fn import(
     // No variables: what was exported is what is meant.
     let name = file.display().to_string();
     let document: Value = Document::verbatim(&name, &content)?.read()?;
-    let node = RunningNode::running(&load(&output.flags)?, &output.flags)?;
+    let node = RunningNode::running(&load(&output.flags)?, &output.flags, OPERATOR)?;
     let path = format!("{PATH}/import");
     let done = node.call(Method::POST, &path, Some(document)).await?;
     if output.json {

@@ -19,52 +19,68 @@ use schemas::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::UsageError;
-use crate::command_line::{Flags, KeyAction};
+use crate::command_line::{Flags, KeyAction, Output};
 use crate::config::Config;
 use crate::data::{self, DataDirectory};
-use crate::management::RunningNode;
-use crate::{agreement, joining, keys, resource, sealing, secrets, seed};
+use crate::management::{self, OPERATOR, RunningNode};
+use crate::records::{self, Column};
+use crate::{agreement, joining, keys, sealing, secrets, seed};
 
 /// What the actor of a change is called that was made without a node.
 const COMMAND_LINE: &str = "command-line";
 
+/// When a key ends that does not.
+const NEVER: &str = "never";
+
+const COLUMNS: [Column; 8] = [
+    ("ID", |key| records::text(&key["id"])),
+    ("NAME", |key| records::text(&key["name"])),
+    ("TENANT", |key| records::text(&key["tenant"])),
+    ("ROLE", |key| records::text(&key["role"])),
+    ("STATE", state),
+    ("UNTIL", |key| records::text(&key["expires_at"])),
+    ("MODELS", |key| match key["models"].as_array() {
+        None => "all".to_owned(),
+        Some(models) => models.iter().map(records::text).collect::<Vec<_>>().join(" "),
+    }),
+    ("LIMITS", records::limits_cell),
+];
+
 /// Carries out an action and returns what to print.
 pub async fn run(
     action: KeyAction,
+    output: &Output,
     load: impl Fn(&Flags) -> anyhow::Result<Config>,
 ) -> anyhow::Result<String> {
-    let flags = match &action {
-        KeyAction::Create { flags, .. }
-        | KeyAction::List { flags }
-        | KeyAction::Public { flags }
-        | KeyAction::Revoke { flags, .. } => flags.clone(),
-    };
-    let config = load(&flags)?;
-    if matches!(action, KeyAction::Public { .. }) {
+    let config = load(&output.flags)?;
+    if matches!(action, KeyAction::Public) {
         return sealing::public_key(&config);
     }
     if config.bus.is_shared() {
-        return in_cluster(action, &config, &flags).await;
+        return in_cluster(action, &config, output).await;
     }
     match DataDirectory::hold(&config.data_dir) {
         Ok(directory) => {
             let path = directory.path().join("bus");
             let clock = Arc::new(SystemClock::new());
             let kv = Embedded::open(&path, bus::embedded::Options::default(), clock)?;
-            offline(action, &config, (&*kv, Some(&directory))).await
+            offline(action, output, &config, (&*kv, Some(&directory))).await
         }
-        Err(data::Error::Held { .. }) => online(action, &RunningNode::find(&config, &flags)?).await,
+        Err(data::Error::Held { .. }) => {
+            let node = RunningNode::find(&config, &output.flags, OPERATOR)?;
+            online(action, output, &node).await
+        }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Through a node that runs here and can be asked, else over the bus.
-async fn in_cluster(action: KeyAction, config: &Config, flags: &Flags) -> anyhow::Result<String> {
-    if let Ok(node) = RunningNode::running(config, flags) {
-        return online(action, &node).await;
+async fn in_cluster(action: KeyAction, config: &Config, output: &Output) -> anyhow::Result<String> {
+    if let Ok(node) = RunningNode::running(config, &output.flags, OPERATOR) {
+        return online(action, output, &node).await;
     }
     let carrier = joining::connect(config).await?;
-    let told = offline(action, config, (&*carrier.kv(), None)).await;
+    let told = offline(action, output, config, (&*carrier.kv(), None)).await;
     carrier.close().await;
     told
 }
@@ -92,8 +108,10 @@ async fn secret(
     Ok(secret)
 }
 
-async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String> {
-    const PATH: &str = "/api/v1/tenant/api-keys";
+/// Where keys are in the management API.
+const PATH: &str = "/api/v1/tenant/api-keys";
+
+async fn online(action: KeyAction, output: &Output, node: &RunningNode) -> anyhow::Result<String> {
     match action {
         KeyAction::Create {
             name,
@@ -104,11 +122,12 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
             limits,
             output_default_max,
             expires_at,
-            ..
         } => {
-            let mut body = json!({ "name": name, "tenant": tenant, "role": role });
-            let limits = resource::limits(&limits)?;
-            let optional = [
+            let limits = records::limits(&limits)?;
+            let body = records::given([
+                ("name", Some(json!(name))),
+                ("tenant", Some(json!(tenant))),
+                ("role", Some(json!(role))),
                 (
                     "limits",
                     (!limits.is_empty()).then(|| Value::Object(limits.into())),
@@ -117,54 +136,63 @@ async fn online(action: KeyAction, node: &RunningNode) -> anyhow::Result<String>
                 ("user", user.map(Value::from)),
                 ("models", models.map(Value::from)),
                 ("expires_at", expires_at.map(Value::from)),
-            ];
-            for (field, value) in optional {
-                if let Some(value) = value {
-                    body[field] = value;
-                }
-            }
-            let made = node.call(Method::POST, PATH, Some(body)).await?;
-            let text = |field: &str| made[field].as_str().unwrap_or_default().to_owned();
-            Ok(created(&text("id"), &text("key")))
+            ]);
+            let made = node.call(Method::POST, PATH, Some(Value::Object(body))).await?;
+            Ok(created(&made, output))
         }
-        KeyAction::List { .. } => {
-            let mut out = String::new();
-            for key in resource::all(node, PATH, "").await? {
-                let text = |field: &str| key[field].as_str().unwrap_or("-").to_owned();
-                let state = if key["revoked"].as_bool().unwrap_or(false) {
-                    "revoked"
-                } else {
-                    "active"
-                };
-                let _ = writeln!(
-                    out,
-                    "{}\t{}\t{}\t{}\t{state}",
-                    text("id"),
-                    text("name"),
-                    text("tenant"),
-                    text("role")
-                );
-            }
-            Ok(out)
+        KeyAction::List => Ok(listed(&records::all(node, PATH, "").await?, output)),
+        KeyAction::Revoke { named } => {
+            let id = id_of(node, &named).await?;
+            let revoked = node.call(Method::DELETE, &place(&id), None).await?;
+            Ok(told(&revoked, &format!("revoked {id}\n"), output))
         }
-        KeyAction::Revoke { named, .. } => {
-            let keys = resource::all(node, PATH, "").await?;
-            let ids = keys
-                .iter()
-                .filter(|key| key["id"] == *named || key["name"] == *named);
-            let ids: Vec<&str> = ids.filter_map(|key| key["id"].as_str()).collect();
-            let [id] = ids.as_slice() else {
-                return Err(ambiguous(&named, ids.len()).into());
+        KeyAction::Set {
+            named,
+            said,
+            models,
+            all_models,
+            expires_at,
+            output_default_max,
+        } => {
+            let never = |text: String| if text == NEVER { Value::Null } else { json!(text) };
+            let models = if all_models {
+                Some(Value::Null)
+            } else {
+                models.map(Value::from)
             };
-            node.call(Method::DELETE, &format!("{PATH}/{id}"), None).await?;
-            Ok(format!("revoked {id}\n"))
+            let members = records::given([
+                ("models", models),
+                ("expires_at", expires_at.map(never)),
+                ("output_default_max", output_default_max.map(Value::from)),
+            ]);
+            let id = id_of(node, &named).await?;
+            let changed = records::changed(node, &place(&id), &members, &said).await?;
+            Ok(records::printed_one(&COLUMNS, &changed, output.json))
         }
-        KeyAction::Public { .. } => Err(UsageError("the public key is asked of no node".into()).into()),
+        KeyAction::Public => Err(UsageError("the public key is asked of no node".into()).into()),
+    }
+}
+
+fn place(id: &str) -> String {
+    format!("{PATH}/{}", records::encoded(id))
+}
+
+/// The id of the key that has this id or this name.
+async fn id_of(node: &RunningNode, named: &str) -> anyhow::Result<String> {
+    let keys = records::all(node, PATH, "").await?;
+    let ids = keys
+        .iter()
+        .filter(|key| key["id"] == *named || key["name"] == *named);
+    let ids: Vec<&str> = ids.filter_map(|key| key["id"].as_str()).collect();
+    match ids.as_slice() {
+        [id] => Ok((*id).to_owned()),
+        _ => Err(ambiguous(named, ids.len()).into()),
     }
 }
 
 async fn offline(
     action: KeyAction,
+    output: &Output,
     config: &Config,
     (kv, directory): (&dyn Kv, Option<&DataDirectory>),
 ) -> anyhow::Result<String> {
@@ -180,13 +208,17 @@ async fn offline(
             let id = record.id.clone();
             let place = catalog::key_key(&gateway::caller::digest(secret.reveal(), &key));
             write(kv, &place, &Kept::new(record, None, author), Expected::Absent).await?;
-            Ok(created(id.as_str(), &key))
+            Ok(created(&json!({"id": id, "key": key}), output))
         }
-        KeyAction::List { .. } => {
+        KeyAction::List => {
             let keys = stored(kv).await?;
-            Ok(keys.iter().map(|(_, _, key)| listed(&key.record)).collect())
+            let keys: Result<Vec<Value>, _> = keys
+                .iter()
+                .map(|(_, _, key)| serde_json::to_value(&key.record))
+                .collect();
+            Ok(listed(&keys?, output))
         }
-        KeyAction::Revoke { named, .. } => {
+        KeyAction::Revoke { named } => {
             let mut found = stored(kv).await?;
             found.retain(|(_, _, key)| key.record.id.as_str() == named || *key.record.name == *named);
             // A key that was given another secret has a revoked record beside its own.
@@ -205,9 +237,14 @@ async fn offline(
             if let Some(changed) = key.changed(revoked, *revision, author(&Mint::new()?)) {
                 write(kv, place, &changed, Expected::Revision(*revision)).await?;
             }
-            Ok(format!("revoked {id}\n"))
+            Ok(told(
+                &json!({"id": id, "revoked": true}),
+                &format!("revoked {id}\n"),
+                output,
+            ))
         }
-        KeyAction::Public { .. } => sealing::public_key(config),
+        KeyAction::Set { .. } => Err(management::Error::NotRunning.into()),
+        KeyAction::Public => sealing::public_key(config),
     }
 }
 
@@ -222,7 +259,6 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
         limits,
         output_default_max,
         expires_at,
-        ..
     } = action
     else {
         return Err(UsageError("only a created key has rights to be given".into()));
@@ -246,7 +282,7 @@ fn grant(action: KeyAction) -> Result<gateway::key::Grant, UsageError> {
         user: user.as_deref().map(UserId::from),
         role: keys::role(&role).ok_or_else(|| UsageError(unknown_role()))?,
         models: models.map(|models| models.iter().map(name_of).collect()),
-        limits: resource::limits(&limits)?,
+        limits: records::limits(&limits)?,
         output_default_max: output_default_max.filter(|tokens| *tokens > 0),
         expires_at: expires_at.map(time).transpose()?,
     })
@@ -278,11 +314,41 @@ fn author(mint: &Mint) -> Author {
     }
 }
 
-/// A key as a line of the list.
-fn listed(key: &Key) -> String {
-    let state = if key.revoked { "revoked" } else { "active" };
-    let role = keys::word(key.role);
-    format!("{}\t{}\t{}\t{role}\t{state}\n", key.id, key.name, key.tenant)
+/// Keys as they are listed: a line for each, with tabs, or JSON.
+fn listed(keys: &[Value], output: &Output) -> String {
+    if output.json {
+        return format!("{:#}\n", Value::from(keys.to_vec()));
+    }
+    let mut out = String::new();
+    for key in keys {
+        let text = |field: &str| key[field].as_str().unwrap_or("-").to_owned();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{}\t{}\t{}\t{}\t{}",
+            text("id"),
+            text("name"),
+            text("tenant"),
+            text("role"),
+            state(key)
+        );
+    }
+    out
+}
+
+/// Whether a key is good, as far as it does not end by the clock.
+fn state(key: &Value) -> String {
+    let revoked = key["revoked"].as_bool().unwrap_or(false);
+    (if revoked { "revoked" } else { "active" }).to_owned()
+}
+
+/// What became of a key: as a text, or as JSON.
+fn told(key: &Value, text: &str, output: &Output) -> String {
+    if output.json {
+        format!("{key:#}\n")
+    } else {
+        text.to_owned()
+    }
 }
 
 async fn write(kv: &dyn Kv, place: &str, key: &Kept<Key>, expected: Expected) -> anyhow::Result<()> {
@@ -308,6 +374,11 @@ fn ambiguous(named: &str, found: usize) -> UsageError {
     })
 }
 
-fn created(id: &str, key: &str) -> String {
-    format!("id  {id}\nkey {key}\nThe key is shown only now.\n")
+fn created(made: &Value, output: &Output) -> String {
+    let (id, key) = (records::text(&made["id"]), records::text(&made["key"]));
+    told(
+        made,
+        &format!("id  {id}\nkey {key}\nThe key is shown only now.\n"),
+        output,
+    )
 }

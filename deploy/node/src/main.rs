@@ -11,8 +11,8 @@ use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
 use node::{
-    check, config_command, data, drain, key_command, migrate, node_command, reload, replay, serve,
-    served_command, telemetry, tenant_command, user_command,
+    check, config_command, data, drain, key_command, migrate, node_command, records, reload, replay, serve,
+    telemetry,
 };
 
 #[global_allocator]
@@ -65,12 +65,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             print(&runtime()?.block_on(drain::run(&config, Duration::from_secs(wait_seconds)))?)
         }
         Command::Reload(flags) => print(&runtime()?.block_on(reload::run(&load(&flags)?))?),
-        Command::Config { action } => print(&runtime()?.block_on(config_command::run(action, load))?),
-        Command::Export(output) => print(&runtime()?.block_on(config_command::export(output, load))?),
-        Command::Import { file, output } => {
-            print(&runtime()?.block_on(config_command::import(&file, output, load))?)
-        }
-        Command::Node { action } => print(&runtime()?.block_on(node_command::run(action, load))?),
+        Command::Config { action, output } => asked(config_command::run(action, &output, load)),
+        Command::Export(output) => asked(config_command::export(output, load)),
+        Command::Import { file, output } => asked(config_command::import(&file, output, load)),
+        Command::Node { action } => asked(node_command::run(action, load)),
         Command::Replay {
             rebuild,
             spool,
@@ -88,14 +86,13 @@ fn run(command: Command) -> anyhow::Result<()> {
             };
             print(&told)
         }
-        Command::Endpoints { action } => {
-            print(&runtime()?.block_on(served_command::endpoints(action, load))?)
-        }
-        Command::Routes { action } => print(&runtime()?.block_on(served_command::routes(action, load))?),
-        Command::Prices { action } => print(&runtime()?.block_on(served_command::prices(action, load))?),
-        Command::Tenants { action } => print(&runtime()?.block_on(tenant_command::run(action, load))?),
-        Command::Users { action } => print(&runtime()?.block_on(user_command::run(action, load))?),
-        Command::Keys { action } => print(&runtime()?.block_on(key_command::run(action, load))?),
+        Command::Endpoints { action, output } => asked(records::run(&action, &output, load)),
+        Command::Routes { action, output } => asked(records::run(&action, &output, load)),
+        Command::Prices { action, output } => asked(records::prices::run(&action, &output, load)),
+        Command::Tenants { action, output } => asked(records::run(&action, &output, load)),
+        Command::Users { action, output } => asked(records::run(&action, &output, load)),
+        Command::Grants { action, output } => asked(records::run(&action, &output, load)),
+        Command::Keys { action, output } => asked(key_command::run(action, &output, load)),
     }
 }
 
@@ -112,6 +109,11 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         tokio::runtime::Builder::new_multi_thread()
     };
     builder.enable_all().thread_name("wb-request").build()
+}
+
+/// Prints what a command has to tell once it is carried out.
+fn asked(command: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<()> {
+    print(&runtime()?.block_on(command)?)
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

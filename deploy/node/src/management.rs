@@ -8,6 +8,9 @@ use crate::command_line::Flags;
 use crate::config::Config;
 use crate::data::{self, DataDirectory};
 
+/// The variables that hold an operator's credential.
+pub const OPERATOR: &[&str] = &["WAYBILL_KEY", "ADMIN_TOKEN"];
+
 /// The node could not be asked, or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -18,10 +21,11 @@ pub enum Error {
     #[error("a node runs on this data directory, but it does not say where it listens; start it again")]
     NoAddress,
     /// No credential was given.
-    #[error(
-        "a node runs on this data directory; give an operator's key with --key, or set WAYBILL_KEY or ADMIN_TOKEN"
-    )]
-    NoKey,
+    #[error("a node runs on this data directory; give {} with --key, or set {}", what_of(variables), variables.join(" or "))]
+    NoKey {
+        /// The variables that could hold it.
+        variables: &'static [&'static str],
+    },
     /// The node did not answer.
     #[error("the node at {address} does not answer")]
     Unreachable {
@@ -45,10 +49,19 @@ impl Error {
     /// True when the command can be given better: the node is there and works.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::NoKey => true,
+            Self::NoKey { .. } => true,
             Self::Refused { status, .. } => (400..500).contains(status),
             Self::NotRunning | Self::NoAddress | Self::Unreachable { .. } => false,
         }
+    }
+}
+
+/// What is presented that these variables hold.
+fn what_of(variables: &[&str]) -> &'static str {
+    if variables == OPERATOR {
+        "an operator's key"
+    } else {
+        "the token of whoever hands out grants"
     }
 }
 
@@ -60,32 +73,33 @@ pub struct RunningNode {
 }
 
 impl RunningNode {
-    /// The node that runs on the configured data directory, if one does.
-    pub fn running(config: &Config, flags: &Flags) -> Result<Self, Error> {
+    /// The node that runs on the configured data directory, if one does, with the credential that a flag gives, or one of
+    /// `variables`.
+    pub fn running(
+        config: &Config,
+        flags: &Flags,
+        variables: &'static [&'static str],
+    ) -> Result<Self, Error> {
         let held = config.data_dir.exists()
             && matches!(
                 DataDirectory::hold(&config.data_dir),
                 Err(data::Error::Held { .. })
             );
         if held {
-            Self::find(config, flags)
+            Self::find(config, flags, variables)
         } else {
             Err(Error::NotRunning)
         }
     }
 
     /// The node that holds the configured data directory.
-    pub fn find(config: &Config, flags: &Flags) -> Result<Self, Error> {
+    pub fn find(config: &Config, flags: &Flags, variables: &'static [&'static str]) -> Result<Self, Error> {
         let address = data::announced(&config.data_dir).ok_or(Error::NoAddress)?;
-        let given = flags.key.clone().or_else(|| {
-            config
-                .environment
-                .first(&["WAYBILL_KEY", "ADMIN_TOKEN"])
-                .map(str::to_owned)
-        });
+        let held = || config.environment.first(variables).map(str::to_owned);
+        let given = flags.key.clone().or_else(held);
         Ok(Self {
             address,
-            key: given.ok_or(Error::NoKey)?,
+            key: given.ok_or(Error::NoKey { variables })?,
             client: reqwest::Client::builder().no_proxy().build().unwrap_or_default(),
         })
     }

@@ -15,7 +15,7 @@ use schemas::subject::QUERY_REBUILD;
 use crate::command_line::Flags;
 use crate::config::{Config, cluster};
 use crate::data::{self, DataDirectory};
-use crate::management::RunningNode;
+use crate::management::{OPERATOR, RunningNode};
 use crate::{UsageError, adapters, joining};
 
 /// How long a ledger may take.
@@ -64,7 +64,7 @@ async fn alone(config: &Config, flags: &Flags) -> anyhow::Result<RebuildAnswer> 
             Ok(ledger::rebuild::run(&*store, &*embedded).await?)
         }
         Err(data::Error::Held { .. }) => {
-            let node = RunningNode::find(config, flags)?;
+            let node = RunningNode::find(config, flags, OPERATOR)?;
             let answer = node.call(Method::POST, "/api/v1/system/rebuild", None).await?;
             Ok(serde_json::from_value(answer)?)
         }

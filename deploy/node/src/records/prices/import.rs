@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::UsageError;
 use crate::litellm::{self, Prices, Unusable};
 use crate::management::RunningNode;
-use crate::resource::{self, Column};
+use crate::records::{self, Action as _, Column};
 
 /// Largest list, in bytes.
 const LIST_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -53,10 +53,10 @@ pub(super) async fn run(
     }
     let text = std::fs::read_to_string(file).with_context(unreadable)?;
     let list = litellm::read(&text).map_err(|problem| UsageError(problem.to_string()))?;
-    let models = resource::all(node, "/api/v1/models", "").await?;
+    let models = records::all(node, "/api/v1/models", "").await?;
     let mut imported = Imported::default();
     for model in &models {
-        let (name, tenant) = (resource::text(&model["id"]), resource::text(&model["tenant"]));
+        let (name, tenant) = (records::text(&model["id"]), records::text(&model["tenant"]));
         let Some((entry, prices)) = entry_of(&list, model) else {
             imported.notes.push(format!("{name}: the list does not know it"));
             continue;
@@ -85,7 +85,8 @@ pub(super) async fn run(
         let made = if dry_run {
             body
         } else {
-            node.call(Method::POST, super::PRICES, Some(body)).await?
+            node.call(Method::POST, super::PriceAction::KIND.path, Some(body))
+                .await?
         };
         imported.made.push(made);
     }
@@ -122,7 +123,7 @@ pub(super) fn told(imported: &Imported, columns: &[Column], as_json: bool) -> St
     if as_json {
         return format!("{:#}\n", json!({"made": imported.made, "notes": imported.notes}));
     }
-    let mut text = resource::printed(columns, &imported.made, false);
+    let mut text = records::printed(columns, &imported.made, false);
     for note in &imported.notes {
         text.push_str(note);
         text.push('\n');

@@ -1,0 +1,548 @@
+//! `waybill tenants`, `users`, `endpoints`, `routes`, `prices` and `grants`: records of the management API of a running
+//! node. What can be typed of a kind, and what is asked of the API then, stands in the kind's own file; how it is asked,
+//! and how the outcome is told, as a table or as JSON, is the same for all.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use reqwest::Method;
+use schemas::limit::limits::Limits;
+use serde_json::{Map, Value, json};
+
+use crate::UsageError;
+use crate::command_line::{Flags, Output};
+use crate::config::Config;
+use crate::management::{Error, OPERATOR, RunningNode};
+
+pub mod endpoints;
+pub mod grants;
+pub mod prices;
+pub mod routes;
+pub mod tenants;
+pub mod users;
+
+/// Records of one page.
+const PAGE: usize = 1_000;
+/// Times a change is made anew after somebody else's.
+const TRIES_MAX: usize = 16;
+
+/// Under which member limits of single models stand.
+const PER_MODEL: &str = "per_model";
+
+/// A kind of record.
+#[derive(Debug)]
+pub struct Kind {
+    /// Where its records are in the management API.
+    pub path: &'static str,
+    /// How they are told.
+    pub columns: &'static [Column],
+    /// The variables of the environment with the credential that is presented where no flag gives one.
+    pub credential: &'static [&'static str],
+}
+
+impl Kind {
+    /// One whose path takes an operator's key, or an administrator's.
+    pub const fn of(path: &'static str, columns: &'static [Column]) -> Self {
+        Self {
+            path,
+            columns,
+            credential: OPERATOR,
+        }
+    }
+
+    /// Makes a record.
+    pub fn create(&self, body: Map<String, Value>) -> Step {
+        Step::Call {
+            method: Method::POST,
+            path: self.path.to_owned(),
+            body: Some(Value::Object(body)),
+        }
+    }
+
+    /// Lists records, of one tenant where one is named.
+    pub fn list(&self, tenant: Option<&str>) -> Step {
+        let query = tenant.map(|tenant| format!("&tenant={}", encoded(tenant)));
+        Step::List(query.unwrap_or_default())
+    }
+
+    /// Where the record of an id is.
+    pub fn at(&self, id: &str) -> String {
+        format!("{}/{}", self.path, encoded(id))
+    }
+
+    /// Shows a record.
+    pub fn show(&self, id: &str) -> Step {
+        show(self.at(id))
+    }
+
+    /// Removes a record, or revokes it.
+    pub fn delete(&self, id: &str) -> Step {
+        Step::Call {
+            method: Method::DELETE,
+            path: self.at(id),
+            body: None,
+        }
+    }
+}
+
+/// Shows the record at a path.
+pub const fn show(path: String) -> Step {
+    Step::Call {
+        method: Method::GET,
+        path,
+        body: None,
+    }
+}
+
+/// Has all calls with a record refused, or served again.
+pub fn disable(path: String, disabled: bool) -> Step {
+    let members = Map::from_iter([("disabled".to_owned(), json!(disabled))]);
+    change(path, members, &Said::default())
+}
+
+/// Changes what is named of a record.
+pub fn change(path: String, members: Map<String, Value>, said: &Said) -> Step {
+    Step::Change {
+        path,
+        members,
+        said: said.clone(),
+    }
+}
+
+/// What is asked of the management API.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// The records, narrowed by a query that begins with `&`.
+    List(String),
+    /// The changes of the record at a path.
+    History(String),
+    /// One call that answers with a record.
+    Call {
+        /// How.
+        method: Method,
+        /// Where.
+        path: String,
+        /// With what.
+        body: Option<Value>,
+    },
+    /// A change of the record at a path.
+    Change {
+        /// Where.
+        path: String,
+        /// What is put in the place of its own.
+        members: Map<String, Value>,
+        /// Its name and the limits that are different.
+        said: Said,
+    },
+}
+
+/// What can be typed of one kind of record.
+pub trait Action {
+    /// Which kind.
+    const KIND: Kind;
+
+    /// What is asked then.
+    fn step(&self) -> anyhow::Result<Step>;
+
+    /// What it answered, where that is no record of the kind.
+    fn told(&self, _: &Value) -> Option<String> {
+        None
+    }
+}
+
+/// Carries out an action and returns what to print.
+pub async fn run<A: Action>(
+    action: &A,
+    output: &Output,
+    load: impl Fn(&Flags) -> anyhow::Result<Config>,
+) -> anyhow::Result<String> {
+    let step = action.step()?;
+    let node = RunningNode::running(&load(&output.flags)?, &output.flags, A::KIND.credential)?;
+    let record = match step {
+        Step::List(query) => {
+            let records = all(&node, A::KIND.path, &query).await?;
+            return Ok(printed(A::KIND.columns, &records, output.json));
+        }
+        Step::History(path) => {
+            let history = node.call(Method::GET, &path, None).await?;
+            return Ok(printed_changes(&history, output.json));
+        }
+        Step::Call { method, path, body } => node.call(method, &path, body).await?,
+        Step::Change { path, members, said } => changed(&node, &path, &members, &said).await?,
+    };
+    let told = action.told(&record).filter(|_| !output.json);
+    Ok(told.unwrap_or_else(|| printed_one(A::KIND.columns, &record, output.json)))
+}
+
+/// What can be said of whatever has a name and limits.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Said {
+    /// The name people read.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What it may use, such as `rpm=60`, `daily_usd=1.50` or, of one model, `rpm@MODEL=10`; repeatable. `set` takes a
+    /// limit away that has no amount.
+    #[arg(long = "limit", value_name = "KEY[@MODEL]=AMOUNT")]
+    pub limits: Vec<String>,
+}
+
+impl Said {
+    /// What is said of a record that is to be made.
+    pub fn described(&self) -> Result<Map<String, Value>, UsageError> {
+        let limits = limits(&self.limits)?;
+        let limits = (!limits.is_empty()).then(|| Value::Object(limits.into()));
+        let name = self.name.as_ref().map(|name| json!(name));
+        Ok(given([("name", name), ("limits", limits)]))
+    }
+}
+
+/// Members that are there.
+pub fn given<const N: usize>(members: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    let members = members.into_iter();
+    members
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+}
+
+/// A text that may not be there, as a member.
+pub fn member(text: Option<&String>) -> Option<Value> {
+    text.map(|text| json!(text))
+}
+
+/// A column of a table: its title, and what stands in it for a record.
+pub type Column = (&'static str, fn(&Value) -> String);
+
+/// Every record of a list. `query` narrows it, without `?`.
+pub async fn all(node: &RunningNode, path: &str, query: &str) -> anyhow::Result<Vec<Value>> {
+    let mut records = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = node
+            .call(Method::GET, &format!("{path}?limit={PAGE}{query}{after}"), None)
+            .await?;
+        records.extend(page["data"].as_array().cloned().unwrap_or_default());
+        let Some(next) = page["next"].as_str() else {
+            return Ok(records);
+        };
+        after = format!("&after={}", encoded(next));
+    }
+}
+
+/// Changes a record: `members` are put in the place of its own, and of its limits those that are `said`. Somebody
+/// else's change in between is kept, unless it is of the same.
+pub async fn changed(
+    node: &RunningNode,
+    path: &str,
+    members: &Map<String, Value>,
+    said: &Said,
+) -> anyhow::Result<Value> {
+    let limits = changed_limits(&said.limits)?;
+    let mut tries = 1..=TRIES_MAX;
+    loop {
+        let found = node.call(Method::GET, path, None).await?;
+        let mut wanted = members.clone();
+        if let Some(name) = &said.name {
+            wanted.insert("name".to_owned(), json!(name));
+        }
+        if !limits.is_empty() {
+            wanted.insert("limits".to_owned(), merged(&found["limits"], &limits));
+        }
+        let revision = found["revision"].as_u64();
+        let changed = node.call_if(Method::PATCH, path, Some(Value::Object(wanted)), revision);
+        match changed.await {
+            Err(Error::Refused { status: 409, .. }) if tries.next().is_some() => {}
+            changed => return Ok(changed?),
+        }
+    }
+}
+
+/// Limits given as `KEY=AMOUNT`, or `KEY@MODEL=AMOUNT` for calls of one model.
+pub fn limits(given: &[String]) -> Result<Limits, UsageError> {
+    read(pairs(given)?.into_iter().collect())
+}
+
+/// The same where `KEY=` takes a limit away: by key, null for what goes.
+fn changed_limits(given: &[String]) -> Result<Vec<Pair>, UsageError> {
+    let pairs = pairs(given)?;
+    let set = pairs.iter().filter(|pair| !pair.amount.is_empty());
+    read(set.cloned().collect())?;
+    Ok(pairs)
+}
+
+/// One limit as it is typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pair {
+    key: String,
+    model: Option<String>,
+    amount: String,
+}
+
+/// Limits as the management API reads them.
+#[derive(Debug, Default)]
+struct Members(Map<String, Value>);
+
+impl Members {
+    /// The limits among which one stands: all, or those of its model.
+    fn of(&mut self, model: Option<&str>) -> Option<&mut Map<String, Value>> {
+        let Some(model) = model else {
+            return Some(&mut self.0);
+        };
+        let models = self.0.entry(PER_MODEL).or_insert_with(|| json!({}));
+        let of_model = models.as_object_mut()?.entry(model).or_insert_with(|| json!({}));
+        of_model.as_object_mut()
+    }
+
+    /// Puts a limit there, or takes it away.
+    fn edit(&mut self, pair: &Pair) {
+        let Some(limits) = self.of(pair.model.as_deref()) else {
+            return;
+        };
+        if pair.amount.is_empty() {
+            limits.remove(&pair.key);
+        } else {
+            limits.insert(pair.key.clone(), json!(pair.amount));
+        }
+    }
+}
+
+impl FromIterator<Pair> for Members {
+    fn from_iter<I: IntoIterator<Item = Pair>>(pairs: I) -> Self {
+        let mut members = Self::default();
+        pairs.into_iter().for_each(|pair| members.edit(&pair));
+        members
+    }
+}
+
+fn pairs(given: &[String]) -> Result<Vec<Pair>, UsageError> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    for text in given {
+        // A model may have any name.
+        let parts = text.rsplit_once('=');
+        let (key, amount) =
+            parts.ok_or_else(|| UsageError(format!("\"{text}\" is not KEY=AMOUNT, such as rpm=60")))?;
+        let (name, model) = key
+            .split_once('@')
+            .map_or((key, None), |(name, model)| (name, Some(model)));
+        let pair = Pair {
+            key: name.to_owned(),
+            model: model.map(str::to_owned),
+            amount: amount.to_owned(),
+        };
+        if pairs
+            .iter()
+            .any(|other| (&other.key, &other.model) == (&pair.key, &pair.model))
+        {
+            return Err(UsageError(format!("the limit {key} is given twice")));
+        }
+        pairs.push(pair);
+    }
+    Ok(pairs)
+}
+
+fn read(Members(members): Members) -> Result<Limits, UsageError> {
+    Limits::try_from(members).map_err(|problem| UsageError(format!("--limit {problem}")))
+}
+
+/// Limits after a change.
+fn merged(found: &Value, changed: &[Pair]) -> Value {
+    let mut limits = Members(found.as_object().cloned().unwrap_or_default());
+    changed.iter().for_each(|pair| limits.edit(pair));
+    let Members(mut limits) = limits;
+    if let Some(models) = limits.get_mut(PER_MODEL).and_then(Value::as_object_mut) {
+        models.retain(|_, limits| limits.as_object().is_none_or(|limits| !limits.is_empty()));
+        if models.is_empty() {
+            limits.remove(PER_MODEL);
+        }
+    }
+    Value::Object(limits)
+}
+
+/// Records as they are printed: a table, or JSON for programs.
+pub fn printed(columns: &[Column], records: &[Value], as_json: bool) -> String {
+    if as_json {
+        return format!("{:#}\n", Value::from(records.to_vec()));
+    }
+    let titles = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let rows = records
+        .iter()
+        .map(|record| columns.iter().map(|(_, cell)| cell(record)).collect());
+    aligned(&std::iter::once(titles).chain(rows).collect::<Vec<Vec<String>>>())
+}
+
+/// The same of one record.
+pub fn printed_one(columns: &[Column], record: &Value, as_json: bool) -> String {
+    if as_json {
+        return format!("{record:#}\n");
+    }
+    printed(columns, std::slice::from_ref(record), false)
+}
+
+/// The changes of a record as they are printed, the newest first.
+pub fn printed_changes(history: &Value, as_json: bool) -> String {
+    const COLUMNS: [Column; 3] = [
+        ("AT", |change| text(&change["at"])),
+        ("BY", |change| text(&change["actor"]["key_name"])),
+        ("WHAT", |change| {
+            let fields = change["fields"].as_object().into_iter().flatten();
+            let told = fields.map(|(name, field)| format!("{name}: {} -> {}", field["from"], field["to"]));
+            told.collect::<Vec<_>>().join(", ")
+        }),
+    ];
+    let changes = history["data"].as_array().cloned().unwrap_or_default();
+    printed(&COLUMNS, &changes, as_json)
+}
+
+/// Rows whose columns begin below each other.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// A member of a record in a cell; `-` for none.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Limits in a cell, as they are typed.
+pub fn limits_cell(record: &Value) -> String {
+    let limits = record["limits"].as_object().into_iter().flatten();
+    let own = limits.filter(|(key, _)| *key != PER_MODEL);
+    let own = own.map(|(key, amount)| format!("{key}={}", text(amount)));
+    let models = record["limits"][PER_MODEL].as_object().into_iter().flatten();
+    let of_models = models.flat_map(|(model, limits)| {
+        let limits = limits.as_object().into_iter().flatten();
+        limits.map(move |(key, amount)| format!("{key}@{model}={}", text(amount)))
+    });
+    let told: Vec<String> = own.chain(of_models).collect();
+    if told.is_empty() {
+        "-".to_owned()
+    } else {
+        told.join(" ")
+    }
+}
+
+/// Whether its calls are served, in a cell.
+pub fn state_cell(record: &Value) -> String {
+    let disabled = record["disabled"].as_bool().unwrap_or(false);
+    let state = if disabled { "disabled" } else { "active" };
+    state.to_owned()
+}
+
+/// A text as a segment of a path or a value of a query.
+pub fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(limits: &[&str]) -> Vec<String> {
+        limits.iter().map(|limit| (*limit).to_owned()).collect()
+    }
+
+    #[test]
+    fn limits_that_are_not_named_stay_and_those_without_an_amount_go() {
+        let found = json!({"rpm": 5, "tpm": 7, "per_model": {"m": {"rpm": 1}}});
+        let changed = changed_limits(&given(&["rpm=", "daily_usd=1.5", "tpm=8"])).expect("limits");
+
+        assert_eq!(
+            merged(&found, &changed),
+            json!({"tpm": "8", "daily_usd": "1.5", "per_model": {"m": {"rpm": 1}}})
+        );
+    }
+
+    #[test]
+    fn limits_of_one_model_are_named_with_it() {
+        let typed = ["rpm@org/m=v=60", "tpm@m=", "daily_usd@n=2", "rpm@m=3"];
+        let changed = changed_limits(&given(&typed)).expect("limits");
+        let found = json!({"rpm": 5, "per_model": {"m": {"rpm": 1, "tpm": 9}, "k": {"rpm": 2}}});
+
+        assert_eq!(
+            merged(&found, &changed),
+            json!({"rpm": 5, "per_model": {
+                "m": {"rpm": "3"}, "k": {"rpm": 2}, "n": {"daily_usd": "2"}, "org/m=v": {"rpm": "60"},
+            }})
+        );
+        let gone = changed_limits(&given(&["rpm@k="])).expect("limits");
+        assert_eq!(merged(&json!({"per_model": {"k": {"rpm": 2}}}), &gone), json!({}));
+        let made = limits(&given(&["rpm@m=3"])).expect("limits");
+        assert_eq!(
+            Map::from(made),
+            json!({"per_model": {"m": {"rpm": 3}}})
+                .as_object()
+                .cloned()
+                .expect("one")
+        );
+        assert_eq!(
+            limits_cell(&json!({"limits": {"rpm": 1, "per_model": {"m": {"tpm": 2}}}})),
+            "rpm=1 tpm@m=2"
+        );
+    }
+
+    #[test]
+    fn what_is_no_limit_is_told() {
+        for (limits, told) in [
+            (&["rpm"][..], "KEY=AMOUNT"),
+            (&["rpm=1", "rpm=2"], "twice"),
+            (&["rpm@m=1", "rpm@m="], "twice"),
+            (&["rpm@m=x"], "--limit"),
+            (&["rpm=x"], "--limit rpm"),
+            (&["qqs=1"], "--limit qqs"),
+        ] {
+            let problem = changed_limits(&given(limits)).expect_err("no limit").to_string();
+            assert!(problem.contains(told), "{limits:?}: {problem}");
+        }
+        assert!(
+            limits(&given(&["rpm="])).is_err(),
+            "nothing is taken from what is new"
+        );
+    }
+
+    #[test]
+    fn columns_begin_below_each_other_and_lines_end_without_blanks() {
+        const COLUMNS: [Column; 2] = [("ID", |record| text(&record["id"])), ("LIMITS", limits_cell)];
+        let records = [
+            json!({"id": "a"}),
+            json!({"id": "\u{e9}t\u{e9}", "limits": {"rpm": 5, "daily_usd": "1.5"}}),
+        ];
+
+        assert_eq!(
+            printed(&COLUMNS, &records, false),
+            "ID   LIMITS\na    -\n\u{e9}t\u{e9}  daily_usd=1.5 rpm=5\n"
+        );
+        assert_eq!(printed(&COLUMNS, &[], false), "ID  LIMITS\n");
+    }
+
+    #[test]
+    fn a_name_is_one_segment_of_a_path() {
+        assert_eq!(encoded("a-b.c_1~"), "a-b.c_1~");
+        assert_eq!(encoded("o'neil/\u{d6} ?"), "o%27neil%2F%C3%96%20%3F");
+    }
+}
