@@ -13,6 +13,7 @@ use schemas::time::Timestamp;
 use serde::Serialize;
 
 use super::accounts;
+use super::settings::Features;
 use crate::caller::Caller;
 use crate::manage::openapi::Operation;
 use crate::manage::{self, json};
@@ -35,7 +36,7 @@ pub(crate) struct Me {
     /// Whether he may call.
     #[schemars(with = "String")]
     status: &'static str,
-    /// Always true: addresses are not written to.
+    /// Always true: whoever may sign in needs to show no more.
     email_verified: bool,
     /// He administers his tenant, or operates the platform.
     is_admin: bool,
@@ -67,8 +68,14 @@ pub(crate) struct Told<'a> {
     sign_in_enabled: bool,
     /// Anybody may sign up.
     signup_enabled: bool,
-    /// Addresses are written to before they count: they are not.
+    /// What there is; null where no distribution is served.
+    features: Option<&'a Features>,
+    /// Addresses are written to before they count: where mail is sent.
     signup_require_email_verification: bool,
+    /// Whoever forgot his password has a letter sent.
+    password_reset_enabled: bool,
+    /// People can sign in by a provider of identities.
+    oidc_enabled: bool,
 }
 
 pub(crate) const ME: Operation = Operation::read::<Me>("Shows who calls").of_callers();
@@ -99,7 +106,10 @@ pub(crate) async fn site(State(state): State<Shared>) -> Response {
         user_auth_enabled: settings.required,
         sign_in_enabled: settings.secret.is_some(),
         signup_enabled: settings.secret.is_some() && manage::settings::sign_up(&state).enabled,
-        signup_require_email_verification: false,
+        features: site.features.as_ref(),
+        signup_require_email_verification: state.sign_in.errands.sends_mail(),
+        password_reset_enabled: settings.secret.is_some() && state.sign_in.errands.sends_mail(),
+        oidc_enabled: settings.secret.is_some() && settings.oidc.is_some(),
     })
 }
 
