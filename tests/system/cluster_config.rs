@@ -23,7 +23,7 @@ fn plain() -> harness::NodeBuilder {
 /// Variables, exit code, and the place that is told.
 type Mistake = (&'static [(&'static str, &'static str)], Option<i32>, &'static str);
 
-const MISTAKES: [Mistake; 9] = [
+const MISTAKES: [Mistake; 11] = [
     (
         &[("WAYBILL_ROLES", "gateway,router")],
         REFUSED,
@@ -48,6 +48,27 @@ const MISTAKES: [Mistake; 9] = [
         ],
         REFUSED,
         "environment: API_KEY_SECRET",
+    ),
+    (
+        &[
+            ("NATS_URL", NOBODY),
+            ("WAYBILL_ROLES", "gateway,router"),
+            ("API_KEY_SECRET", SECRET),
+            ("JWT_SECRET_KEY", SECRET),
+            ("WAYBILL_PUBLIC_KEY", "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="),
+        ],
+        REFUSED,
+        "environment: WAYBILL_MASTER_KEY",
+    ),
+    (
+        &[
+            ("NATS_URL", NOBODY),
+            ("WAYBILL_ROLES", "gateway"),
+            ("API_KEY_SECRET", SECRET),
+            ("JWT_SECRET_KEY", ""),
+        ],
+        REFUSED,
+        "environment: JWT_SECRET_KEY",
     ),
     (&[("NATS_URL", "http://h")], USAGE, "environment: NATS_URL"),
     (

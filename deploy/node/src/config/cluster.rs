@@ -10,6 +10,7 @@ use schemas::id::PoolName;
 use schemas::node::NodeRole;
 use schemas::secret::Secret;
 
+use super::egress::{MASTER_KEY, PUBLIC_KEY};
 use super::{Error, NAME_BYTES_MAX, Resolver};
 use crate::yaml::Problem;
 
@@ -381,22 +382,46 @@ impl Resolver<'_> {
             let remedy = "name them in models.yaml by an address that every router reaches";
             return Some(self.document.problem("discover", message, remedy));
         }
-        let secret = self.environment.get("API_KEY_SECRET").unwrap_or_default();
-        if roles.has(NodeRole::Gateway) && secret.len() < SHARED_SECRET_BYTES_MIN {
-            let message = if secret.is_empty() {
-                "the gateways of a cluster share the secret that keys are known by, and it is not set"
-            } else {
-                "the secret that the gateways of a cluster share is too short"
-            };
-            return Some(Problem {
-                file: "environment".to_owned(),
-                line: 0,
-                path: "API_KEY_SECRET".to_owned(),
-                message: message.to_owned(),
-                remedy:
-                    "set the same 32 bytes or more on every one, such as the output of: openssl rand -hex 32"
-                        .to_owned(),
-            });
+        self.lacks_secret(roles)
+    }
+
+    /// What a node of a cluster must be given and is not.
+    fn lacks_secret(&self, roles: &Roles) -> Option<Problem> {
+        let lacking = |variable: &str, message: &str, remedy: &str| Problem {
+            file: "environment".to_owned(),
+            line: 0,
+            path: variable.to_owned(),
+            message: message.to_owned(),
+            remedy: remedy.to_owned(),
+        };
+        for (variable, what, may_lack) in [
+            ("API_KEY_SECRET", "that keys are known by", false),
+            // Where nobody is asked who he is, nobody has to sign in.
+            ("JWT_SECRET_KEY", "that sessions are signed with", self.asks_nobody()),
+        ] {
+            let bytes = self.environment.get(variable).unwrap_or_default().len();
+            let is_enough = bytes >= SHARED_SECRET_BYTES_MIN || (bytes == 0 && may_lack);
+            if roles.has(NodeRole::Gateway) && !is_enough {
+                let problem = match bytes {
+                    0 => "it is not set",
+                    _ => "it is too short",
+                };
+                let message = format!("the gateways of a cluster share the secret {what}, and {problem}");
+                let remedy =
+                    "set the same 32 bytes or more on every one, such as the output of: openssl rand -hex 32";
+                return Some(lacking(variable, &message, remedy));
+            }
+        }
+        let is_given = |variable| {
+            self.environment
+                .get(variable)
+                .is_some_and(|text| !text.trim().is_empty())
+        };
+        if roles.has(NodeRole::Router) && is_given(PUBLIC_KEY) && !is_given(MASTER_KEY) {
+            let message =
+                "this router could not open what is sealed to the WAYBILL_PUBLIC_KEY that it is given";
+            let remedy = "set the WAYBILL_MASTER_KEY of the other routers in its place, or leave the role router to them";
+            return Some(lacking(MASTER_KEY, message, remedy));
         }
         None
     }

@@ -51,6 +51,7 @@ fn an_address_implies_its_kind_and_wins_over_the_file() {
         ("NATS_URL", "nats://a:4222, nats://b:4222,nats://c"),
         ("DATABASE_URL", "postgres://u:p@h/d"),
         ("API_KEY_SECRET", SECRET),
+        ("JWT_SECRET_KEY", SECRET),
     ];
     let config = good("bus: { kind: embedded }\nstore: { kind: sqlite }\n", &variables);
 
@@ -85,6 +86,7 @@ fn roles_are_read_from_flag_variable_and_file_in_this_order() {
 fn what_cannot_run_as_a_node_is_refused_with_its_place() {
     let nats = ("NATS_URL", "nats://h");
     let secret = ("API_KEY_SECRET", SECRET);
+    let jwt = ("JWT_SECRET_KEY", SECRET);
 
     assert!(refused("cluster: a\nroles: [gateway]\n", &[]).contains(":2: roles: "));
     assert!(refused("", &[("WAYBILL_ROLES", "gateway")]).starts_with("environment: WAYBILL_ROLES"));
@@ -92,9 +94,15 @@ fn what_cannot_run_as_a_node_is_refused_with_its_place() {
     let apart = "roles: [gateway, router]\n";
     assert!(refused(apart, &[nats]).starts_with("environment: API_KEY_SECRET"));
     assert!(refused(apart, &[nats, ("API_KEY_SECRET", "short")]).contains("too short"));
+    assert!(refused(apart, &[nats, secret]).starts_with("environment: JWT_SECRET_KEY"));
+    let short = ("JWT_SECRET_KEY", "short");
+    assert!(refused(apart, &[nats, secret, short]).contains("too short"));
+    let nobody_is_asked = ("USER_AUTH_ENABLED", "false");
+    assert!(good(apart, &[nats, secret, nobody_is_asked]).servable().is_ok());
+    assert!(refused(apart, &[nats, secret, nobody_is_asked, short]).contains("too short"));
     let discover = "roles: [gateway, router]\ndiscover: true\n";
     assert!(refused(discover, &[nats, secret]).contains(":2: discover"));
-    assert!(good(apart, &[nats, secret]).servable().is_ok());
+    assert!(good(apart, &[nats, secret, jwt]).servable().is_ok());
     assert!(good("roles: [router]\n", &[nats]).servable().is_ok());
 }
 
