@@ -365,7 +365,7 @@ fn dispatch(
         surface: asked.surface,
         model: model.id.clone(),
         reservation,
-        price_version: price_version(catalog, asked.priced_since),
+        price_version: PriceVersion::of(&catalog.revision_text, asked.priced_since),
         started_at: arrival.at,
         node: state.config.node.clone(),
     };
@@ -410,15 +410,6 @@ fn dispatch(
         key: asked.key.map(|held| Box::new(Keyed::new(held, state))),
         progress: Progress::default(),
     })))
-}
-
-/// Which prices a call is billed by: those of this revision, as they are since then.
-fn price_version(catalog: &Catalog, since: Option<Timestamp>) -> PriceVersion {
-    let revision = &catalog.revision_text;
-    PriceVersion(match since {
-        None => revision.clone(),
-        Some(since) => format!("{revision}@{since}").into(),
-    })
 }
 
 /// What the router is told.

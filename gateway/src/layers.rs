@@ -30,7 +30,8 @@ use crate::{caller, dispatch, path, routes};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-const X_CONFIG: HeaderName = HeaderName::from_static("x-waybill-config");
+/// The revision of the catalogue that a call was admitted under, or else the one that its node has.
+pub(crate) const X_CONFIG: HeaderName = HeaderName::from_static("x-waybill-config");
 
 /// Headers of answers that pages of other origins may read.
 const EXPOSED: &str = "x-request-id, request-id, x-waybill-config, x-waybill-dropped, x-waybill-estimate, x-routed-model, x-idempotent-replay, etag, x-session-id, x-session-affinity, retry-after, x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-ratelimit-limit-cost, x-ratelimit-remaining-cost, x-ratelimit-reset-cost, x-quota-reset";
@@ -178,7 +179,7 @@ fn finish(state: &State, headers: &mut HeaderMap, request_id: RequestId, origin:
         headers.insert(X_REQUEST_ID, id);
     }
     if let Ok(revision) = HeaderValue::from_str(&state.ports.catalog.peek().revision_text) {
-        headers.insert(X_CONFIG, revision);
+        headers.entry(X_CONFIG).or_insert(revision);
     }
     if let Some(origin) = origin {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);

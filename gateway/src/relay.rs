@@ -27,6 +27,7 @@ use tracing::warn;
 use crate::body::Permit;
 use crate::error;
 use crate::idempotency::{Ended, HELD_BACK};
+use crate::layers::X_CONFIG;
 use crate::limits::Held;
 use crate::open::{Place, Slot};
 use crate::responses::{Echo, Keeping};
@@ -129,7 +130,11 @@ impl Settled {
 pub(crate) async fn answer(running: Running) -> Response {
     let routed = running.live().and_then(|live| live.routed.clone());
     let limits = running.live().and_then(Live::limits);
+    let revision = running.live().and_then(Live::revision);
     let mut response = begin(running).await;
+    if let Some(revision) = revision {
+        response.headers_mut().insert(X_CONFIG, revision);
+    }
     if let Some(limits) = limits {
         limits.tell(response.headers_mut());
     }
@@ -382,6 +387,11 @@ impl Live {
             }
             Frame::Head(head) => Some(Frame::Head(head)),
         }
+    }
+
+    /// The revision of the catalogue that it was admitted under, as its row has it.
+    fn revision(&self) -> Option<HeaderValue> {
+        HeaderValue::from_str(self.slot.accepted.price_version.revision()).ok()
     }
 
     /// How its limits stand; `None` where it has none.

@@ -2,15 +2,19 @@
 //! and rounded once, half to even, to whole nano-dollars. No float touches money.
 
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digits;
+use crate::time::Timestamp;
 use crate::usage::Usage;
 
 /// Nano-dollars in a dollar.
 pub const NANO_PER_USD: i64 = 1_000_000_000;
+/// Stands between a revision and the time from which its prices are so.
+const SINCE: char = '@';
 /// Tokens in the unit of a price.
 const TOKENS_PER_UNIT: i128 = 1_000_000;
 
@@ -106,7 +110,22 @@ pub struct Price {
 /// Which prices applied: the catalogue revision and the endpoint they belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct PriceVersion(pub std::sync::Arc<str>);
+pub struct PriceVersion(pub Arc<str>);
+
+impl PriceVersion {
+    /// The prices of a revision of the catalogue; `since` is from when they are so, where a time changed them later.
+    pub fn of(revision: &Arc<str>, since: Option<Timestamp>) -> Self {
+        Self(match since {
+            None => Arc::clone(revision),
+            Some(since) => format!("{revision}{SINCE}{since}").into(),
+        })
+    }
+
+    /// The revision of the catalogue whose prices they are.
+    pub fn revision(&self) -> &str {
+        self.0.split(SINCE).next().unwrap_or_default()
+    }
+}
 
 /// The cost of `usage` and `images` input images at `price`, rounded once to whole nano-dollars, half to even.
 /// `None` when the sum does not fit 64 bits (counts and prices are bounded, so only a broken price gets there).
@@ -157,6 +176,21 @@ mod tests {
         request: 0,
         image: 0,
     };
+
+    #[test]
+    fn a_version_of_prices_is_of_a_revision_and_may_be_so_since_a_time() {
+        let revision: Arc<str> = "17".into();
+        let since = Timestamp::parse("2026-12-01T08:00:00Z");
+
+        let plain = PriceVersion::of(&revision, None);
+        let timed = PriceVersion::of(&revision, since);
+
+        assert_eq!((&*plain.0, plain.revision()), ("17", "17"));
+        assert_eq!(
+            (&*timed.0, timed.revision()),
+            ("17@2026-12-01T08:00:00.000000Z", "17")
+        );
+    }
 
     fn usage(input_tokens: u64, cached_tokens: u64, cache_write_tokens: u64, output_tokens: u64) -> Usage {
         Usage {

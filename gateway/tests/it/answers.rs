@@ -35,6 +35,38 @@ async fn an_unstreamed_answer_comes_whole_and_its_waybill_is_there() {
 }
 
 #[tokio::test]
+async fn an_answer_and_its_row_name_the_revision_that_the_call_was_admitted_under() {
+    let scene = Scene::new().await;
+    let mut steps = whole(r#"{"id":"x"}"#);
+    steps.insert(0, Step::Wait(Duration::from_millis(300)));
+    scene.script.push(steps);
+    let revision = |answer: &crate::scene::Answer| {
+        let text = answer.header("x-waybill-config").expect("a revision");
+        text.parse::<u64>().expect("a number")
+    };
+    let before = revision(&scene.call("GET /v1/models", CALLER, "").await);
+
+    let changed = async {
+        while scene.script.told().dispatched.is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        scene
+            .call("POST /api/v1/tenants", OPERATOR, r#"{"id": "later"}"#)
+            .await
+    };
+    let (answer, changed) = tokio::join!(scene.chat(PLAIN), changed);
+
+    assert_eq!((answer.status, changed.status), (200, 201));
+    assert!(revision(&changed) > before);
+    assert_eq!(revision(&answer), before);
+    let row = scene.rows(1).await.remove(0);
+    assert_eq!(
+        (&*row.config_revision, row.price_version.revision()),
+        (&*before.to_string(), &*before.to_string())
+    );
+}
+
+#[tokio::test]
 async fn a_streamed_answer_ends_with_the_mark_and_may_not_be_buffered() {
     let scene = Scene::new().await;
     scene.script.push(vec![

@@ -262,7 +262,7 @@ impl RequestLost {
             images: 0,
             usage_source: UsageSource::None,
             usage_flags: Vec::new(),
-            config_revision: Arc::clone(&accepted.price_version.0),
+            config_revision: accepted.price_version.revision().into(),
             price_version: accepted.price_version,
             prices: None,
             cost_nano_usd: NanoUsd::ZERO,
