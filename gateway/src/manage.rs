@@ -29,6 +29,7 @@ pub(crate) mod description;
 pub(crate) mod endpoint_keys;
 pub(crate) mod endpoint_test;
 pub(crate) mod endpoints;
+mod former;
 pub(crate) mod grants;
 pub(crate) mod keys;
 pub(crate) mod logs;

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use reqwest::Method;
+use schemas::configuration::shown;
 use serde_json::{Value, json};
 
 use crate::UsageError;
@@ -174,6 +175,13 @@ pub async fn import(
             "{told}{} was left alone: {}\n",
             text(&left["key"]),
             text(&left["why"])
+        );
+    }
+    for key in done["without_credential"].as_array().into_iter().flatten() {
+        let (_, endpoint) = shown::named(&text(key), None);
+        told = format!(
+            "{told}{endpoint} has no credential, which no document holds: waybill endpoints set {endpoint} \
+             --credential-from FILE\n"
         );
     }
     Ok(told)

@@ -19,7 +19,7 @@ use schemas::failure::{Failure, FailureCode};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use super::records::{self, History, Match, Place, Written};
+use super::records::{self, History, Match, Place, Race, Written};
 use super::resource::{Act, Found, Id, Sent};
 use super::{creation, rights};
 use crate::caller::Caller;
@@ -30,8 +30,6 @@ mod succession;
 
 use succession::{Held, Newest};
 
-/// Times a change is decided anew because the credential got another secret meanwhile.
-const TRIES_MAX: usize = 8;
 /// How long a call waits for what another one makes: a repeated one for the first, a change for another secret.
 const MADE_WITHIN: Duration = Duration::from_secs(2);
 /// How often is looked whether it is there.
@@ -162,7 +160,8 @@ async fn revoke_newest(
     author: &Author,
     may: impl Fn(&Key) -> Result<(), Failure>,
 ) -> Result<Written<Key>, Failure> {
-    for _ in 0..TRIES_MAX {
+    let race = Race::begin(state);
+    loop {
         let revoked = match succession::newest(state, known).await? {
             Newest::There {
                 place,
@@ -182,8 +181,8 @@ async fn revoke_newest(
             Err(failure) if succession::was_faster(&failure) => {}
             revoked => return revoked.map(Held::written),
         }
+        race.again().await?;
     }
-    Err(records::lost_race())
 }
 
 /// Changes a credential to what `decide` makes of it as it is now, whichever secret it has.
@@ -194,7 +193,8 @@ pub(super) async fn change(
     author: &Author,
     decide: impl Fn(&Key) -> Result<Key, Failure>,
 ) -> Result<Written<Key>, Failure> {
-    for _ in 0..TRIES_MAX {
+    let race = Race::begin(state);
+    loop {
         let Newest::There {
             place,
             held,
@@ -216,8 +216,8 @@ pub(super) async fn change(
             Err(failure) if expected == Match::Any && succession::was_faster(&failure) => {}
             changed => return changed.map(Held::written),
         }
+        race.again().await?;
     }
-    Err(records::lost_race())
 }
 
 /// Gives a credential another secret, being from then on what `renewed` makes of it. Of two who do so at once one is

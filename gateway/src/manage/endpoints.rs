@@ -60,6 +60,10 @@ impl Resource for Endpoints {
         Ok(Found::there(place(&stored.record), stored))
     }
 
+    fn gone(id: &Id) -> Option<(Kind, Arc<str>)> {
+        resource::of_kind(Kind::Endpoint, id)
+    }
+
     fn answer(_: &Act<'_>, _: &Place, there: There<'_, Endpoint>) -> Result<Response, Failure> {
         resource::told(there, shown)
     }

@@ -120,6 +120,10 @@ impl Resource for Routes {
         Ok(Found::there(place(&stored.record), stored))
     }
 
+    fn gone(id: &Id) -> Option<(Kind, Arc<str>)> {
+        resource::of_kind(Kind::Route, id)
+    }
+
     fn answer(act: &Act<'_>, _: &Place, there: There<'_, RouteRecord>) -> Result<Response, Failure> {
         resource::told(there, |route, revision| Self::shown(act, route, revision))
     }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use schemas::catalog::served::{Overlay, Sharing, overlay_key};
 use schemas::catalog::{Catalog, Model, Origin, Role};
 use schemas::event::audit::Kind;
-use schemas::failure::Failure;
+use schemas::failure::{Failure, FailureCode};
 use schemas::id::{DEFAULT_TENANT, EndpointId, ModelName, PoolName, TenantId};
 use schemas::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use super::openapi::{Condition, Operation};
 use super::page::Asked;
 use super::records::{self, History, Match, Place, Written};
 use super::resource::{self, Act, Changed, Found, Id, Removed, Resource, There};
-use super::{Parameters, answered, description, invalid, rights, upsert};
+use super::{Parameters, answered, description, former, invalid, rights, upsert};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
@@ -177,6 +177,28 @@ impl Resource for Models {
         let shown = shown(&catalog, &model, act.arrival.at);
         let revision = shown.overlay.as_ref().map(|changed| changed.revision);
         Ok(resource::overlaid(&shown, revision))
+    }
+
+    fn history(act: &Act<'_>, place: &Place) -> impl Future<Output = Result<History, Failure>> + Send {
+        Self::changes(act, place)
+    }
+}
+
+impl Models {
+    /// What was changed of a model since it was dropped, and before.
+    async fn changes(act: &Act<'_>, place: &Place) -> Result<History, Failure> {
+        let own = records::history::<Overlay>(act.state, place).await;
+        let former = former::history(act, place.kind, &place.id).await;
+        match (own, former) {
+            (Ok(mut own), Ok(former)) => {
+                own.join(former);
+                Ok(own)
+            }
+            // What the record tells is told without the books.
+            (Ok(own), Err(_)) => Ok(own),
+            (Err(failure), former) if failure.code == FailureCode::NotFound => former,
+            (Err(failure), _) => Err(failure),
+        }
     }
 }
 

@@ -107,6 +107,10 @@ impl Resource for Prices {
         Ok(Found::there(place(&stored.record), stored))
     }
 
+    fn gone(id: &Id) -> Option<(Kind, Arc<str>)> {
+        resource::of_kind(Kind::Price, id)
+    }
+
     fn answer(act: &Act<'_>, _: &Place, there: There<'_, PriceRecord>) -> Result<Response, Failure> {
         resource::told(there, |price, revision| Self::shown(act, price, revision))
     }

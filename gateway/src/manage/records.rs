@@ -20,7 +20,7 @@ use schemas::subject::CATALOG_BUCKET;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::error;
 
 use super::{internal, invalid, json};
@@ -32,8 +32,10 @@ const WITHIN: Duration = Duration::from_secs(8);
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 /// How often is looked whether it has.
 const SEEN_POLL: Duration = Duration::from_millis(2);
-/// Times a change is decided anew after somebody else's.
-const TRIES_MAX: usize = 4;
+/// How long a change is decided anew after those of others.
+const RACED_WITHIN: Duration = Duration::from_secs(5);
+/// Longest pause before it is, in microseconds: a little longer than a change takes.
+const PAUSE_MICROS_MAX: u64 = 20_000;
 
 /// Where a record lies and how it is called in events.
 #[derive(Debug, Clone)]
@@ -67,10 +69,17 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes in the changes of another record.
+    /// These changes.
+    pub(super) fn of(mut data: Vec<Change>) -> Self {
+        data.sort_by_key(|change| Reverse((change.at, change.id)));
+        data.dedup_by_key(|change| change.id);
+        Self { data }
+    }
+
+    /// Takes in the changes of another record, or what the same was before.
     pub(super) fn join(&mut self, other: Self) {
         self.data.extend(other.data);
-        self.data.sort_by_key(|change| Reverse((change.at, change.id)));
+        *self = Self::of(std::mem::take(&mut self.data));
     }
 }
 
@@ -114,6 +123,34 @@ impl Match {
             Self::Any => true,
             Self::Revision(wanted) => wanted == revision,
         }
+    }
+}
+
+/// A change that others may be faster with, again and again: it is decided anew until it is made, or time is up.
+pub(super) struct Race<'a> {
+    state: &'a Shared,
+    until: Instant,
+}
+
+impl<'a> Race<'a> {
+    /// One that begins now.
+    pub(super) fn begin(state: &'a Shared) -> Self {
+        Self {
+            state,
+            until: Instant::now() + RACED_WITHIN,
+        }
+    }
+
+    /// Pauses before another try, each time for another while, so that those who were late at once are not so again.
+    /// Fails when time is up.
+    pub(super) async fn again(&self) -> Result<(), Failure> {
+        if Instant::now() >= self.until {
+            return Err(lost_race());
+        }
+        let [share] = self.state.ports.mint.random::<1>();
+        let micros = PAUSE_MICROS_MAX * (1 + u64::from(share)) / 256;
+        sleep(Duration::from_micros(micros)).await;
+        Ok(())
     }
 }
 
@@ -184,7 +221,8 @@ pub(super) async fn change<T>(
 where
     T: Serialize + DeserializeOwned,
 {
-    for _ in 0..TRIES_MAX {
+    let race = Race::begin(state);
+    loop {
         let Some((found, revision)) = read::<T>(state, &place.key).await? else {
             return Err(nothing());
         };
@@ -204,8 +242,8 @@ where
         if let Some(revision) = put(state, &place.key, &changed, Expected::Revision(revision)).await? {
             return Ok(written(state, place, changed, revision).await);
         }
+        race.again().await?;
     }
-    Err(lost_race())
 }
 
 /// Takes a record away, if `decide` does not refuse and it is still the revision of `expected`.
@@ -219,7 +257,8 @@ pub(super) async fn remove<T>(
 where
     T: Serialize + DeserializeOwned,
 {
-    for _ in 0..TRIES_MAX {
+    let race = Race::begin(state);
+    loop {
         let Some((found, revision)) = read::<T>(state, &place.key).await? else {
             return Err(nothing());
         };
@@ -229,6 +268,7 @@ where
         decide(&found.record)?;
         let gone = delete(state, &place.key, revision).await?;
         let Some(gone) = gone else {
+            race.again().await?;
             continue;
         };
         tell(state, place, &found.removed(revision, author), gone);
@@ -239,7 +279,6 @@ where
             repeated: false,
         });
     }
-    Err(lost_race())
 }
 
 /// Takes away what has a revision; `None` where something else is there. Gives the revision with which it went.
@@ -274,7 +313,8 @@ pub(super) async fn restore<T>(
 where
     T: Serialize + DeserializeOwned,
 {
-    for _ in 0..TRIES_MAX {
+    let race = Race::begin(state);
+    loop {
         let (found, revision) = read::<T>(state, &place.key).await?.ok_or_else(nothing)?;
         if !expected.admits(revision) {
             return Err(lost_race());
@@ -284,8 +324,8 @@ where
         if let Some(revision) = put(state, &place.key, &restored, Expected::Revision(revision)).await? {
             return Ok(written(state, place, restored, revision).await);
         }
+        race.again().await?;
     }
-    Err(lost_race())
 }
 
 /// Is there a record?

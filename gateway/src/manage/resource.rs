@@ -2,6 +2,8 @@
 //! history is told, it is changed, and it is taken away. A kind says only what it is ([`Resource`]) and which of the
 //! paths it has: who may, how a record is found and shown, and what a body makes of it.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
@@ -11,20 +13,27 @@ use http::HeaderMap;
 use http::header::ETAG;
 use schemas::catalog::change::Author;
 use schemas::catalog::{Catalog, Stored};
-use schemas::failure::Failure;
+use schemas::event::audit::Kind;
+use schemas::failure::{Failure, FailureCode};
 use schemas::id::TenantId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::page::Asked;
 use super::records::{self, History, Match, Place, Written};
-use super::{Parameters, answered, description, json, rights};
+use super::{Parameters, answered, description, former, json, rights};
 use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
 
 /// The segment of a path that names a record.
 pub(crate) type Id = Result<Path<String>, PathRejection>;
+
+/// What events call a record of a kind that a segment names.
+pub(crate) fn of_kind(kind: Kind, id: &Id) -> Option<(Kind, Arc<str>)> {
+    let Path(id) = id.as_ref().ok()?;
+    Some((kind, id.as_str().into()))
+}
 
 /// One call of the management API: at which node, when, and by whom.
 pub(crate) struct Act<'a> {
@@ -98,6 +107,11 @@ pub(crate) trait Resource: 'static {
 
     /// The answer that shows it.
     fn answer(act: &Act<'_>, place: &Place, there: There<'_, Self::Record>) -> Result<Response, Failure>;
+
+    /// What events call one that a caller names and that is not there: where it may have been, and is not again.
+    fn gone(_: &Self::Named) -> Option<(Kind, Arc<str>)> {
+        None
+    }
 
     /// Whether a caller may be told of changes of what he sees.
     fn may_be_told(_: &Caller) -> Result<(), Failure> {
@@ -273,8 +287,17 @@ pub(crate) async fn history<R: Resource>(
     };
     let told = async {
         R::may_be_told(&caller)?;
-        let place = R::found(&caller, &state.ports.catalog.load(), named)?.place;
-        R::history(&act, &place).await
+        let gone = R::gone(&named);
+        let told = match R::found(&caller, &state.ports.catalog.load(), named) {
+            Ok(found) => R::history(&act, &found.place).await,
+            Err(failure) => Err(failure),
+        };
+        match (told, gone) {
+            (Err(failure), Some((kind, id))) if failure.code == FailureCode::NotFound => {
+                former::history(&act, kind, &id).await
+            }
+            (told, _) => told,
+        }
     };
     answered(&arrival, told.await)
 }

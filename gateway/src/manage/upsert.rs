@@ -5,11 +5,8 @@ use schemas::failure::{Failure, FailureCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::records::{self, Match, Place, Written};
+use super::records::{self, Match, Place, Race, Written};
 use crate::state::Shared;
-
-/// Times that is tried which of the two it is.
-const TRIES_MAX: usize = 3;
 
 /// Sets a record to what `decide` makes of what is there.
 pub(super) async fn set<T>(
@@ -22,7 +19,8 @@ pub(super) async fn set<T>(
 where
     T: Serialize + DeserializeOwned,
 {
-    for _ in 0..TRIES_MAX {
+    let race = Race::begin(state);
+    loop {
         let changed = records::change(state, place, expected, author, |found| decide(Some(found))).await;
         match changed {
             Err(failure) if failure.code == FailureCode::NotFound => {}
@@ -35,6 +33,6 @@ where
             Err(failure) if failure.code == FailureCode::AlreadyExists => {}
             made => return made,
         }
+        race.again().await?;
     }
-    Err(records::lost_race())
 }

@@ -1,5 +1,7 @@
 //! An exported catalogue is taken in by the rules of the paths that would make its records, as a whole or not at all.
 
+use schemas::seal::PrivateKey;
+use schemas::secret::Secret;
 use serde_json::{Value, json};
 
 use crate::scene::{OPERATOR, Scene};
@@ -239,4 +241,48 @@ async fn a_version_of_a_price_is_never_changed_by_an_import() {
     );
     let prices = scene.call("GET /api/v1/prices", OPERATOR, "").await.json();
     assert_eq!(prices["data"][0]["pricing"]["completion"], "2");
+}
+
+#[tokio::test]
+async fn an_import_says_which_credentials_have_to_be_given_again() {
+    let keyed = || {
+        Scene::with(|config| {
+            let held = PrivateKey::of_master(&Secret::new([7; 32]));
+            config.public_key = Some(held.public().clone());
+        })
+    };
+    let (one, other) = (keyed().await, keyed().await);
+    let endpoint = |name: &str, credential: Value| json!({"name": name, "backends": [{"url": "https://one.example"}], "credential": credential});
+    let secret = json!({"value": "sk-upstream-secret-1"});
+    let made = done(&one, "POST /api/v1/endpoints", endpoint("sealed", secret.clone())).await;
+    let id = made["id"].as_str().expect("an id").to_owned();
+    done(
+        &one,
+        "POST /api/v1/endpoints",
+        endpoint("referred", json!({"env": "UPSTREAM_KEY"})),
+    )
+    .await;
+    let document = exported(&one).await;
+    assert!(!document.to_string().contains("sk-upstream"));
+    let lacking = document["without_credential"].clone();
+    assert_eq!(lacking.as_array().map(Vec::len), Some(1), "{lacking}");
+
+    let (status, told) = import(&other, &document).await;
+    assert_eq!((status, &told["without_credential"]), (200, &lacking), "{told}");
+    // It stays so until somebody gives it.
+    let (_, told) = import(&other, &document).await;
+    assert_eq!(
+        (&told["made"], &told["without_credential"]),
+        (&json!(0), &lacking),
+        "{told}"
+    );
+    let line = format!("PATCH /api/v1/endpoints/{id}");
+    done(&other, &line, json!({"credential": secret, "name": "given"})).await;
+    for _ in 0..2 {
+        let (_, told) = import(&other, &document).await;
+        assert_eq!(told["without_credential"], json!([]), "{told}");
+    }
+    // Where it was made nothing is missing.
+    let (_, told) = import(&one, &document).await;
+    assert_eq!(told["without_credential"], json!([]), "{told}");
 }

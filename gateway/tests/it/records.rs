@@ -11,9 +11,15 @@ use bytes::Bytes;
 use schemas::event::audit::Audited;
 use schemas::subject::{AUDIT, CATALOG_BUCKET};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 
 use crate::scene::{OPERATOR, Scene, one_of, request};
+
+/// How long a write that is done takes to be answered.
+const LATE: Duration = Duration::from_millis(200);
+/// Calls that change one record at once.
+const AT_ONCE: usize = 50;
 
 #[derive(Default)]
 struct Faults {
@@ -21,6 +27,8 @@ struct Faults {
     unanswered: AtomicUsize,
     /// So many writes are done and said to have come too late.
     conflicting: AtomicUsize,
+    /// So many writes are done at once and answered late.
+    late: AtomicUsize,
     /// Nothing can be read.
     unread: AtomicBool,
 }
@@ -50,6 +58,9 @@ impl Kv for Bent {
         let done = self.inner.put(bucket, key, value, expected).await?;
         if bucket == CATALOG_BUCKET && one_of(&self.faults.unanswered) {
             return Err(BusError::Timeout);
+        }
+        if bucket == CATALOG_BUCKET && one_of(&self.faults.late) {
+            tokio::time::sleep(LATE).await;
         }
         if bucket == CATALOG_BUCKET && one_of(&self.faults.conflicting) {
             return Err(BusError::Conflict);
@@ -170,4 +181,94 @@ async fn while_the_bus_does_not_answer_tenants_are_read_and_not_changed() {
 
     assert_eq!((shown.status, shown.json()["id"].as_str()), (200, Some("acme")));
     assert_eq!(told(&scene, 0).await, []);
+}
+
+#[tokio::test]
+async fn everybody_who_changes_something_of_one_record_at_once_has_his_change_made() {
+    let scene = Scene::new().await;
+    let member = json!({"tenant": "acme", "id": "ann"}).to_string();
+    let made = scene.call("POST /api/v1/users", OPERATOR, &member).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let wanted = |n: usize| match n % 3 {
+        0 => ("name", json!(format!("Ann {n}"))),
+        1 => ("email", json!(format!("ann{n}@example.com"))),
+        _ => ("limits", json!({"rpm": n})),
+    };
+
+    let calls = (0..AT_ONCE).map(|n| {
+        let (field, value) = wanted(n);
+        let body = json!({ field: value }).to_string();
+        let scene = &scene;
+        async move {
+            let line = "PATCH /api/v1/users/ann?tenant=acme";
+            scene.call(line, OPERATOR, &body).await
+        }
+    });
+    let answers = futures_util::future::join_all(calls).await;
+
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
+    assert!(
+        refused.is_empty(),
+        "{} refused: {:?}",
+        refused.len(),
+        refused.first()
+    );
+    // Each was made of what the one before left: what it did not name stayed as it was.
+    let mut events: Vec<Audited> = scene.events(AUDIT);
+    events.retain(|event| &*event.id == "ann" && event.change.replaced.is_some());
+    assert_eq!(events.len(), AT_ONCE);
+    let shown = scene
+        .call("GET /api/v1/users/ann?tenant=acme", OPERATOR, "")
+        .await
+        .json();
+    for field in ["name", "email", "limits"] {
+        let of_field = events
+            .iter()
+            .filter(|event| event.change.fields.contains_key(field));
+        let mut of_field: Vec<_> = of_field.map(|event| (event.revision, &event.change)).collect();
+        of_field.sort_by_key(|(revision, _)| *revision);
+        assert!(
+            of_field.iter().all(|(_, change)| change.fields.len() == 1),
+            "{of_field:?}"
+        );
+        let mut before = json!(null);
+        for (_, change) in &of_field {
+            if before != json!(null) {
+                assert_eq!(change.fields[field].from, before, "{field}");
+            }
+            before = change.fields[field].to.clone();
+        }
+        assert_eq!(shown[field], before, "{field}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_caller_asked_for_who_leaves_is_done_whole_and_told_of() {
+    let (scene, faults) = scene().await;
+    faults.late.store(3, Ordering::Relaxed);
+    let endpoint = json!({"name": "gpu", "backends": [{"url": "https://gpu.example"}]}).to_string();
+    let renamed = json!({"name": "left"}).to_string();
+
+    for (line, body) in [
+        ("PATCH /api/v1/tenants/acme", renamed),
+        ("POST /api/v1/endpoints", endpoint),
+    ] {
+        let writes = faults.late.load(Ordering::Relaxed);
+        let mut socket = scene.connect().await;
+        let sent = request(line, OPERATOR, "", &body);
+        socket.write_all(&sent).await.expect("write");
+        while faults.late.load(Ordering::Relaxed) == writes {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // It is written, and nobody has said so yet.
+        drop(socket);
+    }
+
+    // Of the tenant, and of the route and the endpoint, of which either is nothing without the other.
+    let names: Vec<String> = told(&scene, 3).await.into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names.iter().any(|name| name == "left"), "{names:?}");
+    let endpoints = scene.call("GET /api/v1/endpoints", OPERATOR, "").await.json();
+    let endpoints = endpoints["data"].as_array().expect("a list");
+    assert!(endpoints.iter().any(|one| one["name"] == "gpu"), "{endpoints:?}");
 }

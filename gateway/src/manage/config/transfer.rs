@@ -1,7 +1,7 @@
 //! `/admin/config/export` and `/admin/config/import`: the catalogue as a document, without keys and without secrets,
 //! and the records of run time out of one. What files said stands in it for whoever reads it; it comes from files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ use crate::state::Shared;
 /// How long the bucket may take to tell what is in it.
 const WITHIN: Duration = Duration::from_secs(10);
 
+/// Where a record keeps what is sealed.
+const SEALED: &str = "sealed";
 /// How much of a record's key is told.
 const KEY_CHARACTERS_MAX: usize = 300;
 
@@ -79,6 +81,10 @@ pub(crate) struct Document {
     exported_at: Option<Timestamp>,
     /// The records, by where they lie.
     records: Vec<Record>,
+    /// Endpoints among them that have a sealed credential, which stays where it is: wherever they are made anew, it has
+    /// to be given again.
+    #[serde(default)]
+    without_credential: BTreeSet<String>,
 }
 
 const DOCUMENT: &str = "the body is not an exported catalogue: expected records, a list of key and record";
@@ -95,8 +101,9 @@ pub(crate) struct Done {
     unchanged: usize,
     /// Records that were left alone, and why.
     left: Vec<Left>,
-    /// Endpoints that are elsewhere than what proves who calls was sealed for: it is dropped, and to be given anew.
-    without_credential: Vec<String>,
+    /// Endpoints whose credential has to be given: the document does not have it, and they have none, or are elsewhere
+    /// than it was sealed for.
+    without_credential: BTreeSet<String>,
 }
 
 /// A record that was not imported.
@@ -121,33 +128,54 @@ pub(crate) const IMPORT: Operation =
 pub(crate) async fn export(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
     let exported = async {
         rights::operates(&caller)?;
-        let read = timeout(WITHIN, everything(&*state.ports.kv)).await;
-        let (catalog_revision, records) = read.unwrap_or(Err(BusError::Timeout)).map_err(away)?;
+        let found = everything(&state).await?;
         Ok(Document {
-            catalog_revision,
+            catalog_revision: found.revision,
             exported_at: Some(arrival.at),
-            records,
+            records: found.records,
+            without_credential: found.sealed,
         })
     };
     answered(&arrival, exported.await)
 }
 
-async fn everything(kv: &dyn Kv) -> Result<(u64, Vec<Record>), BusError> {
+/// What is in the bucket, without secrets.
+struct Everything {
+    revision: u64,
+    records: Vec<Record>,
+    /// Where records lie that have a sealed secret.
+    sealed: BTreeSet<String>,
+}
+
+async fn everything(state: &Shared) -> Result<Everything, Failure> {
+    let read = timeout(WITHIN, read_all(&*state.ports.kv)).await;
+    read.unwrap_or(Err(BusError::Timeout)).map_err(away)
+}
+
+async fn read_all(kv: &dyn Kv) -> Result<Everything, BusError> {
     let mut changes = kv.watch(CATALOG_BUCKET).await?;
     let mut found: BTreeMap<(usize, String), Value> = BTreeMap::new();
-    let mut newest = 0;
+    let (mut revision, mut sealed) = (0, BTreeSet::new());
     while let Some(change) = changes.recv().await {
         let Change::Entry(entry) = change else {
             let records = found.into_iter().filter_map(|((_, key), value)| match value {
                 Value::Object(record) => Some(Record { key, record }),
                 _ => None,
             });
-            return Ok((newest, records.collect()));
+            return Ok(Everything {
+                revision,
+                records: records.collect(),
+                sealed,
+            });
         };
-        newest = newest.max(entry.revision);
+        revision = revision.max(entry.revision);
         let rank = rank(&entry.key);
-        let value = entry.value.and_then(|value| serde_json::from_slice(&value).ok());
+        let value = entry.value;
+        let value: Option<Value> = value.and_then(|value| serde_json::from_slice(&value).ok());
         if let (Some((rank, _)), Some(value)) = (rank, value) {
+            if value.as_object().is_some_and(has_sealed) {
+                sealed.insert(entry.key.clone());
+            }
             found.insert((rank, entry.key), shown::without_secrets(&value));
         }
     }
@@ -186,6 +214,8 @@ pub(crate) async fn import(
 struct Wanted {
     /// Which of the document's it is.
     number: usize,
+    /// The document says that it has a credential which it does not tell.
+    needs_credential: bool,
     rank: usize,
     kind: Kind,
     key: String,
@@ -199,10 +229,10 @@ async fn take_in(
     document: Document,
     author: &Author,
 ) -> Result<Done, Failure> {
-    let read = timeout(WITHIN, everything(&*state.ports.kv)).await;
-    let (_, found) = read.unwrap_or(Err(BusError::Timeout)).map_err(away)?;
+    let Everything { records, sealed, .. } = everything(state).await?;
     let found: HashMap<String, Map<String, Value>> =
-        found.into_iter().map(|one| (one.key, one.record)).collect();
+        records.into_iter().map(|one| (one.key, one.record)).collect();
+    let found = There { found, sealed };
     let mut done = Done::default();
     let wanted = wanted(document, &mut done)?;
     let signing_in = judge::signing_in(state, wanted.iter().map(|one| one.key.as_str())).await?;
@@ -214,9 +244,16 @@ async fn take_in(
     Ok(done)
 }
 
+/// What there is before an import, without secrets.
+struct There {
+    found: HashMap<String, Map<String, Value>>,
+    sealed: BTreeSet<String>,
+}
+
 /// The records that are to be judged, in the order in which they are. What comes from files or hides something is left.
 fn wanted(document: Document, done: &mut Done) -> Result<Vec<Wanted>, Failure> {
     let mut wanted: Vec<Wanted> = Vec::new();
+    let needed = document.without_credential;
     for (number, Record { key, record }) in document.records.into_iter().enumerate() {
         let wrong = |text| refused(number, &key, &invalid("key", text));
         let (rank, kind) = rank(&key).ok_or_else(|| wrong("there is no such kind of record"))?;
@@ -230,6 +267,7 @@ fn wanted(document: Document, done: &mut Done) -> Result<Vec<Wanted>, Failure> {
             "something of it is or could be a secret: make it by its own path"
         } else {
             wanted.push(Wanted {
+                needs_credential: needed.contains(&key),
                 number,
                 rank,
                 kind,
@@ -256,16 +294,20 @@ fn wanted(document: Document, done: &mut Done) -> Result<Vec<Wanted>, Failure> {
 /// there is, without secrets.
 fn judged(
     (caller, catalog, signing_in): (&Caller, &Catalog, &Members),
-    found: &HashMap<String, Map<String, Value>>,
+    there: &There,
     wanted: Vec<Wanted>,
     done: &mut Done,
 ) -> Result<Vec<Wanted>, Failure> {
+    let There { found, sealed } = there;
     let mut judge = Judge::new(caller, catalog, signing_in)?;
     let mut good = Vec::with_capacity(wanted.len());
     for one in wanted {
         let there = found.get(&one.key);
         if there == Some(&one.record) {
             done.unchanged += 1;
+            if one.needs_credential && !sealed.contains(&one.key) {
+                done.without_credential.insert(one.key);
+            }
         } else if there.is_some_and(is_of_file) {
             let why = "a file says something of it: change the file";
             done.left.push(Left { key: one.key, why });
@@ -284,6 +326,12 @@ fn refused(number: usize, key: &str, failure: &Failure) -> Failure {
     let what = failure.param.as_deref().unwrap_or("record");
     let text = format!("nothing was imported: {key}: {what}: {}", failure.message);
     Failure::new(FailureCode::InvalidRequest, text).param(format!("records[{number}]"))
+}
+
+/// True for a record that keeps a sealed secret.
+fn has_sealed(record: &Map<String, Value>) -> bool {
+    let sealed = record.get(SEALED).and_then(Value::as_array);
+    sealed.is_some_and(|sealed| !sealed.is_empty())
 }
 
 fn is_of_file(record: &Map<String, Value>) -> bool {
@@ -308,9 +356,9 @@ fn is_sealed_alike(found: &Map<String, Value>, wanted: &Map<String, Value>) -> b
 /// An endpoint after the import, and whether it lost what was sealed for other addresses.
 fn unsealed(found: &Map<String, Value>, wanted: &Map<String, Value>) -> (Map<String, Value>, bool) {
     let mut merged = merged(found, wanted);
-    let loses = merged.contains_key("sealed") && !is_sealed_alike(found, wanted);
+    let loses = merged.contains_key(SEALED) && !is_sealed_alike(found, wanted);
     if loses {
-        merged.remove("sealed");
+        merged.remove(SEALED);
     }
     (merged, loses)
 }
@@ -329,7 +377,11 @@ fn merged(found: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<String
 
 async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done) -> Result<(), Failure> {
     let Wanted {
-        kind, key, record, ..
+        kind,
+        key,
+        record,
+        needs_credential,
+        ..
     } = wanted;
     let text = |name: &str| record.get(name).and_then(Value::as_str).map(str::to_owned);
     let (_, name) = shown::named(&key, Some(&Value::Object(record.clone())));
@@ -353,6 +405,9 @@ async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done)
     if !exists {
         records::create(state, &place, record, None, author).await?;
         done.made += 1;
+        if needs_credential {
+            done.without_credential.insert(place.key);
+        }
         return Ok(());
     }
     let (of_file, lost) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -384,8 +439,9 @@ async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done)
     } else {
         done.changed += 1;
     }
-    if lost.load(Ordering::Relaxed) {
-        done.without_credential.push(place.key);
+    let lacks = needs_credential && !has_sealed(&written.record);
+    if lacks || lost.load(Ordering::Relaxed) {
+        done.without_credential.insert(place.key);
     }
     Ok(())
 }
