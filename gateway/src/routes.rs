@@ -1,9 +1,17 @@
 //! Every path and method of both listeners, each added in one place that also notes it: what is served and what is
 //! told to be served cannot differ, and a test holds who may call each of them.
 
+use std::panic::resume_unwind;
+
 use axum::Router;
+use axum::extract::Request;
 use axum::handler::Handler;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
+
+use http::StatusCode;
+use tracing::Instrument as _;
 
 use crate::config::Config;
 use crate::inference::{balance, call, count, models, responses};
@@ -30,6 +38,8 @@ pub(crate) struct Table {
     listed: Vec<Listed>,
     /// What of it is described.
     described: Vec<(Listed, Operation)>,
+    /// What changes something by the routes that are added is done to its end, though its caller leaves.
+    is_whole: bool,
 }
 
 /// One method of one path, as the router knows it: `{id}` stands for a segment, `{*id}` for the rest.
@@ -73,6 +83,11 @@ pub(crate) fn undescribed() -> Vec<Listed> {
 impl Table {
     fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<Shared>) -> Self {
         self.listed.push(Listed { path, method });
+        let handler = if self.is_whole && method != "GET" {
+            handler.layer(middleware::from_fn(to_its_end))
+        } else {
+            handler
+        };
         self.router = self.router.route(path, handler);
         self
     }
@@ -104,6 +119,17 @@ impl Table {
     fn delete<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared>) -> Self {
         self.add("DELETE", path, delete(handler))
     }
+}
+
+/// Does what a call asks for in a task of its own. Whoever leaves takes his connection with him and all that is done on
+/// it; what is written in several steps would stay half written, and what is written would not be told of.
+async fn to_its_end(request: Request, next: Next) -> Response {
+    let done = tokio::spawn(next.run(request).in_current_span()).await;
+    done.unwrap_or_else(|ended| match ended.try_into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        // The node ends, and whoever waits with it.
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    })
 }
 
 /// Every path of the main listener. The management API and the metrics are on it unless they have their own.
@@ -186,6 +212,10 @@ fn sign_in(table: Table) -> Table {
 
 /// The management API. Each route says what it does: see [`manage::openapi`].
 fn management(table: Table) -> Table {
+    let table = Table {
+        is_whole: true,
+        ..table
+    };
     aliases(policies(settings(credentials(sign_in(served(table))))))
         .get("/api/v1/audit", manage::audit::list)
         .told(manage::audit::LIST)
@@ -418,6 +448,14 @@ fn aliases(table: Table) -> Table {
         .told(users::SHOW)
         .patch("/admin/users/{id}", resource::change::<Users>)
         .told(users::CHANGE)
+        .get("/admin/users/{id}/history", resource::history::<Users>)
+        .told(users::HISTORY)
+        .get("/admin/models", manage::models::list)
+        .told(manage::models::LIST)
+        .get("/admin/models/{id}", resource::show::<Models>)
+        .told(manage::models::SHOW)
+        .patch("/admin/models/{id}", resource::change::<Models>)
+        .told(manage::models::CHANGE)
         .get("/admin/api-keys", keys::list)
         .told(keys::LIST)
         .post("/admin/api-keys", resource::create::<Keys>)
@@ -428,6 +466,8 @@ fn aliases(table: Table) -> Table {
         .told(keys::CHANGE)
         .delete("/admin/api-keys/{id}", keys::revoke)
         .told(keys::REVOKE)
+        .get("/admin/api-keys/{id}/history", resource::history::<Keys>)
+        .told(keys::HISTORY)
         .get("/admin/recent-requests", aliases::recent)
         .told(aliases::RECENT)
         .get("/admin/audit-log", audit::list)
@@ -436,6 +476,8 @@ fn aliases(table: Table) -> Table {
         .told(aliases::STATS)
         .get("/admin/nodes", nodes::list)
         .told(nodes::LIST)
+        .get("/user/models", models::list_own)
+        .told(models::OWN)
         .get("/user/usage", aliases::own_usage)
         .told(aliases::OWN_USAGE)
         .get("/user/recent-requests", aliases::own_recent)

@@ -1,18 +1,22 @@
 //! `GET /v1/models` and `/v1/models/{id}`: what the caller may see, and nothing of where it is served. Names may hold
 //! slashes, plain or escaped. Clients of Anthropic's API get the listing in their own shape, in pages.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
+use schemars::JsonSchema;
 use schemas::catalog::Model;
+use schemas::time::Timestamp;
 use serde::Serialize;
 
 use crate::arrival::Arrival;
-use crate::caller::Visitor;
+use crate::caller::{Caller, Visitor};
 use crate::gate;
 use crate::manage::json;
+use crate::manage::openapi::Operation;
 use crate::shape::Shape;
 use crate::state::Shared;
 
@@ -21,17 +25,27 @@ mod page;
 /// Who owns every model, as far as callers are concerned.
 const OWNER: &str = "waybill";
 
-#[derive(Serialize)]
-struct List<'a> {
+/// What `/user/models` does.
+pub(crate) const OWN: Operation =
+    Operation::read::<List<'static>>("Lists the models that the caller may use").of_callers();
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CallableModels")]
+pub(crate) struct List<'a> {
+    /// Always `list`.
     object: &'static str,
+    /// By name.
     data: Vec<Item<'a>>,
 }
 
 /// A model in the listing.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CallableModel")]
 struct Item<'a> {
     id: &'a str,
+    /// Always `model`.
     object: &'static str,
+    /// Seconds since 1970.
     created: i64,
     owned_by: &'static str,
     name: &'a str,
@@ -40,6 +54,8 @@ struct Item<'a> {
     context_length: u64,
     max_output_length: u64,
     quantization: &'a str,
+    /// Decimal strings of USD, as they hold now.
+    #[schemars(with = "BTreeMap<String, String>")]
     pricing: Pricing<'a>,
     supported_sampling_parameters: &'a [String],
     supported_features: Vec<&'static str>,
@@ -61,20 +77,34 @@ pub(crate) async fn list(
     visitor: Visitor,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let catalog = state.ports.catalog.load();
-    let key = visitor.0.as_ref().map(|caller| &*caller.key);
-    let models = gate::all_visible(&catalog, key).into_iter();
-    let seen: Vec<Arc<Model>> = models.map(|model| model.priced(arrival.at).0).collect();
+    let seen = seen(&state, visitor.0.as_ref(), arrival.at);
     let seen: Vec<&Arc<Model>> = seen.iter().collect();
     match arrival.shape {
-        Shape::OpenAi => json(&List {
-            object: "list",
-            data: seen.into_iter().map(item).collect(),
-        }),
+        Shape::OpenAi => json(&listed(&seen)),
         Shape::Anthropic => match page::read(query.as_deref().unwrap_or_default()) {
             Ok(asked) => json(&page::of(&seen, &asked)),
             Err(failure) => arrival.refuse(&failure),
         },
+    }
+}
+
+/// Every model that whoever presents a credential may use.
+pub(crate) async fn list_own(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
+    let seen = seen(&state, Some(&caller), arrival.at);
+    json(&listed(&seen.iter().collect::<Vec<_>>()))
+}
+
+/// What somebody may see, with the prices of a moment.
+fn seen(state: &Shared, caller: Option<&Caller>, at: Timestamp) -> Vec<Arc<Model>> {
+    let catalog = state.ports.catalog.load();
+    let models = gate::all_visible(&catalog, caller.map(|caller| &*caller.key)).into_iter();
+    models.map(|model| model.priced(at).0).collect()
+}
+
+fn listed<'a>(seen: &[&'a Arc<Model>]) -> List<'a> {
+    List {
+        object: "list",
+        data: seen.iter().copied().map(item).collect(),
     }
 }
 

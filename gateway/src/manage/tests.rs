@@ -139,6 +139,45 @@ fn nobody_reads_what_is_not_his() {
     assert!(logs::query(&other_key, &caller(Role::Admin)).is_ok());
 }
 
+/// Tuesday, 2026-12-01, half an hour past three in the morning at Greenwich.
+const NOW: Timestamp = Timestamp::from_micros(1_796_095_800_000_000);
+
+#[test]
+fn sums_of_a_period_begin_with_it_in_the_time_zone() {
+    let from = |given: &[(&str, &str)], zone| {
+        let query = usage::query(&pairs(given), &caller(Role::Operator), (zone, NOW)).expect("a query");
+        query.filter.from.map(|from| from.to_string())
+    };
+    let seoul = chrono_tz::Asia::Seoul;
+
+    for (period, zone, expected) in [
+        ("today", chrono_tz::UTC, "2026-12-01T00:00:00.000000Z"),
+        ("week", chrono_tz::UTC, "2026-11-30T00:00:00.000000Z"),
+        ("month", chrono_tz::UTC, "2026-12-01T00:00:00.000000Z"),
+        ("today", seoul, "2026-11-30T15:00:00.000000Z"),
+        ("week", seoul, "2026-11-29T15:00:00.000000Z"),
+        (
+            "today",
+            chrono_tz::America::New_York,
+            "2026-11-30T05:00:00.000000Z",
+        ),
+        (
+            "month",
+            chrono_tz::America::New_York,
+            "2026-11-01T04:00:00.000000Z",
+        ),
+    ] {
+        assert_eq!(
+            from(&[("period", period)], zone).as_deref(),
+            Some(expected),
+            "{period} {zone}"
+        );
+    }
+    assert_eq!(from(&[("period", "all")], seoul), None);
+    let named = from(&[("tz", "Asia/Seoul"), ("period", "today")], chrono_tz::UTC);
+    assert_eq!(named.as_deref(), Some("2026-11-30T15:00:00.000000Z"));
+}
+
 #[test]
 fn sums_are_asked_for_by_groups_buckets_and_zone() {
     let given = pairs(&[
@@ -147,11 +186,12 @@ fn sums_are_asked_for_by_groups_buckets_and_zone() {
         ("tz", "Asia/Seoul"),
     ]);
 
-    let query = usage::query(&given, &caller(Role::Operator), chrono_tz::UTC).expect("a query");
+    let query = usage::query(&given, &caller(Role::Operator), (chrono_tz::UTC, NOW)).expect("a query");
 
     assert_eq!(query.group_by, [GroupBy::Tenant, GroupBy::Model]);
     assert_eq!((query.interval, &*query.tz), (Some(Interval::Day), "Asia/Seoul"));
-    let plain = usage::query(&[], &caller(Role::Operator), chrono_tz::America::New_York).expect("a query");
+    let plain =
+        usage::query(&[], &caller(Role::Operator), (chrono_tz::America::New_York, NOW)).expect("a query");
     assert_eq!((plain.interval, &*plain.tz), (None, "America/New_York"));
 }
 
@@ -164,8 +204,13 @@ fn sums_refuse_filters_of_single_rows_and_unknown_words() {
         ("group_by", "tenant,tenant"),
         ("interval", "week"),
         ("tz", "Mars/Olympus"),
+        ("period", "year"),
     ] {
-        let refused = usage::query(&pairs(&[(name, value)]), &caller(Role::Operator), chrono_tz::UTC);
+        let refused = usage::query(
+            &pairs(&[(name, value)]),
+            &caller(Role::Operator),
+            (chrono_tz::UTC, NOW),
+        );
         let failure = refused.expect_err("refused");
         assert_eq!(
             (failure.status, failure.param.as_deref()),
@@ -173,6 +218,9 @@ fn sums_refuse_filters_of_single_rows_and_unknown_words() {
             "{name}={value}"
         );
     }
+    let both = pairs(&[("period", "today"), ("to", "2026-12-01T00:00:00Z")]);
+    let refused = usage::query(&both, &caller(Role::Operator), (chrono_tz::UTC, NOW));
+    assert_eq!(refused.expect_err("refused").param.as_deref(), Some("period"));
 }
 
 fn catalog() -> Catalog {

@@ -2,9 +2,11 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use chrono::Weekday;
 use chrono_tz::Tz;
 use schemars::JsonSchema;
 use schemas::failure::Failure;
+use schemas::limit::window::{self, Calendar};
 use schemas::query::{GroupBy, Interval, LogFilter, UsageQuery, UsageRow};
 use schemas::subject::QUERY_USAGE;
 use schemas::time::Timestamp;
@@ -38,6 +40,31 @@ struct Shown {
     is_current: bool,
 }
 
+/// Since when is summed: days, weeks from Monday and months of the time zone.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "UsagePeriod")]
+enum Period {
+    Today,
+    Week,
+    Month,
+    All,
+}
+
+impl Period {
+    /// When it began; `None` for all of time.
+    fn begun(self, zone: Tz, now: Timestamp) -> Option<Timestamp> {
+        let calendar = Calendar::at(&zone, now);
+        let day = match self {
+            Self::Today => calendar.day(),
+            Self::Week => calendar.day().week(Weekday::Mon).checked_first_day()?,
+            Self::Month => calendar.month(),
+            Self::All => return None,
+        };
+        Some(window::begun(&zone, now, day))
+    }
+}
+
 /// The parameters of sums.
 const PARAMETERS: &[Parameter] = &[
     Parameter::new::<String>("tenant", "Of this tenant."),
@@ -50,8 +77,9 @@ const PARAMETERS: &[Parameter] = &[
     ),
     Parameter::new::<String>(
         "tz",
-        "The time zone of the buckets, by its IANA name; the billing time zone else.",
+        "The time zone of buckets and periods, by its IANA name; the billing time zone else.",
     ),
+    Parameter::new::<Period>("period", "Since when, instead of from and to."),
     Parameter::new::<Timestamp>("from", "Admitted at or after."),
     Parameter::new::<Timestamp>("to", "Admitted before."),
     Parameter::new::<String>("model", "Of this model."),
@@ -74,7 +102,8 @@ pub(crate) async fn sums(
     given: Parameters,
 ) -> Response {
     let read = async {
-        let query = query(&parameters(given)?, &caller, state.config.billing_tz)?;
+        let when = (state.config.billing_tz, arrival.at);
+        let query = query(&parameters(given)?, &caller, when)?;
         let is_current = peers::booked(&state).await;
         let Sums { data } = ask(&state, QUERY_USAGE, &query, READ_WITHIN).await?;
         Ok(Shown { data, is_current })
@@ -82,11 +111,11 @@ pub(crate) async fn sums(
     answered(&arrival, read.await)
 }
 
-/// The question behind the parameters of a URL. Buckets are of the billing time zone unless another is named.
+/// The question behind the parameters of a URL. Buckets and periods are of the billing time zone unless another is named.
 pub(super) fn query(
     given: &[(String, String)],
     caller: &Caller,
-    billing_tz: Tz,
+    (billing_tz, now): (Tz, Timestamp),
 ) -> Result<UsageQuery, Failure> {
     let mut query = UsageQuery {
         filter: LogFilter::default(),
@@ -94,20 +123,28 @@ pub(super) fn query(
         interval: None,
         tz: billing_tz.name().to_owned(),
     };
+    let (mut zone, mut period) = (billing_tz, None);
     for (name, value) in given {
         match name.as_str() {
+            "period" => period = Some(word::<Period>(name, value)?),
             "group_by" => query.group_by = groups(name, value)?,
             "interval" => query.interval = Some(word(name, value)?),
             "tz" => {
-                let tz: Tz = value
+                zone = value
                     .parse()
                     .map_err(|_| invalid(name, "there is no such time zone"))?;
-                tz.name().clone_into(&mut query.tz);
+                zone.name().clone_into(&mut query.tz);
             }
             _ => filtered(&mut query.filter, name, value)
                 .filter(|_| FILTERS.contains(&name.as_str()))
                 .unwrap_or_else(|| Err(invalid(name, "there is no such parameter")))?,
         }
+    }
+    if let Some(period) = period {
+        if query.filter.from.is_some() || query.filter.to.is_some() {
+            return Err(invalid("period", "expected either a period, or from and to"));
+        }
+        query.filter.from = period.begun(zone, now);
     }
     narrow(&mut query.filter, caller)?;
     Ok(query)

@@ -1,9 +1,11 @@
 //! What a node tells of signing in.
 
+use schemars::JsonSchema;
 use schemas::account::attempts::Allowance;
 use schemas::catalog::Role;
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use schemas::secret::Secret;
+use serde::Serialize;
 
 use super::mail::Server;
 
@@ -129,4 +131,18 @@ pub struct Site {
     pub support_email: Option<String>,
     /// Where its documentation is.
     pub docs_url: Option<String>,
+    /// What there is; nothing is said of it where no distribution is served.
+    pub features: Option<Features>,
+}
+
+/// What visitors are told that there is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "SiteFeatures")]
+pub struct Features {
+    /// How calls may be routed.
+    pub routers: Vec<String>,
+    /// Whether visitors are meant to sign up.
+    pub public_signup: bool,
+    /// Whether documents can be searched.
+    pub rag: bool,
 }

@@ -91,6 +91,12 @@ impl Calendar {
     }
 }
 
+/// When a day of a time zone began: that of `now`, or one of the month before it.
+pub fn begun<Z: TimeZone>(zone: &Z, now: Timestamp, day: NaiveDate) -> Timestamp {
+    let long_ago = now.plus_micros(-MONTH_MICROS_MAX);
+    change(long_ago, MONTH_MICROS_MAX, |at| date(zone, at) >= day)
+}
+
 fn date<Z: TimeZone>(zone: &Z, at: Timestamp) -> NaiveDate {
     zone.from_utc_datetime(&at.to_utc().naive_utc()).date_naive()
 }
@@ -120,6 +126,28 @@ mod tests {
     fn time(text: &str) -> Timestamp {
         let time: DateTime<Utc> = text.parse().expect("a time");
         Timestamp::from_micros(time.timestamp_micros())
+    }
+
+    #[test]
+    fn a_day_began_when_the_one_before_it_ended() {
+        let begun = |zone: Tz, now: &str, day: (i32, u32, u32)| {
+            let day = NaiveDate::from_ymd_opt(day.0, day.1, day.2).expect("a day");
+            super::begun(&zone, time(now), day)
+        };
+
+        let noon = "2026-03-31T12:00:00Z";
+        assert_eq!(begun(Tz::UTC, noon, (2026, 3, 31)), time("2026-03-31T00:00:00Z"));
+        assert_eq!(begun(Tz::UTC, noon, (2026, 3, 1)), time("2026-03-01T00:00:00Z"));
+        // Clocks went forward in between.
+        let berlin = Tz::Europe__Berlin;
+        assert_eq!(begun(berlin, noon, (2026, 3, 1)), time("2026-02-28T23:00:00Z"));
+        assert_eq!(begun(berlin, noon, (2026, 3, 31)), time("2026-03-30T22:00:00Z"));
+        // There is no midnight on that day.
+        let now = "2024-09-08T12:00:00Z";
+        assert_eq!(
+            begun(Tz::America__Santiago, now, (2024, 9, 8)),
+            time("2024-09-08T04:00:00Z")
+        );
     }
 
     fn check(zone: Tz, now: &str, day: &str, day_ends: &str, month_ends: &str) {

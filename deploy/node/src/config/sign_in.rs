@@ -1,6 +1,6 @@
 //! How people sign in: by the section `sign_in` and by the variables that operators of the field know.
 
-use gateway::sign_in::settings::{Settings, SignUp, Site};
+use gateway::sign_in::settings::{Features, Settings, SignUp, Site};
 use schemas::account::attempts::Allowance;
 use schemas::id::{DEFAULT_TENANT, TenantId};
 
@@ -81,13 +81,29 @@ impl Resolver<'_> {
         })
     }
 
+    /// What visitors are told: what the manifest of a distribution says that is served, else the environment.
     fn site(&self) -> Site {
         let told = |variable: &str| self.environment.get(variable).map(str::to_owned);
+        let said = |text: &String| (!text.trim().is_empty()).then(|| text.clone());
+        let served = self
+            .manifest
+            .site
+            .as_ref()
+            .filter(|_| self.manifest.broken.is_none());
+        let site = served.map(|(site, _)| site);
+        let name = site.and_then(|_| said(&self.manifest.distribution.display_name));
+        let base_url = site.and_then(|site| site.public_base_url.as_ref().and_then(said));
+        let support_email = site.and_then(|site| site.support_email.as_ref().and_then(said));
         Site {
-            name: told("SITE_NAME"),
-            base_url: told("SITE_PUBLIC_BASE_URL"),
-            support_email: told("SITE_SUPPORT_EMAIL"),
+            name: name.or_else(|| told("SITE_NAME")),
+            base_url: base_url.or_else(|| told("SITE_PUBLIC_BASE_URL")),
+            support_email: support_email.or_else(|| told("SITE_SUPPORT_EMAIL")),
             docs_url: told("SITE_DOCS_URL"),
+            features: served.map(|(_, features)| Features {
+                routers: features.routers.clone(),
+                public_signup: features.public_signup,
+                rag: features.rag,
+            }),
         }
     }
 
@@ -171,6 +187,42 @@ pub(super) mod tests {
 
     pub(in crate::config) fn settings(yaml: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
         loaded(yaml, variables).map(|config| config.sign_in)
+    }
+
+    #[test]
+    fn visitors_are_told_what_a_distribution_says_of_its_site_while_it_is_served() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("manifest.yaml");
+        let manifest = "schema_version: 1\ndistribution: { display_name: Harbor }\n\
+                        site: { public_base_url: https://harbor.example, support_email: '' }\n\
+                        features: { routers: [fixed], public_signup: true }\n";
+        std::fs::write(&path, manifest).expect("a file");
+        let named = path.to_str().expect("a path");
+        let site = |mode: &str| {
+            let variables = [
+                ("DISTRIBUTION_CONFIG_PATH", named),
+                ("DISTRIBUTION_CONFIG_MODE", mode),
+                ("SITE_NAME", "Ours"),
+                ("SITE_SUPPORT_EMAIL", "help@ours.example"),
+            ];
+            settings("", &variables).expect("settings").site
+        };
+
+        let served = site("active");
+        assert_eq!(served.name.as_deref(), Some("Harbor"));
+        assert_eq!(served.base_url.as_deref(), Some("https://harbor.example"));
+        // Where it says nothing, the environment does.
+        assert_eq!(served.support_email.as_deref(), Some("help@ours.example"));
+        let features = Features {
+            routers: vec!["fixed".into()],
+            public_signup: true,
+            rag: false,
+        };
+        assert_eq!(served.features, Some(features));
+
+        let dark = site("dark");
+        assert_eq!((dark.name.as_deref(), dark.base_url), (Some("Ours"), None));
+        assert_eq!(dark.features, None);
     }
 
     #[test]
