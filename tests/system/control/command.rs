@@ -102,6 +102,73 @@ async fn members_are_made_bounded_disabled_and_listed() {
 }
 
 #[tokio::test]
+async fn keys_are_changed_and_limits_of_single_models_are_typed_with_the_model() {
+    let scene = one_node().await;
+    let set = told(&scene, "tenants set acme --limit rpm@m=60 --limit tpm=9").await;
+    assert_eq!(set["limits"], json!({"tpm": 9, "per_model": {"m": {"rpm": 60}}}));
+    let shown = run(&scene, "tenants set acme --limit daily_calls@m=5 --limit tpm=").await;
+    assert!(shown.ends_with("  daily_calls@m=5 rpm@m=60\n"), "{shown}");
+    let made = run(&scene, "keys create --name job --tenant acme --limit rpm@m=3").await;
+    let id = made.split_whitespace().nth(1).expect("an id").to_owned();
+
+    let set = told(
+        &scene,
+        "keys set job --name night --models m --expires-at 2099-01-01T00:00:00Z --limit rpm=7 --output-default-max 5",
+    )
+    .await;
+
+    assert_eq!(
+        (&set["id"], &set["name"], &set["models"]),
+        (&json!(id), &json!("night"), &json!(["m"]))
+    );
+    assert_eq!(set["limits"], json!({"rpm": 7, "per_model": {"m": {"rpm": 3}}}));
+    assert_eq!(set["expires_at"], "2099-01-01T00:00:00.000000Z");
+    assert_eq!(set["output_default_max"], 5);
+    let free = format!("keys set {id} --all-models --expires-at never --limit rpm@m= --output-default-max 0");
+    let set = told(&scene, &free).await;
+    assert_eq!(
+        (&set["models"], &set["expires_at"], &set["output_default_max"]),
+        (&Value::Null, &Value::Null, &Value::Null)
+    );
+    assert_eq!(set["limits"], json!({"rpm": 7}));
+    let listed = told(&scene, "keys list").await;
+    let names = listed.as_array().expect("a list").iter().map(|key| &key["name"]);
+    assert!(names.into_iter().any(|name| name == "night"), "{listed}");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn grants_are_handed_out_listed_and_revoked_with_the_token_for_it() {
+    const TOKEN: &str = "the token of whoever hands out";
+    let mut scene = Scene::start_with(|node| node.env("GATEWAY_GRANT_DISPATCH_TOKEN", TOKEN)).await;
+    scene.pin();
+    run(&scene, "users create --tenant acme --id bob").await;
+
+    let made = run(
+        &scene,
+        "grants create bob --tenant acme --job j-1 --minutes 5 --models m",
+    )
+    .await;
+    let words: Vec<&str> = made.split_whitespace().collect();
+    assert_eq!((words[0], words[2]), ("id", "token"), "{made}");
+    assert!(words[3].starts_with("agr-"), "{made}");
+    let listed = told(&scene, "grants list --tenant acme").await;
+    assert_eq!(
+        (&listed[0]["id"], &listed[0]["allowed_models"]),
+        (&json!(words[1]), &json!(["m"]))
+    );
+    assert!(!listed.to_string().contains(words[3]), "a token is shown once");
+    let revoked = run(&scene, &format!("grants revoke {}", words[1])).await;
+    assert!(revoked.contains("revoked"), "{revoked}");
+    let (code, output) = scene
+        .node
+        .command(&["grants", "list", "--key", OPERATOR_KEY])
+        .await;
+    assert_eq!(code, Some(64), "an operator's key hands out none: {output}");
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn the_changes_of_a_record_are_told_the_newest_first() {
     let scene = one_node().await;
     run(&scene, "tenants set acme --name Acme").await;

@@ -3,7 +3,7 @@
 use harness::{ADMIN_KEY, OPERATOR_KEY};
 use serde_json::{Value, json};
 
-use super::{audited, done, one_node, operator};
+use super::{audited, call, done, one_node, operator};
 
 fn changes(history: &Value) -> &Vec<Value> {
     history["data"].as_array().expect("a list")
@@ -109,5 +109,49 @@ async fn a_record_keeps_the_newest_changes_and_the_books_keep_all() {
     let newest: Vec<Value> = (4..20).rev().map(|n| json!(format!("name {n}"))).collect();
     assert_eq!(names, newest.iter().collect::<Vec<_>>());
     assert_eq!(audited(&scene, 20).await.len(), 20);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn what_was_removed_still_has_its_history_for_those_who_could_see_it() {
+    let scene = one_node().await;
+    let (operator, admin) = (operator(&scene), scene.client.with_key(ADMIN_KEY));
+    let named = |record: &Value| record["id"].as_str().expect("an id").to_owned();
+    let body = json!({"name": "gpu", "tenant": "acme", "backends": [{"url": "http://gpu.example"}]});
+    let endpoint = named(&done(&operator, "POST", "/api/v1/endpoints", body).await);
+    let endpoint = format!("/api/v1/endpoints/{endpoint}");
+    done(&operator, "PATCH", &endpoint, json!({"name": "gpu-2"})).await;
+    let body = json!({"model": "m", "pricing": {"prompt": "1"}});
+    let price = named(&done(&operator, "POST", "/api/v1/prices", body).await);
+    let price = format!("/api/v1/prices/{price}");
+    let model = "/api/v1/models/m";
+    done(&operator, "PATCH", model, json!({"required_role": "pro"})).await;
+
+    for path in [&endpoint, &price, &format!("{model}/overlay")] {
+        done(&operator, "DELETE", path, Value::Null).await;
+    }
+
+    let gone = |change: &Value| {
+        let fields = change["fields"].as_object().expect("fields");
+        !fields.is_empty() && fields.values().all(|field| field["to"].is_null())
+    };
+    for (path, count) in [(&*endpoint, 3), (&*price, 2), (model, 2)] {
+        let history = done(&operator, "GET", &format!("{path}/history"), Value::Null).await;
+        let told = changes(&history);
+        assert_eq!(told.len(), count, "{path}: {history}");
+        assert!(gone(&told[0]) && !gone(&told[1]), "{path}: {history}");
+    }
+    // What is changed again goes on from there.
+    done(&operator, "PATCH", model, json!({"required_role": "internal"})).await;
+    let history = done(&operator, "GET", &format!("{model}/history"), Value::Null).await;
+    assert_eq!(changes(&history).len(), 3, "{history}");
+    // An administrator of another tenant is told what he is told of what never was.
+    let others = call(&admin, "GET", &format!("{endpoint}/history"), Value::Null).await;
+    let nothing = call(&admin, "GET", "/api/v1/endpoints/ep-never/history", Value::Null).await;
+    assert_eq!((others.status, nothing.status), (404, 404));
+    assert_eq!(
+        others.json()["error"]["message"],
+        nothing.json()["error"]["message"]
+    );
     scene.finish().await;
 }
