@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use chrono::TimeZone as _;
 use chrono_tz::Tz;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -25,6 +26,11 @@ const QUOTA_RESET: HeaderName = HeaderName::from_static("x-quota-reset");
 
 /// Room for the headers that an answer gets here, and for those that the ingress adds: headers grow once.
 const HEADERS_MAX: usize = 20;
+
+/// Values of limits that an answer tells at most: three of each unit.
+const VALUES_MAX: usize = 9;
+/// Room for them.
+const VALUES_BYTES: usize = 160;
 
 /// What the headers of one kind are called: the limit, what is left, when it is whole again.
 type Names = [HeaderName; 3];
@@ -110,6 +116,7 @@ impl Standings {
     /// Puts them into the head of an answer.
     pub(crate) fn tell(&self, headers: &mut HeaderMap) {
         headers.reserve(HEADERS_MAX);
+        let mut values = Values::default();
         let mut quota_resets = None;
         for kind in [Unit::Calls, Unit::Tokens, Unit::NanoUsd] {
             let of_kind = self.of.iter().filter(|(key, _)| {
@@ -121,14 +128,56 @@ impl Standings {
             };
             let resets_at = resets_at(*key, &self.period.calendar, self.now);
             let seconds = resets_at.map(|at| seconds_until(at, self.now));
-            put(headers, *key, standing, seconds);
+            values.put(*key, standing, seconds);
             if let Kind::Quota(span, _) = key.kind() {
                 // Of several the last one is told, money's: it is what callers ask for.
                 quota_resets = self.period.ends(span).or(quota_resets);
             }
         }
+        values.tell(headers);
         if let Some(at) = quota_resets {
             headers.insert(QUOTA_RESET, at.clone());
+        }
+    }
+}
+
+/// Values of headers, written one behind the other into one text, which they share.
+struct Values {
+    text: String,
+    /// Whose each is, and where it ends.
+    of: Vec<(&'static HeaderName, usize)>,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self {
+            text: String::with_capacity(VALUES_BYTES),
+            of: Vec::with_capacity(VALUES_MAX),
+        }
+    }
+}
+
+impl Values {
+    fn put(&mut self, key: LimitKey, standing: &Standing, reset_seconds: Option<u64>) {
+        let [limit, remaining, reset] = names(unit(key));
+        for (name, amount) in [(limit, standing.limit), (remaining, standing.remaining)] {
+            Amount::push(key, amount, &mut self.text);
+            self.of.push((name, self.text.len()));
+        }
+        if let Some(seconds) = reset_seconds {
+            push_duration(seconds, &mut self.text);
+            self.of.push((reset, self.text.len()));
+        }
+    }
+
+    fn tell(self, headers: &mut HeaderMap) {
+        let text = Bytes::from(self.text);
+        let mut begin = 0;
+        for (name, end) in self.of {
+            if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(begin..end)) {
+                headers.insert(name.clone(), value);
+            }
+            begin = end;
         }
     }
 }
@@ -138,9 +187,11 @@ pub(crate) fn refused(exceeded: &Exceeded, headers: &mut HeaderMap) {
     if exceeded.is_excessive {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     }
-    put(headers, exceeded.key, &exceeded.standing, exceeded.reset_seconds);
+    let mut values = Values::default();
+    values.put(exceeded.key, &exceeded.standing, exceeded.reset_seconds);
+    values.tell(headers);
     if let (Kind::Quota(..), Some(at)) = (exceeded.key.kind(), &exceeded.reset_at) {
-        insert(headers, &QUOTA_RESET, at.clone());
+        headers.extend(HeaderValue::try_from(at).ok().map(|at| (QUOTA_RESET, at)));
     }
 }
 
@@ -252,25 +303,6 @@ const fn what(key: LimitKey) -> &'static str {
     }
 }
 
-fn put(headers: &mut HeaderMap, key: LimitKey, standing: &Standing, reset_seconds: Option<u64>) {
-    let [limit, remaining, reset] = names(unit(key));
-    for (name, amount) in [(limit, standing.limit), (remaining, standing.remaining)] {
-        match Amount::of(key, amount) {
-            Amount::Count(count) => drop(headers.insert(name.clone(), count.into())),
-            Amount::Usd(dollars) => insert(headers, name, dollars),
-        }
-    }
-    if let Some(seconds) = reset_seconds {
-        insert(headers, reset, duration(seconds));
-    }
-}
-
-fn insert(headers: &mut HeaderMap, name: &HeaderName, text: String) {
-    if let Ok(value) = HeaderValue::try_from(text) {
-        headers.insert(name.clone(), value);
-    }
-}
-
 /// Whole seconds until a time, rounded up: at it, it is whole again.
 fn seconds_until(at: Timestamp, now: Timestamp) -> u64 {
     let micros = at.micros().saturating_sub(now.micros());
@@ -278,13 +310,20 @@ fn seconds_until(at: Timestamp, now: Timestamp) -> u64 {
 }
 
 /// A duration as OpenAI writes it: `1s`, `6m0s`, `23h59m59s`.
-fn duration(seconds: u64) -> String {
-    let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{rest}s"),
-        (0, _) => format!("{minutes}m{rest}s"),
-        _ => format!("{hours}h{minutes}m{rest}s"),
+fn push_duration(seconds: u64, out: &mut String) {
+    let mut digits = itoa::Buffer::new();
+    let mut push = |number, unit| {
+        out.push_str(digits.format(number));
+        out.push(unit);
+    };
+    let (hours, minutes) = (seconds / 3_600, seconds / 60);
+    if hours > 0 {
+        push(hours, 'h');
     }
+    if minutes > 0 {
+        push(minutes % 60, 'm');
+    }
+    push(seconds % 60, 's');
 }
 
 #[cfg(test)]
@@ -321,7 +360,9 @@ mod tests {
             (86_399, "23h59m59s"),
             (3_600, "1h0m0s"),
         ] {
-            assert_eq!(duration(seconds), text);
+            let mut written = String::new();
+            push_duration(seconds, &mut written);
+            assert_eq!(written, text);
         }
     }
 

@@ -232,6 +232,15 @@ impl Amount {
             Self::Count(amount)
         }
     }
+
+    /// Writes the same behind what `out` has.
+    pub fn push(key: LimitKey, amount: u64, out: &mut String) {
+        if key.is_money() {
+            NanoUsd(i64::try_from(amount).unwrap_or(i64::MAX)).push_usd(out);
+        } else {
+            out.push_str(itoa::Buffer::new().format(amount));
+        }
+    }
 }
 
 impl fmt::Display for Amount {

@@ -25,6 +25,9 @@ const TOKENS_PER_UNIT: i128 = 1_000_000;
 #[serde(transparent)]
 pub struct NanoUsd(pub i64);
 
+/// Longest decimal string of an amount, in bytes.
+const USD_BYTES_MAX: usize = 21;
+
 /// Why a decimal string is not an amount of money.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
@@ -70,6 +73,13 @@ impl NanoUsd {
 
     /// The amount as a decimal string of US dollars with nine decimals.
     pub fn usd(self) -> String {
+        let mut text = String::with_capacity(USD_BYTES_MAX);
+        self.push_usd(&mut text);
+        text
+    }
+
+    /// The same, behind what `out` has.
+    pub fn push_usd(self, out: &mut String) {
         // Sign, ten digits of dollars at most, point, nine decimals.
         let mut text = *b"-0000000000.000000000";
         let magnitude = self.0.unsigned_abs();
@@ -77,9 +87,10 @@ impl NanoUsd {
         digits::put(&mut text[1..11], magnitude / unit);
         digits::put(&mut text[12..], magnitude % unit);
         let zeros = text[1..10].iter().take_while(|digit| **digit == b'0').count();
-        let sign = if self.0 < 0 { "-" } else { "" };
-        let amount = std::str::from_utf8(&text[1 + zeros..]).unwrap_or_default();
-        [sign, amount].concat()
+        if self.0 < 0 {
+            out.push('-');
+        }
+        out.push_str(std::str::from_utf8(&text[1 + zeros..]).unwrap_or_default());
     }
 }
 

@@ -3,7 +3,7 @@
 //! key that belongs to nobody. Who writes 0 is unlimited in his own layer, and is filled by nothing.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
@@ -156,8 +156,6 @@ impl Hasher for NameHasher {
 
 /// Values by name. Its order is the same for the same history.
 pub(super) type NameMap<V> = HashMap<Name, V, BuildHasherDefault<NameHasher>>;
-/// Names, each once.
-pub(super) type NameSet = HashSet<Name, BuildHasherDefault<NameHasher>>;
 
 /// One limit that holds for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -324,6 +324,15 @@ impl Rate {
 
     /// Begins the running slice, where it is another one than before.
     fn roll(&mut self, now: Now) {
+        let micros = self.slice.micros();
+        let since = now
+            .wall
+            .micros()
+            .saturating_sub(self.index.saturating_mul(micros));
+        if (0..micros).contains(&since) {
+            // Most often, and without a division.
+            return;
+        }
         let index = self.index_of(now);
         if index != self.index {
             self.index = index;

@@ -1,7 +1,8 @@
 //! How a request ends: what it held is given back or charged, exactly once.
 
 use super::demand::{Charge, Exit, Used};
-use super::{Grant, Held, Holdings, SETTLED_MAX, Settled, counted, note};
+use super::shelf::{Limit, Place};
+use super::{Grant, Held, Holdings, SETTLED_MAX, Settled, counted};
 use crate::limit::Now;
 use crate::limit::layers::Name;
 use crate::limit::limits::Unit;
@@ -17,42 +18,24 @@ impl Holdings {
         let Some(ended) = self.end(grant) else {
             return;
         };
-        for (name, held) in ended.names.iter().zip(&ended.held) {
-            if let Held::Quota(..) = held
-                && let Some(quota) = self.quotas.get_mut(name)
-            {
+        for (place, _) in &ended.held {
+            if let Some(quota) = self.shelf.quota(*place) {
                 // It may have wished for more than it reserved.
                 quota.cancel(grant);
             }
         }
-        self.return_all((&ended.names, &ended.held), now);
+        self.return_all(&ended.held, now);
     }
 
-    pub(super) fn return_all(&mut self, (names, held): (&[Name], &[Held]), now: Now) {
-        for (name, held) in names.iter().zip(held).rev() {
-            match held {
-                Held::Rate(_, permit) => {
-                    if let Some(rate) = self.rates.get_mut(name) {
-                        rate.give_back(*permit, now);
-                    }
-                    self.stir(name);
-                }
-                Held::Slot => self.free(name, now),
-                Held::Quota(_, amount) => {
-                    if let Some(quota) = self.quotas.get_mut(name) {
-                        quota.give_back(*amount);
-                    }
-                    self.stir(name);
-                }
+    pub(super) fn return_all(&mut self, held: &[(Place, Held)], now: Now) {
+        for (place, held) in held.iter().rev() {
+            match (self.shelf.stir(*place), held) {
+                (Some(Limit::Rate(rate)), Held::Rate(_, permit)) => rate.give_back(*permit, now),
+                (Some(Limit::Slots(slots)), Held::Slot) => slots.give_back(now),
+                (Some(Limit::Quota(quota)), Held::Quota(_, amount)) => quota.give_back(*amount),
+                _ => {}
             }
         }
-    }
-
-    fn free(&mut self, name: &Name, now: Now) {
-        if let Some(slots) = self.slots.get_mut(name) {
-            slots.give_back(now);
-        }
-        self.stir(name);
     }
 
     /// Whether a request used more than it reserved and the fleet may still have it: [`Self::charge`] it once
@@ -62,13 +45,12 @@ impl Holdings {
             return false;
         };
         let mut lacks = false;
-        for (name, held) in open.names.iter().zip(&open.held) {
+        for (place, held) in &open.held {
             if let Held::Quota(unit, reserved) = *held
                 && used.amount(unit) > reserved
-                && let Some(quota) = self.quotas.get_mut(name)
+                && let Some(Limit::Quota(quota)) = self.shelf.touch(*place)
             {
                 lacks |= quota.wish(grant, reserved, used.amount(unit), now);
-                note(&mut self.touched, name);
             }
         }
         lacks
@@ -82,21 +64,16 @@ impl Holdings {
             .grants
             .get_mut(&grant)
             .filter(|open| open.charges.is_none())?;
-        let least = |unit: Unit| {
+        let mut least = |unit: Unit| {
             let wanted = used.amount(unit);
-            let payable = open
-                .names
-                .iter()
-                .zip(&open.held)
-                .filter_map(|(name, held)| match held {
-                    // What is reserved can be had.
-                    Held::Quota(of, reserved) if *of == unit && wanted > *reserved => Some(
-                        self.quotas
-                            .get(name)
-                            .map_or(*reserved, |quota| quota.payable(*reserved)),
-                    ),
-                    _ => None,
-                });
+            let payable = open.held.iter().filter_map(|(place, held)| match held {
+                // What is reserved can be had.
+                Held::Quota(of, reserved) if *of == unit && wanted > *reserved => {
+                    let quota = self.shelf.quota(*place);
+                    Some(quota.map_or(*reserved, |quota| quota.payable(*reserved)))
+                }
+                _ => None,
+            });
             payable.fold(wanted, u64::min)
         };
         let (calls, tokens, nano_usd) = (least(Unit::Calls), least(Unit::Tokens), least(Unit::NanoUsd));
@@ -108,16 +85,16 @@ impl Holdings {
         let mut charge = Charge {
             nano_usd,
             absorbed_nano_usd: used.nano_usd - nano_usd,
-            quotas: Vec::new(),
+            quotas: Vec::with_capacity(open.held.len()),
         };
         let mut charges = Vec::with_capacity(open.held.len());
-        for (name, held) in open.names.iter().zip(&open.held) {
+        for (name, (place, held)) in open.names.iter().zip(&open.held) {
             let amount = match *held {
                 Held::Slot => 0,
                 Held::Rate(unit, permit) => used.amount(unit).min(permit.amount),
                 Held::Quota(unit, reserved) => {
                     let amount = amounts.amount(unit);
-                    if let Some(quota) = self.quotas.get_mut(name) {
+                    if let Some(quota) = self.shelf.quota(*place) {
                         quota.cancel(grant);
                         quota.fix(reserved, amount);
                     }
@@ -137,10 +114,10 @@ impl Holdings {
             return;
         };
         let charges = open.charges.take().into_iter().flatten();
-        for ((name, held), charge) in open.names.iter().zip(&mut open.held).zip(charges) {
+        for ((place, held), charge) in open.held.iter_mut().zip(charges) {
             if let Held::Quota(_, reserved) = held {
                 *reserved = charge;
-                if let Some(quota) = self.quotas.get_mut(name) {
+                if let Some(quota) = self.shelf.quota(*place) {
                     quota.unfix();
                 }
             }
@@ -154,7 +131,7 @@ impl Holdings {
             return;
         }
         let Some(Grant {
-            held,
+            mut held,
             bounds,
             mut names,
             charges: Some(charges),
@@ -165,27 +142,27 @@ impl Holdings {
         if self.planted.has(Bug::WindowFixedAtSettle) {
             let calendar = Calendar::at(&chrono::Utc, now.wall);
             names = bounds.iter().map(|bound| counted(bound, &calendar)).collect();
+            for (name, (place, _)) in names.iter().zip(&mut held) {
+                *place = self.shelf.place(name).unwrap_or(Place::NOWHERE);
+            }
         }
-        for ((name, held), charge) in names.iter().zip(held).zip(charges) {
-            match held {
-                // The call was made; of its tokens others may use what it did not.
-                Held::Rate(Unit::Tokens, permit) => {
+        for ((name, (place, held)), charge) in names.iter().zip(held).zip(charges) {
+            match (held, &exit) {
+                // The call was made, and counts.
+                (Held::Rate(Unit::Calls | Unit::NanoUsd, _), _) => continue,
+                (Held::Slot, Exit::Panicked) if self.planted.has(Bug::SlotLeakedOnPanic) => continue,
+                (Held::Quota(..), _) => self.note_settled(name, sequence, charge),
+                _ => {}
+            }
+            match (self.shelf.stir(place), held) {
+                // Of its tokens others may use what it did not.
+                (Some(Limit::Rate(rate)), Held::Rate(_, permit)) => {
                     let amount = permit.amount - charge.min(permit.amount);
-                    if let Some(rate) = self.rates.get_mut(name) {
-                        rate.give_back(Permit { amount, ..permit }, now);
-                    }
-                    self.stir(name);
+                    rate.give_back(Permit { amount, ..permit }, now);
                 }
-                Held::Rate(..) => {}
-                Held::Slot if exit == Exit::Panicked && self.planted.has(Bug::SlotLeakedOnPanic) => {}
-                Held::Slot => self.free(name, now),
-                Held::Quota(..) => {
-                    if let Some(quota) = self.quotas.get_mut(name) {
-                        quota.settle(charge, sequence);
-                    }
-                    self.note_settled(name, sequence, charge);
-                    self.stir(name);
-                }
+                (Some(Limit::Slots(slots)), Held::Slot) => slots.give_back(now),
+                (Some(Limit::Quota(quota)), Held::Quota(..)) => quota.settle(charge, sequence),
+                _ => {}
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What a node has to ask the fleet for, and what it is answered.
 
 use super::Holdings;
+use super::shelf::Limit;
 use crate::limit::layers::Name;
 use crate::limit::limits::Slice;
 use crate::limit::rate::Add;
@@ -52,14 +53,16 @@ impl Holdings {
     /// What is to be asked now, about the limits that something happened to.
     pub fn steps(&mut self, now: Now) -> Vec<Ask> {
         let mut asks = Vec::new();
-        for name in std::mem::take(&mut self.touched) {
-            if let Some(rate) = self.rates.get_mut(&name) {
-                asks.extend(rate.next(now).map(|add| Ask::Add(name, add)));
-            } else if let Some(slots) = self.slots.get_mut(&name) {
-                asks.extend(slots.next(now).map(|step| Ask::Slots(name, step)));
-            } else if let Some(quota) = self.quotas.get_mut(&name) {
-                asks.extend(quota.next(now).map(|step| Ask::Quota(name, step)));
-            }
+        for place in self.shelf.take_touched() {
+            let Some(entry) = self.shelf.entry_mut(place) else {
+                continue;
+            };
+            let name = || entry.name.clone();
+            asks.extend(match &mut entry.limit {
+                Limit::Rate(rate) => rate.next(now).map(|add| Ask::Add(name(), add)),
+                Limit::Slots(slots) => slots.next(now).map(|step| Ask::Slots(name(), step)),
+                Limit::Quota(quota) => quota.next(now).map(|step| Ask::Quota(name(), step)),
+            });
         }
         asks
     }
@@ -67,81 +70,61 @@ impl Holdings {
     /// Has every limit looked at by the next [`Self::steps`], for what only time changes (each 50 ms will do), and
     /// forgets those of which nothing is held.
     pub fn tick(&mut self, now: Now) {
-        self.rates.retain(|_, rate| !rate.is_idle(now));
-        self.slots.retain(|_, slots| !slots.is_idle());
-        self.quotas.retain(|_, quota| !quota.is_idle(now));
-        let rates = self.rates.keys();
-        let names = rates.chain(self.slots.keys()).chain(self.quotas.keys());
-        self.touched = names.cloned().collect();
-        self.stirred
-            .extend(self.waits.iter().map(|(name, _)| name.clone()));
+        self.shelf.sweep(|limit| match limit {
+            Limit::Rate(rate) => rate.is_idle(now),
+            Limit::Slots(slots) => slots.is_idle(),
+            Limit::Quota(quota) => quota.is_idle(now),
+        });
+        for (place, _) in &self.waits {
+            self.shelf.stir(*place);
+        }
     }
 
     /// Learns an answer.
     pub fn answer(&mut self, answer: Answer, now: Now) {
-        let name = answer.name().clone();
-        match answer {
-            Answer::Added(_, value) => {
-                if let Some(rate) = self.rates.get_mut(&name) {
-                    rate.added(value, now);
-                }
-            }
-            Answer::NotAdded(_) => {
-                if let Some(rate) = self.rates.get_mut(&name) {
-                    rate.failed();
-                }
-            }
-            Answer::SlotsAre(_, found) => {
-                if found
-                    .as_ref()
-                    .is_some_and(|(_, record)| !record.holders.is_empty())
-                {
-                    // A lease is counted from when its beat is first seen, be it before the first request.
-                    self.concurrency(&name, 0);
-                }
-                if let Some(slots) = self.slots.get_mut(&name) {
-                    slots.observe(found, false, now);
-                }
-            }
-            Answer::QuotaIs(_, found) => {
-                if found.as_ref().is_some_and(|(_, record)| self.inherits(record)) {
-                    // Their limit is learned from the next request; until then nothing is taken.
-                    self.quota(&name, 0);
-                }
-                if let Some(quota) = self.quotas.get_mut(&name) {
-                    quota.observe(found, false, now);
-                }
-            }
-            Answer::NotRead(_) => {
-                if let Some(slots) = self.slots.get_mut(&name) {
-                    slots.unread();
-                } else if let Some(quota) = self.quotas.get_mut(&name) {
-                    quota.unread();
-                }
-            }
-            Answer::Wrote(_, outcome) => {
-                if let Some(slots) = self.slots.get_mut(&name) {
-                    slots.wrote(outcome, now);
-                } else if let Some(quota) = self.quotas.get_mut(&name) {
-                    quota.wrote(outcome, now);
-                }
-            }
+        match &answer {
+            // A lease is counted from when its beat is first seen, be it before the first request.
+            Answer::SlotsAre(name, Some((_, record))) if !record.holders.is_empty() => self.concurrency(name),
+            Answer::QuotaIs(name, Some((_, record))) if self.inherits(record) => self.quota(name),
+            _ => {}
         }
-        self.stir(&name);
+        self.learn(answer, false, now);
+    }
+
+    /// `anew`: out of a bucket that was made anew.
+    fn learn(&mut self, answer: Answer, anew: bool, now: Now) {
+        let place = self.shelf.place(answer.name());
+        let Some(limit) = place.and_then(|place| self.shelf.stir(place)) else {
+            return;
+        };
+        match (limit, answer) {
+            (Limit::Rate(rate), Answer::Added(_, value)) => rate.added(value, now),
+            (Limit::Rate(rate), Answer::NotAdded(_)) => rate.failed(),
+            (Limit::Slots(slots), Answer::SlotsAre(_, found)) => slots.observe(found, anew, now),
+            (Limit::Slots(slots), Answer::NotRead(_)) => slots.unread(),
+            (Limit::Slots(slots), Answer::Wrote(_, outcome)) => slots.wrote(outcome, now),
+            (Limit::Quota(quota), Answer::QuotaIs(_, found)) => quota.observe(found, anew, now),
+            (Limit::Quota(quota), Answer::NotRead(_)) => quota.unread(),
+            (Limit::Quota(quota), Answer::Wrote(_, outcome)) => quota.wrote(outcome, now),
+            // Nobody asks that of such a limit.
+            _ => {}
+        }
     }
 
     /// True for what this source holds by a record, be it left by an earlier process: nobody else may give it back, so
     /// every record is to be told to a process that was started.
     fn inherits(&self, record: &quota::record::Record) -> bool {
-        let own = record.holders.get(&self.source);
+        let own = record.holders.get(&self.fresh.source);
         own.is_some_and(|own| own.taken > own.spent)
     }
 
     /// The bus is away: rates are handed out by shares, from the next slice on.
     pub fn cut(&mut self, now: Now) {
         let since = *self.cut.get_or_insert(now);
-        for rate in self.rates.values_mut() {
-            rate.cut(since);
+        for limit in self.shelf.limits_mut() {
+            if let Limit::Rate(rate) = limit {
+                rate.cut(since);
+            }
         }
     }
 
@@ -150,44 +133,33 @@ impl Holdings {
     pub fn restore(&mut self, anew: &[Slice], now: Now) {
         self.cut = None;
         for slice in anew {
-            self.counters_anew.insert(*slice, now.wall);
+            self.fresh.counters_anew.insert(*slice, now.wall);
         }
-        for (name, rate) in &mut self.rates {
+        for place in self.shelf.places() {
+            let Some(rate) = self.shelf.rate(place) else {
+                continue;
+            };
             rate.restore();
             if anew.contains(&rate.slice()) {
                 rate.sit_out(now.wall);
             }
-            self.touched.insert(name.clone());
-            self.stirred.insert(name.clone());
+            self.shelf.stir(place);
         }
     }
 
     /// Learns an answer out of a bucket that was made anew: what it says now about a limit, or that it says nothing.
     pub fn answer_anew(&mut self, answer: Answer, now: Now) {
-        let name = answer.name().clone();
-        match answer {
-            Answer::SlotsAre(_, found) => {
-                if let Some(slots) = self.slots.get_mut(&name) {
-                    slots.observe(found, true, now);
-                }
-            }
-            Answer::QuotaIs(_, found) => {
-                if let Some(quota) = self.quotas.get_mut(&name) {
-                    quota.observe(found, true, now);
-                }
-            }
-            other => return self.answer(other, now),
-        }
-        self.stir(&name);
+        self.learn(answer, true, now);
     }
 
     /// The process ends: nothing is held any more that is not in use, and what is spent is told at once.
     pub fn retire(&mut self) {
-        for slots in self.slots.values_mut() {
-            slots.retire();
-        }
-        for quota in self.quotas.values_mut() {
-            quota.retire();
+        for limit in self.shelf.limits_mut() {
+            match limit {
+                Limit::Rate(_) => {}
+                Limit::Slots(slots) => slots.retire(),
+                Limit::Quota(quota) => quota.retire(),
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::limit::layers::Scope;
 use crate::limit::limits::LimitKey;
 use crate::limit::shared::{Outcome as Written, Step};
+use crate::limit::window::Calendar;
 use crate::limit::{quota, slots};
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
@@ -510,7 +511,7 @@ fn limits_of_which_nothing_is_held_are_forgotten() {
     }
     node.tick(at(201_000));
 
-    assert_eq!((node.rates.len(), node.slots.len(), node.quotas.len()), (0, 0, 0));
+    assert_eq!(node.shelf.entries().count(), 0);
     assert_eq!(bus.counted("acme.per_api_key.daily_usd.2026-11-30"), (5, 5));
     let again = bus.granted(&mut node, demand(&bounds[2..], at(202_000)), at(202_000));
     assert!(node.charge(again, used(0, 40)).is_some());
