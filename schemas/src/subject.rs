@@ -176,6 +176,8 @@ pub mod node {
 pub mod engine {
     /// Prefix of the calls that a router runs, followed by its boot id.
     pub const CALLS: &str = "calls.";
+    /// Prefix of what engines say of themselves, followed by the backend's id in hexadecimal.
+    pub const SAMPLE: &str = "sample.";
 }
 
 /// Keys of [`MARK_BUCKET`].
