@@ -7,9 +7,8 @@ use schemas::affinity::Policy;
 use schemas::affinity::choice::Margins;
 use schemas::affinity::prefill::Terms;
 use schemas::circuit::Parameters;
+use schemas::egress::Egress;
 use schemas::id::{NodeId, PoolName};
-
-use crate::egress::Egress;
 
 /// Mebibytes to bytes.
 const MIB: usize = 1024 * 1024;

@@ -11,7 +11,6 @@ mod attempt;
 mod circuit;
 mod config;
 mod credential;
-mod egress;
 mod fault;
 mod health;
 mod keypool;
@@ -60,7 +59,7 @@ use upstream::Upstream;
 
 pub use config::{Affinity as AffinitySettings, Clocks, Concurrency, Config};
 pub use credential::{Credentials, Machine};
-pub use egress::{Egress, NETWORKS_MAX, Network, NoNetwork};
+pub use schemas::egress::{Egress, NETWORKS_MAX, Network, NoNetwork};
 pub use upstream::read::{ReadError, Reader};
 
 /// How often the credentials of endpoints that are gone are forgotten.

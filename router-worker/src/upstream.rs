@@ -25,10 +25,10 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use schemas::catalog::{Endpoint, Origin};
+use schemas::egress::Forbidden;
 use tokio::time::error::Elapsed;
 
 use crate::config::Config;
-use crate::egress::Forbidden;
 
 use connector::{Connector, Protocol};
 pub(crate) use decode::{Body, Coding, Error as BodyError};

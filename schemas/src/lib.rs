@@ -20,6 +20,7 @@ pub mod command;
 pub mod configuration;
 pub mod digest;
 mod digits;
+pub mod egress;
 pub mod engine;
 pub mod envelope;
 pub mod event;
