@@ -1,5 +1,5 @@
 //! What an engine says of itself: how much waits in its queue and how full its cache is. Whoever looks after health
-//! reads it from engines and writes it into bucket [`subject::ENGINE_BUCKET`]; routers watch that and choose by it.
+//! reads it from engines and writes it into bucket [`subject::HEALTH_BUCKET`]; routers watch that and choose by it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,30 @@ use crate::subject;
 /// How long a sample counts, in milliseconds: three rounds of reading. An older one is no data.
 pub const SAMPLE_AGE_MS_MAX: u64 = 15_000;
 
+/// An engine whose figures are known by their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// llama.cpp's server.
+    LlamaCpp,
+    /// Text Generation Inference.
+    Tgi,
+    /// TensorRT-LLM behind Triton.
+    Triton,
+    /// TensorRT-LLM's own server.
+    TensorrtLlm,
+}
+
 /// What an engine said at one moment; `None` where it does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sample {
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     /// Requests that it works on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<u64>,
@@ -22,7 +43,9 @@ pub struct Sample {
     /// How full its cache of keys and values is, in thousandths of a percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_percent_milli: Option<u64>,
-    /// When it was read, in milliseconds of unix time by the clock of whoever read it.
+    /// When it was read, in milliseconds of unix time by the clock of whoever read it. Nobody compares that with a clock
+    /// of his own: whoever watches puts in its place when he saw it first, in milliseconds of his monotonic clock, and
+    /// all that is said of its age is on that clock.
     pub at_ms: u64,
 }
 
@@ -48,9 +71,9 @@ impl Sample {
     }
 }
 
-/// Where the sample of a backend is, in bucket [`subject::ENGINE_BUCKET`].
+/// Where the sample of a backend is, in bucket [`subject::HEALTH_BUCKET`].
 pub fn record_key(backend: &BackendId) -> String {
-    format!("{}{}", subject::engine::SAMPLE, hex(backend.as_str().as_bytes()))
+    format!("{}{}", subject::health::SAMPLE, hex(backend.as_str().as_bytes()))
 }
 
 #[cfg(test)]
