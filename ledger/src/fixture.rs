@@ -83,6 +83,7 @@ pub(crate) fn settled(n: u64) -> RequestSettled {
         session_id: None,
         affinity: None,
         idempotency: None,
+        auto: None,
         node: NodeId::from("node-1"),
         config_revision: "r1".into(),
         waybill_day: started_at.day(),
@@ -131,6 +132,7 @@ pub(crate) fn full(n: u64) -> RequestSettled {
         session_id: Some("session".into()),
         affinity: Some("hit".into()),
         idempotency: Some("first".into()),
+        auto: None,
         ..settled(n)
     }
 }

@@ -14,6 +14,7 @@
 
 pub mod account;
 pub mod affinity;
+pub mod auto;
 pub mod catalog;
 pub mod circuit;
 pub mod command;

@@ -256,6 +256,7 @@ fn settled(row: &impl Fields) -> Result<RequestSettled, StoreError> {
         session_id: shared(row, "session_id")?,
         affinity: shared(row, "affinity")?,
         idempotency: shared(row, "idempotency")?,
+        auto: None,
         node: NodeId(text(row, "node")?.into()),
         config_revision: text(row, "config_revision")?.into(),
         waybill_day: row.day("waybill_day")?,

@@ -6,6 +6,7 @@ use chrono::NaiveDate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::auto::Routed;
 use crate::failure::FailureCode;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, RequestId, TenantId, UserId};
 use crate::limit::Reservation;
@@ -196,6 +197,9 @@ pub struct RequestSettled {
     pub affinity: Option<Arc<str>>,
     /// `first` or `replay` for calls with an idempotency key.
     pub idempotency: Option<Arc<str>>,
+    /// How its model was chosen, where its caller left that to the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<Box<Routed>>,
     /// The node that admitted it.
     pub node: NodeId,
     /// The catalogue revision it was admitted under.
@@ -273,6 +277,7 @@ impl RequestLost {
             session_id: None,
             affinity: None,
             idempotency: None,
+            auto: None,
             node: accepted.node,
             waybill_day: self.waybill_day,
             billing_day: self.billing_day,

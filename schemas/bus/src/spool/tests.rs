@@ -102,6 +102,7 @@ fn settled(accepted: &RequestAccepted) -> RequestSettled {
         session_id: None,
         affinity: None,
         idempotency: None,
+        auto: None,
         node: accepted.node.clone(),
         config_revision: "1".into(),
         waybill_day: day,
