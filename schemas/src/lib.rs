@@ -14,6 +14,7 @@
 
 pub mod account;
 pub mod affinity;
+pub mod balance;
 pub mod auto;
 pub mod catalog;
 pub mod circuit;
@@ -27,6 +28,7 @@ pub mod envelope;
 pub mod event;
 pub mod failure;
 pub mod frame;
+pub mod health;
 pub mod id;
 pub mod idempotency;
 pub mod limit;
@@ -41,3 +43,4 @@ pub mod subject;
 pub mod time;
 pub mod trial;
 pub mod usage;
+pub mod wake;
