@@ -11,7 +11,6 @@ use http::header::{ACCEPT, CONNECTION, HOST, USER_AGENT};
 use http::{Request, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
-use hyper_rustls::ConfigBuilderExt as _;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use schemas::egress::{Egress, Forbidden};
@@ -19,7 +18,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tracing::warn;
 
 /// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 4;
@@ -86,12 +84,12 @@ pub(crate) struct Client {
 
 impl Client {
     /// Questions of which guarded ones go where `egress` permits.
-    pub(crate) fn new(egress: Egress, version: &str) -> Result<Self, rustls::Error> {
-        Ok(Self {
+    pub(crate) fn new(egress: Egress, tls: rustls::ClientConfig, version: &str) -> Self {
+        Self {
             egress: Arc::new(egress),
-            tls: TlsConnector::from(Arc::new(tls()?)),
+            tls: TlsConnector::from(Arc::new(tls)),
             agent: format!("waybill/{version}").into(),
-        })
+        }
     }
 
     /// Asks within `within`, and reads at most `body_bytes_max` of the answer; with 0 its status alone.
@@ -171,24 +169,6 @@ impl Client {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Error::Address)?;
         Ok(Box::new(self.tls.connect(name, stream).await?))
     }
-}
-
-/// TLS that trusts the machine's own roots. Without any, only servers over plain HTTP can be asked.
-fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let trusting = match builder.clone().with_native_roots() {
-        Ok(trusting) => trusting,
-        Err(error) => {
-            warn!(
-                error = &error as &dyn std::error::Error,
-                "there are no root certificates: the health of servers over TLS cannot be asked for"
-            );
-            builder.with_root_certificates(rustls::RootCertStore::empty())
-        }
-    };
-    Ok(trusting.with_no_client_auth())
 }
 
 #[cfg(test)]

@@ -71,6 +71,11 @@ impl Watch {
         self.out
     }
 
+    /// Probes that failed in a row.
+    pub(crate) const fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// It is being asked since `now_ms`, and not again before it has answered.
     pub(crate) const fn begin(&mut self) {
         self.due_ms = u64::MAX;

@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{from_hex, hex};
+use crate::catalog::registered::HealthCheck;
+use crate::catalog::{Endpoint, from_hex, hex};
 use crate::circuit::record::Opening;
 use crate::id::{BackendId, EndpointId, NodeId};
 use crate::subject;
@@ -105,6 +106,18 @@ impl Spared {
             Self::Unhealthy => "unhealthy",
             Self::HotGpu => "hot_gpu",
         }
+    }
+}
+
+impl Endpoint {
+    /// How the health of its backends is asked for; `None` where nobody asks.
+    pub fn health_check(&self) -> Option<&HealthCheck> {
+        self.registered.as_ref()?.health_check.as_ref()
+    }
+
+    /// The host that a backend runs on, where that was said; `place` is its place among the endpoint's.
+    pub fn host(&self, place: usize) -> Option<&Arc<str>> {
+        self.registered.as_ref()?.hosts.get(place)?.as_ref()
     }
 }
 

@@ -122,7 +122,8 @@ impl Lead {
     }
 
     /// What was written at `sent_ms` is the record now, under `revision`.
-    pub fn wrote(&mut self, revision: u64, sent_ms: u64) {
+    pub const fn wrote(&mut self, revision: u64, sent_ms: u64) {
+        self.known = true;
         self.sent_ms = Some(sent_ms);
         self.seen = Some(Seen {
             revision,
