@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use schemas::catalog::policy::Strategy;
 use schemas::event::request::RequestSettled;
 use schemas::failure::FailureCode;
 use schemas::outcome::Outcome;
@@ -39,6 +40,12 @@ struct CodeLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AutoLabels {
+    outcome: &'static str,
+    strategy: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -73,6 +80,7 @@ pub struct Metrics {
     rejections: Family<CodeLabel, Counter>,
     unkept: Counter,
     claims: Family<OutcomeLabel, Counter>,
+    auto: Family<AutoLabels, Counter>,
     pub(crate) gauges: Gauges,
 }
 
@@ -116,6 +124,7 @@ impl Metrics {
             rejections: Family::default(),
             unkept: Counter::default(),
             claims: Family::default(),
+            auto: Family::default(),
             gauges: Gauges::default(),
         };
         let Self {
@@ -178,6 +187,11 @@ impl Metrics {
             "Calls with an idempotency key, by what the key led to",
             self.claims.clone(),
         );
+        registry.register(
+            "waybill_auto_routing",
+            "Calls that left the choice of a model, by how that ended",
+            self.auto.clone(),
+        );
     }
 
     /// Counts a settled request.
@@ -232,6 +246,15 @@ impl Metrics {
     /// Counts what a call's idempotency key led to.
     pub(crate) fn claimed(&self, outcome: &'static str) {
         self.claims.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts a call that left the choice of a model.
+    pub(crate) fn auto_routed(&self, outcome: &'static str, strategy: Strategy) {
+        let labels = AutoLabels {
+            outcome,
+            strategy: strategy.as_str(),
+        };
+        self.auto.get_or_create(&labels).inc();
     }
 
     /// Counts a refusal. `surface` is empty where the path tells none, `model` the name of one that

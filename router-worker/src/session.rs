@@ -71,7 +71,7 @@ impl Request {
         let attempts_max = shared.config.attempts_max.min(dispatch.offer.attempts_max);
         let pinned = dispatch.offer.pin.is_some();
         Self {
-            trail: Trail::new(attempts_max, pinned),
+            trail: Trail::after(dispatch.offer.attempts_before, attempts_max, pinned),
             model_json: dialects::splice::json_string(&dispatch.offer.public_model),
             shared,
             relay,
@@ -89,7 +89,9 @@ impl Request {
     /// Runs the request to its end.
     pub(crate) async fn run(mut self) -> Box<End> {
         let shared = Arc::clone(&self.shared);
-        shared.budget.call(shared.clock.monotonic_ms());
+        if !self.trail.started() {
+            shared.budget.call(shared.clock.monotonic_ms());
+        }
         let total = shared.config.clocks.stream_request;
         self.stream_deadline = total.and_then(|total| Instant::now().checked_add(total));
         let settings = &shared.config.affinity;

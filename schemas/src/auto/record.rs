@@ -100,8 +100,6 @@ pub enum Exclusion {
     NoEndpoint,
     /// All of its endpoints are those of better ones.
     SameEndpoints,
-    /// A limit of the caller bars it.
-    Limit,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

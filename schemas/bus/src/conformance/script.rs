@@ -280,6 +280,7 @@ pub fn dispatch(model: &str, number: u128) -> Dispatch {
             role: Role::default(),
             started_at: Timestamp::default(),
             attempts_max: 3,
+            attempts_before: 0,
         },
         body: Bytes::from_static(b"{\"model\":\"m\"}"),
     }
