@@ -2,21 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use bus::{Change, Entry, Kv};
+use bus::Kv;
+use bus::watching::{Told, watch_for_good};
 use parking_lot::Mutex;
 use schemas::circuit::CircuitState;
 use schemas::circuit::record::{Opening, Record};
 use schemas::health::{Probed, decode, name_of_key};
 use schemas::id::{BackendId, EndpointId};
 use schemas::subject::{CIRCUIT_BUCKET, HEALTH_BUCKET, health};
-use tokio::time::sleep;
-use tracing::debug;
-
-/// Between two tries to watch: doubled from the first to the second.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// A record of what probes say, with its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +82,7 @@ impl Seen {
 
     async fn follow_circuits(&self, kv: &Arc<dyn Kv>) {
         let mut told: Option<HashSet<BackendId>> = None;
-        follow(kv, CIRCUIT_BUCKET, |told_now| {
+        watch_for_good(kv, CIRCUIT_BUCKET, |told_now| {
             let mut state = self.0.lock();
             match told_now {
                 Told::Begin => told = Some(HashSet::new()),
@@ -118,7 +112,7 @@ impl Seen {
     }
 
     async fn follow_probes(&self, kv: &Arc<dyn Kv>) {
-        follow(kv, HEALTH_BUCKET, |told| {
+        watch_for_good(kv, HEALTH_BUCKET, |told| {
             let mut state = self.0.lock();
             match told {
                 Told::Begin => {
@@ -149,37 +143,5 @@ impl Seen {
             }
         })
         .await;
-    }
-}
-
-/// What a watch that is made anew whenever it ends tells.
-enum Told {
-    Begin,
-    Entry(Entry),
-    Current,
-}
-
-async fn follow(kv: &Arc<dyn Kv>, bucket: &str, mut tell: impl FnMut(Told)) {
-    let mut pause = RETRY_MIN;
-    loop {
-        match kv.watch(bucket).await {
-            Ok(mut changes) => {
-                pause = RETRY_MIN;
-                tell(Told::Begin);
-                while let Some(change) = changes.recv().await {
-                    tell(match change {
-                        Change::Entry(entry) => Told::Entry(entry),
-                        Change::Current => Told::Current,
-                    });
-                }
-            }
-            Err(problem) => debug!(
-                bucket,
-                error = &problem as &dyn std::error::Error,
-                "a bucket cannot be watched"
-            ),
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(RETRY_MAX);
     }
 }
