@@ -1,11 +1,13 @@
 //! `GET /v1/models` and `/v1/models/{id}`: what the caller may see, and nothing of where it is served. Names may hold
-//! slashes, plain or escaped. Clients of Anthropic's API get the listing in their own shape, in pages.
+//! slashes, plain or escaped. Clients of Anthropic's API get the listing in their own shape, in pages. Who may leave the
+//! choice of a model to the gateway finds that first, as a model `auto`.
 
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
+use schemas::auto;
 use schemas::catalog::Model;
 use serde::Serialize;
 
@@ -24,8 +26,31 @@ const OWNER: &str = "waybill";
 #[derive(Serialize)]
 struct List<'a> {
     object: &'static str,
-    data: Vec<Item<'a>>,
+    data: Vec<Entry<'a>>,
 }
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Auto(Auto),
+    Model(Item<'a>),
+}
+
+/// The choice of a model by the gateway.
+#[derive(Serialize)]
+struct Auto {
+    id: &'static str,
+    object: &'static str,
+    created: i64,
+    owned_by: &'static str,
+}
+
+const AUTO: Auto = Auto {
+    id: auto::NAME,
+    object: "model",
+    created: 0,
+    owned_by: auto::OWNER,
+};
 
 /// A model in the listing.
 #[derive(Serialize)]
@@ -65,14 +90,22 @@ pub(crate) async fn list(
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
     let models = gate::all_visible(&catalog, key).into_iter();
     let seen: Vec<Arc<Model>> = models.map(|model| model.priced(arrival.at).0).collect();
-    let seen: Vec<&Arc<Model>> = seen.iter().collect();
+    let chooses = crate::auto::strategy(&catalog, key, auto::NAME).is_some();
     match arrival.shape {
-        Shape::OpenAi => json(&List {
-            object: "list",
-            data: seen.into_iter().map(item).collect(),
-        }),
+        Shape::OpenAi => {
+            let first = chooses.then_some(Entry::Auto(AUTO));
+            let models = seen.iter().map(|model| Entry::Model(item(model)));
+            json(&List {
+                object: "list",
+                data: first.into_iter().chain(models).collect(),
+            })
+        }
         Shape::Anthropic => match page::read(query.as_deref().unwrap_or_default()) {
-            Ok(asked) => json(&page::of(&seen, &asked)),
+            Ok(asked) => {
+                let first = chooses.then(page::auto);
+                let models = seen.iter().map(|model| page::item(model));
+                json(&page::of(first.into_iter().chain(models).collect(), &asked))
+            }
             Err(failure) => arrival.refuse(&failure),
         },
     }
@@ -89,7 +122,10 @@ pub(crate) async fn show(
     let id = id.map(|Path(id)| id).unwrap_or_default();
     let catalog = state.ports.catalog.load();
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
+    let chooses = crate::auto::strategy(&catalog, key, &id).is_some();
     match (gate::visible(&catalog, key, &id), arrival.shape) {
+        (None, Shape::OpenAi) if chooses => json(&AUTO),
+        (None, Shape::Anthropic) if chooses => json(&page::auto()),
         (Some(model), Shape::OpenAi) => json(&item(&model.priced(arrival.at).0)),
         (Some(model), Shape::Anthropic) => json(&page::item(model)),
         (None, _) => arrival.refuse(&gate::no_model()),
