@@ -28,6 +28,7 @@ use crate::state::Shared;
 mod address;
 mod body;
 mod judged;
+mod wake;
 
 use body::{Made, Patch, Shown, Wanted, shown};
 pub(super) use judged::judge;
