@@ -140,6 +140,7 @@ impl Circuits {
             consecutive_failures: view.consecutive_failures,
             last_error_status: view.last_error_status,
             engine: None,
+            exclusion_reasons: Vec::new(),
         };
         let availability = f64::from(view.availability_permille) / f64::from(AVAILABLE);
         Some((availability, health))

@@ -23,6 +23,7 @@ use schemas::health::{
     HOST_AGE_MS_MAX, Host, Probed, Recovered, Spared, decode, encode, name_of_key, probed_key,
 };
 use schemas::id::{BackendId, NodeId};
+use schemas::query::EngineHealth;
 use schemas::subject::{HEALTH_BUCKET, health};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -121,6 +122,19 @@ impl Signs {
     pub(crate) fn sample(&self, backend: &BackendId) -> Option<Sample> {
         let sample = self.state.read().samples.get(backend)?.record;
         sample.is_fresh(self.clock.monotonic_ms()).then_some(sample)
+    }
+
+    /// The same, as readers of health see it.
+    pub(crate) fn engine(&self, backend: &BackendId) -> Option<EngineHealth> {
+        let sample = self.sample(backend)?;
+        let percent = |milli: u64| f64::from(u32::try_from(milli).unwrap_or(u32::MAX)) / 1_000.0;
+        Some(EngineHealth {
+            kind: sample.kind,
+            running: sample.running,
+            waiting: sample.waiting,
+            kv_cache_percent: sample.kv_percent_milli.map(percent),
+            age_seconds: sample.age_ms(self.clock.monotonic_ms()) / 1_000,
+        })
     }
 
     /// Why a backend is not asked whatever its circuit says: probes left it out, or an accelerator of its host is too hot.
