@@ -256,6 +256,7 @@ impl Scene {
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
             alert: Box::new(move |changed| alerted.lock().push(changed.clone())),
+            healed: Box::new(|_| ()),
             woken: Box::new(|_| ()),
             kv: None,
         };
@@ -279,6 +280,7 @@ impl Scene {
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
             alert: Box::new(|_| ()),
+            healed: Box::new(|_| ()),
             woken: Box::new(|_| ()),
             kv: Some(kv),
         };

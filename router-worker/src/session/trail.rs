@@ -80,10 +80,14 @@ impl Trail {
         self.attempts < self.attempts_max
     }
 
+    /// True once a candidate found the request itself at fault.
+    pub(super) fn is_reported(&self) -> bool {
+        self.faults.last().map(Fault::remedy) == Some(Remedy::Report)
+    }
+
     /// What to do now that the last candidate failed.
     pub(super) fn step(&self) -> Step {
-        let reported = self.faults.last().map(Fault::remedy) == Some(Remedy::Report);
-        if reported || self.pinned || self.attempts >= self.attempts_max {
+        if self.is_reported() || self.pinned || self.attempts >= self.attempts_max {
             Step::Stop
         } else {
             Step::Next

@@ -68,6 +68,8 @@ pub enum Exclusion {
     ContextLength,
     /// It cannot be told what was asked for.
     Untranslatable,
+    /// Its service sleeps, and is being woken.
+    Asleep,
 }
 
 impl Exclusion {
@@ -86,6 +88,7 @@ impl Exclusion {
             Self::HotGpu => "hot_gpu",
             Self::ContextLength => "context_length",
             Self::Untranslatable => "untranslatable",
+            Self::Asleep => "asleep",
         }
     }
 }

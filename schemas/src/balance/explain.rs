@@ -208,6 +208,7 @@ fn why(reason: Exclusion) -> String {
             "it takes no longer prompts than one that refused this one as too long".to_owned()
         }
         Exclusion::Untranslatable => "it cannot be told what was asked for".to_owned(),
+        Exclusion::Asleep => "its service sleeps, and was told to wake".to_owned(),
     };
     words
 }

@@ -171,6 +171,7 @@ fn every_reason_has_a_word_and_is_told_in_words() {
         Exclusion::HotGpu,
         Exclusion::ContextLength,
         Exclusion::Untranslatable,
+        Exclusion::Asleep,
     ];
     let excluded: Vec<Excluded> = reasons
         .into_iter()

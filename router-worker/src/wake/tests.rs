@@ -1,0 +1,1 @@
+//! Tests of waking over a router and fakes.
