@@ -39,11 +39,18 @@ const WRITE_WITHIN: Duration = Duration::from_millis(500);
 /// Takes the facts about backends that are back.
 pub(crate) type Healed = Box<dyn Fn(&EndpointChanged) + Send + Sync>;
 
+/// Whose view it is, and of what.
+pub(crate) struct Place {
+    pub(crate) node: NodeId,
+    pub(crate) catalog: CatalogView,
+    /// Degrees Celsius from which a host is spared, unless something else is set at run time.
+    pub(crate) hot_c: Option<u32>,
+}
+
 /// What is known.
 pub(crate) struct Signs {
     clock: Arc<dyn Clock>,
-    catalog: CatalogView,
-    node: NodeId,
+    place: Place,
     healed: Healed,
     state: RwLock<State>,
     placed: RwLock<Placed>,
@@ -102,12 +109,11 @@ impl<T> Seen<T> {
 }
 
 impl Signs {
-    pub(crate) fn new((node, catalog): (NodeId, CatalogView), clock: Arc<dyn Clock>, healed: Healed) -> Self {
+    pub(crate) fn new(place: Place, clock: Arc<dyn Clock>, healed: Healed) -> Self {
         let (queue, queued) = mpsc::channel(HEALED_MAX);
         Self {
             clock,
-            catalog,
-            node,
+            place,
             healed,
             state: RwLock::default(),
             placed: RwLock::default(),
@@ -149,8 +155,10 @@ impl Signs {
         if state.hosts.is_empty() {
             return None;
         }
-        let catalog = self.catalog.peek();
-        let hot_c = catalog.inference()?.record.gpu_temperature_threshold?;
+        let catalog = self.place.catalog.peek();
+        let set = catalog.inference();
+        let set = set.and_then(|stored| stored.record.gpu_temperature_threshold);
+        let hot_c = set.or(self.place.hot_c)?;
         let seen = state.hosts.get(&self.host_of(&catalog, backend)?)?;
         let counts = seen.is_within(HOST_AGE_MS_MAX, self.clock.monotonic_ms());
         (counts && seen.record.is_hot(hot_c)).then_some(Spared::HotGpu)
@@ -231,7 +239,7 @@ impl Signs {
         let probed = Probed {
             out: false,
             failures: 0,
-            changed_by: self.node.clone(),
+            changed_by: self.place.node.clone(),
             changed_at: now,
             ..out
         };
@@ -250,7 +258,7 @@ impl Signs {
                 cause: Cause::Call,
                 failures: 0,
                 at: now,
-                node: self.node.clone(),
+                node: self.place.node.clone(),
             });
         }
     }

@@ -20,6 +20,7 @@ use crate::yaml::{Document, Problem};
 
 use cluster::{Bus, Roles, Store};
 use egress::SealingKeys;
+use health::Health;
 use error::Error;
 use fixed::Fixed;
 use limits::FileLimits;
@@ -30,6 +31,7 @@ mod concurrency;
 pub mod egress;
 pub mod error;
 mod fixed;
+pub mod health;
 mod idempotency;
 mod idle;
 pub mod limits;
@@ -140,6 +142,10 @@ pub struct Config {
     pub jwt_secret: Option<Secret<String>>,
     /// How people sign in, without that secret.
     pub sign_in: gateway::sign_in::settings::Settings,
+    /// What is asked of upstreams beside calls.
+    pub health: Health,
+    /// Degrees Celsius from which a host is spared, unless something else is set at run time.
+    pub gpu_temperature_threshold: Option<u32>,
     /// The keys by which credentials of endpoints are stored, as far as they are given.
     pub sealing: SealingKeys,
     /// Where endpoints may lie that are registered at run time.
@@ -316,6 +322,8 @@ impl Resolver<'_> {
             sign_in: self.sign_in()?,
             sealing: self.sealing_keys()?,
             egress: self.egress()?,
+            health: self.health()?,
+            gpu_temperature_threshold: self.gpu_temperature_threshold()?,
             admin_token: self.secret("ADMIN_TOKEN"),
             grant_dispatch_token: self.secret("GATEWAY_GRANT_DISPATCH_TOKEN"),
             idempotency: self.idempotency()?,

@@ -58,7 +58,9 @@ pub struct Settings {
     pub public_routing: Option<bool>,
     /// Limits of roles.
     pub role_limits: BTreeMap<String, LimitSettings>,
-    /// Temperature above which a graphics processor gets no new work.
+    /// What whoever looks after the health of upstreams asks.
+    pub health: HealthSettings,
+    /// Temperature in degrees Celsius from which a graphics processor gets no new work, unless another is set at run time.
     #[serde(deserialize_with = "number")]
     pub gpu_temperature_threshold: Option<f64>,
     /// IANA time zone of billing days.
@@ -225,6 +227,27 @@ pub struct PrefillSettings {
     /// How long what a backend has read counts as cached, in seconds.
     #[serde(deserialize_with = "number")]
     pub memory_seconds: Option<u64>,
+}
+
+/// What is asked of upstreams beside calls.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HealthSettings {
+    /// Ask servers that may be engines for their figures, and whether they live while their circuits are open.
+    #[serde(deserialize_with = "switch")]
+    pub engines: Option<bool>,
+    /// Exporters that tell how hot hosts are.
+    pub thermometers: Vec<ThermometerSettings>,
+}
+
+/// An exporter of temperatures.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThermometerSettings {
+    /// The host, as backends name it.
+    pub host: String,
+    /// Where its figures are.
+    pub url: String,
 }
 
 /// Reachable private networks.

@@ -48,14 +48,19 @@ struct Stage {
 }
 
 fn stage() -> Stage {
-    stage_of(CatalogView::default())
+    stage_of(CatalogView::default(), None)
 }
 
-fn stage_of(catalog: CatalogView) -> Stage {
+fn stage_of(catalog: CatalogView, hot_c: Option<u32>) -> Stage {
     let clock = Arc::new(At::default());
     let told: Arc<Mutex<Vec<EndpointChanged>>> = Arc::default();
     let heard = Arc::clone(&told);
     let healed: Healed = Box::new(move |changed| heard.lock().push(changed.clone()));
+    let place = Place {
+        node: NodeId::from("n"),
+        catalog,
+        hot_c,
+    };
     let surroundings = Surroundings {
         node: NodeId::from("n"),
         boot: "boot".into(),
@@ -65,7 +70,7 @@ fn stage_of(catalog: CatalogView) -> Stage {
         witness: Box::new(|_| {}),
     };
     Stage {
-        signs: Signs::new((NodeId::from("n"), catalog), clock.clone(), healed),
+        signs: Signs::new(place, clock.clone(), healed),
         circuits: Circuits::new(Parameters::default(), surroundings),
         clock,
         told,
@@ -183,7 +188,7 @@ async fn catalog(threshold: Option<u32>) -> CatalogView {
 
 #[tokio::test(start_paused = true)]
 async fn a_hot_host_is_spared_as_long_as_its_temperatures_count() {
-    let stage = stage_of(catalog(Some(85)).await);
+    let stage = stage_of(catalog(Some(85)).await, Some(200));
     let spared = || stage.signs.spared(&backend());
     assert_eq!(spared(), None);
     stage.tell(1, &host_key("gpu-1"), Some(host(85.0)));
@@ -201,9 +206,11 @@ async fn a_hot_host_is_spared_as_long_as_its_temperatures_count() {
     stage.clock.set(60_001);
     assert_eq!(spared(), None, "old news");
 
-    let never = stage_of(catalog(None).await);
-    never.tell(1, &host_key("gpu-1"), Some(host(200.0)));
-    assert_eq!(never.signs.spared(&backend()), None);
+    for (hot_c, meant) in [(None, None), (Some(90), Some(Spared::HotGpu)), (Some(91), None)] {
+        let stage = stage_of(catalog(None).await, hot_c);
+        stage.tell(1, &host_key("gpu-1"), Some(host(90.0)));
+        assert_eq!(stage.signs.spared(&backend()), meant, "{hot_c:?}");
+    }
 }
 
 #[test]

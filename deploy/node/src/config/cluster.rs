@@ -48,7 +48,9 @@ impl Roles {
 
     /// True when the process reads the catalogue.
     pub fn read_catalog(&self) -> bool {
-        self.has(NodeRole::Gateway) || self.has(NodeRole::Router)
+        [NodeRole::Gateway, NodeRole::Router, NodeRole::Health]
+            .iter()
+            .any(|role| self.has(*role))
     }
 }
 
