@@ -547,7 +547,7 @@ impl Drop for Running {
 }
 
 /// The report of a session that gave none.
-fn unheard(outcome: Outcome) -> Report {
+pub(crate) fn unheard(outcome: Outcome) -> Report {
     warn!(outcome = outcome.as_str(), "a session ended without a report");
     Report {
         outcome,

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test suite")]
 
 mod affinity;
+mod auto;
 mod books;
 mod breaker;
 mod caller;

@@ -199,6 +199,26 @@ async fn each_role_does_its_work_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn gateways_and_routers_remember_sessions_and_nobody_else_does() {
+    let server = Server::deployed("single.conf", &mut command());
+    let ledger = role(&server, "ledger").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let health = role(&server, "health").await;
+    let (bucket, life) = (subject::AFFINITY_BUCKET, Duration::from_mins(1));
+
+    for (key, nats) in [("acme.1", &gateway), ("acme.2", &router)] {
+        let put = nats.put_for((bucket, key), one(), Expected::Any, life).await;
+        put.expect("a session is remembered");
+        assert!(nats.get(bucket, key).await.expect("a session is found").is_some());
+    }
+    for nats in [&ledger, &health] {
+        let put = nats.put(bucket, "acme.3", one(), Expected::Any).await;
+        assert_refused(put, "$KV.wb_affinity.acme.3");
+    }
+}
+
+#[tokio::test]
 async fn only_gateways_settle_and_only_ledgers_read_the_log() {
     let server = Server::deployed("single.conf", &mut command());
     let ledger = role(&server, "ledger").await;
