@@ -560,6 +560,7 @@ pub(crate) fn unheard(outcome: Outcome) -> Report {
         attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
+        decision: None,
         delivered: Delivered::default(),
     }
 }

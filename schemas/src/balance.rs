@@ -77,7 +77,7 @@ impl Algorithm {
     }
 
     /// True for what files and events need not say.
-    pub(crate) const fn is_weighted(&self) -> bool {
+    pub const fn is_weighted(&self) -> bool {
         matches!(self, Self::Weighted)
     }
 }

@@ -255,6 +255,7 @@ fn settled(row: &impl Fields) -> Result<RequestSettled, StoreError> {
         quotas: Vec::new(),
         session_id: shared(row, "session_id")?,
         affinity: shared(row, "affinity")?,
+        decision: None,
         idempotency: shared(row, "idempotency")?,
         auto: None,
         node: NodeId(text(row, "node")?.into()),

@@ -397,6 +397,7 @@ fn report(outcome: Outcome, code: FailureCode, attempts: usize) -> Report {
         delivered: Delivered::default(),
         session: None,
         affinity: None,
+        decision: None,
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::auto::Routed;
+use crate::balance::decision::Decision;
 use crate::failure::FailureCode;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, RequestId, TenantId, UserId};
 use crate::limit::Reservation;
@@ -195,6 +196,10 @@ pub struct RequestSettled {
     pub session_id: Option<Arc<str>>,
     /// How affinity decided.
     pub affinity: Option<Arc<str>>,
+    /// What the router decided about whom to ask, and from what; absent where there was one way and nobody was left out.
+    /// No column: the event alone has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Box<Decision>>,
     /// `first` or `replay` for calls with an idempotency key.
     pub idempotency: Option<Arc<str>>,
     /// How its model was chosen, where its caller left that to the gateway.
@@ -276,6 +281,7 @@ impl RequestLost {
             quotas: Vec::new(),
             session_id: None,
             affinity: None,
+            decision: None,
             idempotency: None,
             auto: None,
             node: accepted.node,

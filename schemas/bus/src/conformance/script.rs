@@ -245,6 +245,7 @@ fn report(outcome: Outcome, failure: Option<FailureCode>, content: bool) -> Repo
         attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
+        decision: None,
         delivered: Delivered {
             content,
             output_bytes: 20,

@@ -101,6 +101,7 @@ fn settled(accepted: &RequestAccepted) -> RequestSettled {
         quotas: Vec::new(),
         session_id: None,
         affinity: None,
+        decision: None,
         idempotency: None,
         auto: None,
         node: accepted.node.clone(),
