@@ -419,7 +419,9 @@ impl Barred {
         }
         // What is too hot is not made hotter, whoever else is out.
         let may_work = reason != Exclusion::HotGpu;
-        if may_work && self.rescue.is_none() && candidate.endpoint.single_backend_rescue {
+        // What sleeps fails probes and calls, and comes when it is called.
+        let may_try = candidate.endpoint.single_backend_rescue || candidate.endpoint.wake.is_some();
+        if may_work && may_try && self.rescue.is_none() {
             self.rescue = Some(Candidate {
                 bypass: true,
                 ..candidate
