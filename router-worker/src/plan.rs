@@ -337,7 +337,7 @@ impl<'a> Survey<'a> {
     ) {
         for candidate in leg.candidates(false, draws) {
             let backend = candidate.backend_id();
-            let reason = match (sight.outlook.spared(&candidate), sight.circuits.admits(&backend)) {
+            let reason = match (sight.outlook.spared(&backend), sight.circuits.admits(&backend)) {
                 (Some(Spared::HotGpu), _) => Some(Exclusion::HotGpu),
                 (Some(Spared::Unhealthy), _) => Some(Exclusion::Unhealthy),
                 (None, Err(retry_in_ms)) => Some(Exclusion::CircuitOpen { retry_in_ms }),

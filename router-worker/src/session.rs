@@ -245,7 +245,7 @@ impl Request {
             self.record(shared, candidate, (&ending, &meter, started_at));
             self.judge(shared, candidate, (&tried, &ending));
             self.note(shared, candidate, (&ending, &mut visit));
-            remember(shared, &backend, &ending);
+            remember(shared, &backend, (&ending, meter.sent));
             let fault = match ending {
                 Ending::Failed(fault) if !meter.committed => fault,
                 ending => {

@@ -26,6 +26,7 @@ use fixed::Fixed;
 use limits::FileLimits;
 
 mod affinity;
+mod balance;
 pub mod cluster;
 mod concurrency;
 pub mod egress;
@@ -136,6 +137,8 @@ pub struct Config {
     pub concurrency: Option<router_worker::Concurrency>,
     /// What makes sessions stay on a backend.
     pub affinity: router_worker::AffinitySettings,
+    /// What decides among backends.
+    pub balance: router_worker::BalanceSettings,
     /// Keys the digests of virtual keys; generated when absent.
     pub api_key_secret: Option<Secret<String>>,
     /// Signs the tokens of members who signed in; generated when absent, but in a cluster.
@@ -317,6 +320,7 @@ impl Resolver<'_> {
             circuit: self.circuit()?,
             concurrency: self.concurrency()?,
             affinity: self.affinity()?,
+            balance: self.balance()?,
             api_key_secret: self.secret("API_KEY_SECRET"),
             jwt_secret: self.secret("JWT_SECRET_KEY"),
             sign_in: self.sign_in()?,

@@ -37,6 +37,8 @@ pub struct Settings {
     pub idempotency: IdempotencySettings,
     /// Sessions that stay on a backend.
     pub affinity: AffinitySettings,
+    /// What decides among backends.
+    pub balance: BalanceSettings,
     /// Private addresses that endpoints registered over the API may reach.
     pub egress: EgressSettings,
     /// Authentication.
@@ -174,6 +176,21 @@ pub struct IdempotencySettings {
     /// Most bytes of the keys' bucket, over all tenants.
     #[serde(deserialize_with = "number")]
     pub bytes_max: Option<u64>,
+}
+
+/// What decides among backends. What each key means is said in `docs/routing.md`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BalanceSettings {
+    /// How long a backend is asked last that could not be connected to, in seconds; 0 for not at all.
+    #[serde(deserialize_with = "number")]
+    pub soft_ban_seconds: Option<u64>,
+    /// What a request in an engine's queue weighs.
+    #[serde(deserialize_with = "number")]
+    pub engine_waiting_weight: Option<u64>,
+    /// What a percent of an engine's cache weighs that is in use.
+    #[serde(deserialize_with = "number")]
+    pub engine_cache_weight: Option<u64>,
 }
 
 /// Sessions that stay on a backend. What each key means is said in `docs/affinity.md`.

@@ -4,8 +4,6 @@ use schemas::balance::snapshot::Engine;
 use schemas::health::Spared;
 use schemas::id::{BackendId, EndpointId};
 
-use super::Candidate;
-
 /// What is known of backends. Whatever is not known is as if nothing spoke for or against them.
 pub(crate) trait Outlook {
     /// Calls that the fleet runs there.
@@ -29,7 +27,7 @@ pub(crate) trait Outlook {
     }
 
     /// Why it is to be left out although no call speaks against it.
-    fn spared(&self, _: &Candidate) -> Option<Spared> {
+    fn spared(&self, _: &BackendId) -> Option<Spared> {
         None
     }
 

@@ -37,8 +37,8 @@ impl Outlook for Known {
         self.banned.contains(&backend.as_str()).then_some(14_000)
     }
 
-    fn spared(&self, candidate: &Candidate) -> Option<Spared> {
-        self.spared.get(candidate.backend_id().as_str()).copied()
+    fn spared(&self, backend: &BackendId) -> Option<Spared> {
+        self.spared.get(backend.as_str()).copied()
     }
 
     fn turn(&self, _: &EndpointId) -> u64 {

@@ -1,6 +1,8 @@
 //! Whom to ask, with all that is known at the moment; and what is told of that afterwards.
 
 use schemas::balance::decision::{Decision, Excluded, Exclusion};
+use schemas::balance::snapshot::Engine;
+use schemas::health::Spared;
 use schemas::id::{BackendId, EndpointId};
 
 use super::Request;
@@ -21,12 +23,23 @@ impl Outlook for Seen<'_> {
         self.shared.affinity.calls(backend)
     }
 
+    fn engine(&self, backend: &BackendId) -> Option<Engine> {
+        let sample = self.shared.samples.sample(backend)?;
+        let others = self.shared.affinity.calls_of_others(backend);
+        let memory = &self.shared.memory;
+        memory.engine(backend, &sample, (others, self.now_ms))
+    }
+
     fn ttft_us(&self, backend: &BackendId) -> Option<u64> {
         self.shared.memory.ttft_us(backend, self.now_ms)
     }
 
     fn banned_ms(&self, backend: &BackendId) -> Option<u64> {
         self.shared.memory.banned_ms(backend, self.now_ms)
+    }
+
+    fn spared(&self, backend: &BackendId) -> Option<Spared> {
+        self.shared.samples.spared(backend)
     }
 
     fn turn(&self, endpoint: &EndpointId) -> u64 {
@@ -80,11 +93,11 @@ impl Request {
     }
 }
 
-/// Remembers whether a backend could be connected to.
-pub(super) fn remember(shared: &Shared, backend: &BackendId, ending: &Ending) {
+/// Remembers whether a backend could be connected to. `sent`: something went out, so it could.
+pub(super) fn remember(shared: &Shared, backend: &BackendId, (ending, sent): (&Ending, bool)) {
     match ending {
         Ending::Whole { .. } => shared.memory.reachable(backend),
-        Ending::Failed(Fault::Unreachable | Fault::Unconnected) => {
+        Ending::Failed(Fault::Unreachable | Fault::Unconnected) if !sent => {
             let now_ms = shared.clock.monotonic_ms();
             shared.memory.unreachable(backend, now_ms);
         }

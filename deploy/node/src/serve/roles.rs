@@ -192,6 +192,7 @@ impl<'a> Running<'a> {
         settings.circuit = config.circuit;
         settings.concurrency = config.concurrency;
         settings.affinity = config.affinity;
+        settings.balance = config.balance;
         settings.affinity.alone = !config.bus.is_shared();
         settings.attempts_max = config.attempts_max;
         settings.egress = config.egress.clone();
