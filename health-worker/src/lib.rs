@@ -14,6 +14,8 @@ mod lead;
 mod rounds;
 mod seen;
 mod target;
+#[cfg(test)]
+mod testing;
 mod thermometer;
 mod verdict;
 

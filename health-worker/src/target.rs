@@ -98,4 +98,4 @@ fn address(base_url: &str, path: &str) -> Arc<str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
