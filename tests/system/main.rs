@@ -3,6 +3,7 @@
 
 mod affinity;
 mod auto;
+mod balance;
 mod books;
 mod breaker;
 mod caller;
@@ -30,6 +31,7 @@ mod limits;
 mod models;
 mod operator;
 mod reload;
+mod probes;
 mod retries;
 mod rows;
 mod sdk;
@@ -37,3 +39,4 @@ mod secrets;
 mod smoke;
 mod streaming;
 mod usage;
+mod wake;

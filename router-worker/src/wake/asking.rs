@@ -15,7 +15,7 @@ use schemas::wake::record::Outcome;
 use schemas::wake::{Exec, Http, Said, VllmSleep, Wake, command_reference, origin, root, wait};
 use serde::Deserialize;
 use tokio::process::Command;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::keypool::Declared;
@@ -72,8 +72,8 @@ fn check(endpoint: &Endpoint) -> Option<&HealthCheck> {
     endpoint.registered.as_deref()?.health_check.as_ref()
 }
 
-/// Tells a service to wake unless it is up, and waits until it is, at the latest until then.
-pub(super) async fn wake(shared: &Shared, candidate: &Candidate, until: Instant) -> Outcome {
+/// Tells a service to wake unless it is up, and waits until it is.
+pub(super) async fn wake(shared: &Shared, candidate: &Candidate) -> Outcome {
     let Some(way) = candidate.endpoint.wake.as_deref() else {
         return Outcome::Offline;
     };
@@ -91,9 +91,6 @@ pub(super) async fn wake(shared: &Shared, candidate: &Candidate, until: Instant)
         Said::Offline => return Outcome::Offline,
     }
     while !is_up(shared, candidate, way).await {
-        if Instant::now() + LOOK_EVERY >= until {
-            return Outcome::Late;
-        }
         sleep(LOOK_EVERY).await;
     }
     Outcome::Awake

@@ -118,7 +118,7 @@ impl<'a> Round<'a> {
     /// Wakes the backend, and tells the others.
     async fn lead(&self, claim: Option<Revision>) -> Outcome {
         let started_ms = self.shared.clock.monotonic_ms();
-        let work = timeout_at(self.until, asking::wake(self.shared, self.candidate, self.until));
+        let work = timeout_at(self.until, asking::wake(self.shared, self.candidate));
         let outcome = tokio::select! {
             outcome = work => outcome.unwrap_or(Outcome::Late),
             never = self.hold(claim) => never,
