@@ -352,7 +352,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
     let mut staying: Vec<&EndpointId> = Vec::new();
     let mut choices: Vec<(i32, usize)> = Vec::new();
     let mut prioritizes = false;
-    let mut by_prefix = false;
+    let (mut by_prefix, mut is_drawn) = (false, true);
     for route in &model.routes {
         let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id);
         let Some(endpoint) = endpoint.filter(|endpoint| offer.candidates.contains(&endpoint.id)) else {
@@ -363,6 +363,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
         }
         prioritizes |= endpoint.priority_scheduling;
         by_prefix |= endpoint.balancing() == Algorithm::PrefixAware;
+        is_drawn &= endpoint.balancing().is_weighted();
         if route.weight_micro > 0 {
             let backends = endpoint.backends.len().max(1);
             match choices
@@ -388,7 +389,8 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
     Some(Keeping {
         policy: Policy {
             sessions: !staying.is_empty(),
-            caller: settings.callers && model.origin == Origin::File && choices > 1,
+            // Whoever asks for an algorithm wants it to decide, and says which sessions stay.
+            caller: settings.callers && model.origin == Origin::File && choices > 1 && is_drawn,
             ..settings.policy
         },
         group,

@@ -147,6 +147,7 @@ fn measured(snapshot: &Snapshot, candidate: &Candidate, algorithm: Algorithm) ->
             let filling_us = pick::filling_us(snapshot, &leg);
             let source = match candidate.ttft_us {
                 Some(ttft_us) => format!("{ttft_us} µs to the first token"),
+                None if candidate.calls == 0 => "not measured, to be tried".to_owned(),
                 None => format!("not measured, taken for {filling_us} µs to the first token"),
             };
             let expected = pick::expected_us(candidate, filling_us);

@@ -136,9 +136,13 @@ pub(super) fn engine_mean(snapshot: &Snapshot, places: &[usize]) -> Option<u64> 
 }
 
 /// When a backend is expected to answer: the time to its first token, for every call that it runs and this one. One
-/// that was not measured gets the mean of the others.
+/// that was not measured is asked before all others while it runs nothing, and then gets the mean of the others.
 pub(super) fn expected_us(candidate: &Candidate, filling_us: u64) -> u64 {
-    let ttft_us = candidate.ttft_us.unwrap_or(filling_us).max(1);
+    let ttft_us = match candidate.ttft_us {
+        Some(ttft_us) => ttft_us.max(1),
+        None if candidate.calls == 0 => return 0,
+        None => filling_us.max(1),
+    };
     ttft_us.saturating_mul(candidate.calls.saturating_add(1))
 }
 
