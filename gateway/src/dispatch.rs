@@ -4,6 +4,9 @@
 //! limits, spool. After the intent is written the request belongs to [`Running`], which settles it once, whatever
 //! happens.
 
+mod offered;
+mod taking;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +18,10 @@ use bytes::Bytes;
 use dialects::skim::{self, Skim};
 use http::HeaderMap;
 use http::request::Parts;
-use schemas::catalog::{Catalog, Model, Role};
-use schemas::command::{Offer, Requirements, Told};
+use schemas::auto::Routed as Chosen;
+use schemas::catalog::policy::Strategy;
+use schemas::catalog::{Catalog, Model};
+use schemas::command::Told;
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::{ModelName, RequestId};
@@ -27,22 +32,25 @@ use schemas::time::Timestamp;
 use tracing::error;
 
 use crate::arrival::{self, Arrival};
+use crate::auto::session::Stay;
+use crate::auto::{self, Walk};
 use crate::body::{self, Permit};
 use crate::caller::Caller;
-use crate::demand::{self, Most};
 use crate::gate::{self, Wishes};
 use crate::idempotency::{self, Claimed, Repeated};
 use crate::inference::call::Call;
-use crate::limits::{Held, Wanted};
+use crate::limits::Held;
 use crate::open::Place;
 use crate::path;
 use crate::refusal::{self, Refused};
-use crate::relay::{self, Keyed, Live, Progress, Running};
+use crate::relay::{self, Keyed, Live, Progress, Routed, Running};
 use crate::responses::{self, Echo, Keeping};
 use crate::settle::{Days, Terms};
 use crate::small;
-use crate::standing;
 use crate::state::{Phase, Shared};
+
+pub(crate) use offered::{Sending, offer};
+pub(crate) use taking::{Taken, take};
 
 /// How long a caller may pause while he sends his body.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
@@ -86,7 +94,9 @@ struct Asked {
     keeping: Option<Box<Keeping>>,
     echo: Option<Box<Echo>>,
     /// Another model than the one that was asked for answers.
-    routed: Option<ModelName>,
+    routed: Option<Routed>,
+    /// Whom it goes to, where that was left to the gateway.
+    auto: Option<Box<Walk>>,
     /// What it holds of its limits.
     held: Held,
     /// The most tokens of its answers, where its limits count them.
@@ -132,6 +142,7 @@ async fn admit(
         keeping: None,
         echo: None,
         routed: None,
+        auto: None,
         held: Held::nothing(),
         output_tokens_held: None,
         key: None,
@@ -165,11 +176,7 @@ async fn claim(
     asked: &mut Asked,
 ) -> Result<Option<Response>, Failure> {
     // No key is spent on a model that is not there.
-    let catalog = state.ports.catalog.load();
-    let model = gate::admit(&catalog, caller, (&asked.skim, &asked.body), asked.surface)?
-        .id
-        .clone();
-    drop(catalog);
+    let model = named(&state.ports.catalog.load(), caller, asked)?;
     let sent = idempotency::Asked {
         method: parts.method.as_str(),
         path: &path::plain(parts.uri.path()),
@@ -192,6 +199,15 @@ async fn claim(
     }
 }
 
+/// The model that a request is for, as its row has it: one that is there for its caller.
+fn named(catalog: &Catalog, caller: &Caller, asked: &Asked) -> Result<ModelName, Failure> {
+    if auto::strategy(catalog, Some(&caller.key), &asked.skim.model).is_some() {
+        return Ok(auto::name());
+    }
+    let model = gate::admit(catalog, caller, (&asked.skim, &asked.body), asked.surface)?;
+    Ok(model.id.clone())
+}
+
 /// Lets a request run that is nobody's replay.
 async fn start(
     state: &Shared,
@@ -204,18 +220,22 @@ async fn start(
         |failure: Failure, asked: &Asked| refused(failure, surface, &asked.skim.model, &asked.wishes);
     if surface == Surface::Responses {
         // Nobody goes on with a model that is not there for him.
-        let admitted = gate::admit(
-            &state.ports.catalog.load(),
-            caller,
-            (&asked.skim, &asked.body),
-            surface,
-        )
-        .map(drop);
+        let admitted = named(&state.ports.catalog.load(), caller, &asked);
         admitted.map_err(|failure| refused_by(failure, &asked))?;
         let resumed = resume(state, (caller, arrival.request_id), &mut asked).await;
         resumed.map_err(|failure| refused_by(failure, &asked))?;
     }
     let catalog = state.ports.catalog.load();
+    if let Some(strategy) = auto::strategy(&catalog, Some(&caller.key), &asked.skim.model) {
+        let left = (Arc::clone(&catalog), strategy);
+        let chosen = Box::pin(choose(state, (arrival, caller), left, &mut asked)).await;
+        let model = chosen.map_err(|(failure, told)| {
+            let mut refused = refused_by(failure, &asked);
+            refused.auto = told;
+            refused
+        })?;
+        return dispatch(state, arrival, caller, (&catalog, model), asked);
+    }
     let model = gate::admit(&catalog, caller, (&asked.skim, &asked.body), surface)
         .map_err(|failure| refused_by(failure, &asked))?
         .clone();
@@ -223,9 +243,56 @@ async fn start(
     // From here on what the call costs stands fast, whatever becomes of prices.
     let (model, since) = other.unwrap_or(model).priced(arrival.at);
     asked.priced_since = since;
-    let demanded = demand(state, arrival, (caller, &catalog, &model), &mut asked).await;
+    let demanded = demand(state, (caller, arrival.at), (&catalog, &model), &mut asked).await;
     demanded.map_err(|failure| refused_by(failure, &asked))?;
     dispatch(state, arrival, caller, (&catalog, model), asked)
+}
+
+/// Chooses a model for a call that leaves the choice, one whose limits let it run there. A refusal tells how it came
+/// about.
+async fn choose(
+    state: &Shared,
+    (arrival, caller): (&Arrival, &Caller),
+    (catalog, strategy): (Arc<Catalog>, Strategy),
+    asked: &mut Asked,
+) -> Result<Arc<Model>, (Failure, Option<Box<Chosen>>)> {
+    state.profiles.want();
+    let spoken = (&asked.wishes.spoken, &asked.body[..]);
+    let stay = Stay::find(state, (caller, asked.surface), spoken).await;
+    let call = auto::Call {
+        caller: caller.clone(),
+        catalog,
+        at: arrival.at,
+        surface: asked.surface,
+        wishes: asked.wishes.clone(),
+        told: asked.told.clone(),
+        skim: asked.skim.clone(),
+        body: asked.body.clone(),
+    };
+    let begun = Walk::begin(call, strategy, (stay, state.config.attempts_max), &state.profiles);
+    let mut walk = begun.map_err(|(nobody, told)| {
+        let failure = auto::nobody(nobody.for_purpose);
+        state.metrics.auto_routed(failure.code.as_str(), strategy);
+        (failure, Some(told))
+    })?;
+    while let Some(way) = walk.next().cloned() {
+        let call = Arc::clone(&walk.call);
+        let served = (&*call.catalog, &*way.model);
+        match demand(state, (caller, arrival.at), served, asked).await {
+            Ok(()) => {
+                walk.stay.go(state, &way.model.id);
+                asked.priced_since = way.priced_since;
+                asked.routed = Some(Routed::of(&way));
+                asked.auto = Some(Box::new(walk));
+                return Ok(way.model);
+            }
+            Err(failure) if failure.exceeded.is_some() => walk.barred(failure),
+            Err(failure) => return Err((failure, Some(Box::new(walk.record().clone())))),
+        }
+    }
+    state.metrics.auto_routed("limited", strategy);
+    let failure = walk.first_failure().unwrap_or_else(|| auto::nobody(false));
+    Err((failure, Some(Box::new(walk.record().clone()))))
 }
 
 /// The small model that answers a call which leaves no room to think; the call then has room enough.
@@ -240,50 +307,41 @@ fn small(
     let other = small::instead(small, catalog, by, (model, &asked.skim))?;
     let body = small::roomier(small, &asked.body)?;
     rewrite(state, asked, body).ok()?;
-    asked.routed = Some(other.id.clone());
+    asked.routed = Some(Routed::to(&other.id));
     Some(Arc::clone(other))
 }
 
 /// Takes what the request needs of all its limits, or nothing of any.
 async fn demand(
     state: &Shared,
-    arrival: &Arrival,
-    (caller, catalog, model): (&Caller, &Catalog, &Model),
+    (caller, at): (&Caller, Timestamp),
+    served: (&Catalog, &Model),
     asked: &mut Asked,
 ) -> Result<(), Failure> {
-    let served = (catalog, model);
-    if let Some(body) = demand::bounded(&caller.key, served, (asked.surface, &asked.skim), &asked.body) {
-        rewrite(state, asked, body)?;
+    let sent = (asked.surface, &asked.skim, &asked.body);
+    let taken = taking::take(state, (caller, at), served, sent).await?;
+    if let Some(rewritten) = taken.body
+        && let Err(failure) = put(asked, rewritten)
+    {
+        taken.held.release();
+        return Err(failure);
     }
-    let Some(bounds) = state.bounds.bounds(catalog, &caller.key, &model.id) else {
-        return Ok(());
-    };
-    let most = demand::most(model, asked.surface, &asked.skim, &asked.body);
-    asked.output_tokens_held = demand::held_of_answers(&bounds, &asked.skim, &asked.body, most.output_tokens);
-    let Most { tokens, nano_usd, .. } = most;
-    let wanted = Wanted {
-        bounds,
-        tokens,
-        nano_usd,
-        at: arrival.at,
-    };
-    let told = |refusal| {
-        let excess = standing::is_excessive(&refusal, &most);
-        let remedy = excess.then(|| demand::remedy(served, asked.surface, &asked.body));
-        let now = state.ports.clock.now();
-        standing::failure(refusal, remedy, now, state.config.billing_tz)
-    };
-    let held = state.ports.limits.admit(wanted).await.map_err(told)?;
-    asked.held = held;
+    asked.held = taken.held;
+    asked.output_tokens_held = taken.output_tokens_held;
     Ok(())
 }
 
 /// Puts another body in the place of the caller's.
 fn rewrite(state: &Shared, asked: &mut Asked, body: Bytes) -> Result<(), Failure> {
+    let rewritten = taking::skimmed(state, asked.surface, body)?;
+    put(asked, rewritten)
+}
+
+/// The same with what was read of it.
+fn put(asked: &mut Asked, (body, skim): (Bytes, Skim)) -> Result<(), Failure> {
     let size = u64::try_from(body.len()).unwrap_or(u64::MAX);
     asked.permit.grow_to(size).map_err(body::Refusal::failure)?;
-    let limits = skim_limits(state);
-    asked.skim = skim::skim(asked.surface, &body, &limits).map_err(|problem| gate::malformed(&problem))?;
+    asked.skim = skim;
     asked.body = body;
     Ok(())
 }
@@ -363,7 +421,10 @@ fn dispatch(
         request_id: arrival.request_id,
         payer: caller.payer(),
         surface: asked.surface,
-        model: model.id.clone(),
+        model: match &asked.auto {
+            Some(_) => auto::name(),
+            None => model.id.clone(),
+        },
         reservation,
         price_version: PriceVersion::of(&catalog.revision_text, asked.priced_since),
         started_at: arrival.at,
@@ -378,10 +439,19 @@ fn dispatch(
         asked.held.release();
         return Err(full().into());
     }
-    let offer = Offer {
+    let sending = Sending {
+        skim: &asked.skim,
+        wishes: &asked.wishes,
+        told: &asked.told,
+        output_tokens_held: asked.output_tokens_held,
         role: caller.key.counts(),
-        ..offer(state, &accepted, catalog, &model, &asked)
+        named: asked.auto.as_ref().map(|_| model.id.0.clone()),
+        attempts: asked
+            .auto
+            .as_ref()
+            .map_or((0, state.config.attempts_max), |walk| walk.attempts()),
     };
+    let offer = offer(&accepted, (catalog, &model), sending);
     let terms = Terms {
         model,
         stream: asked.skim.stream,
@@ -405,60 +475,13 @@ fn dispatch(
         keeping: asked.keeping,
         echo: asked.echo,
         routed: asked.routed,
+        auto: asked.auto,
+        changing: None,
         held: asked.held,
         over: None,
         key: asked.key.map(|held| Box::new(Keyed::new(held, state))),
         progress: Progress::default(),
     })))
-}
-
-/// What the router is told.
-fn offer(
-    state: &Shared,
-    accepted: &RequestAccepted,
-    catalog: &Catalog,
-    model: &Model,
-    asked: &Asked,
-) -> Offer {
-    let skim = &asked.skim;
-    let canonical = skim.model == model.id.as_str();
-    let led = model.routes.iter();
-    let endpoints = led
-        .filter(|route| {
-            // What is not known here may be known to the router; what is another tenant's is nobody else's.
-            let endpoint = catalog.endpoint(&route.endpoint_id);
-            endpoint.is_none_or(|endpoint| endpoint.serves(&model.owner))
-        })
-        .map(|route| route.endpoint_id.clone());
-    Offer {
-        request_id: accepted.request_id,
-        tenant: accepted.payer.tenant.clone(),
-        surface: accepted.surface,
-        model: model.id.clone(),
-        owner: model.owner.clone(),
-        public_model: if canonical {
-            model.id.0.clone()
-        } else {
-            skim.model.as_str().into()
-        },
-        candidates: endpoints.collect(),
-        catalog_revision: catalog.revision,
-        requirements: Requirements {
-            modalities: skim.modalities,
-            prompt_tokens: skim.prompt_tokens_estimate,
-            output_tokens_max: skim.max_tokens,
-            output_tokens_held: asked.output_tokens_held,
-            parameters: skim.parameters,
-        },
-        pin: asked.wishes.pin.clone(),
-        splice: skim::splice_facts(skim),
-        told: asked.told.clone(),
-        spoken: asked.wishes.spoken.clone(),
-        caller: accepted.payer.key_id.clone(),
-        role: Role::default(),
-        started_at: accepted.started_at,
-        attempts_max: state.config.attempts_max,
-    }
 }
 
 fn busy(code: FailureCode, text: &'static str) -> Failure {

@@ -139,32 +139,70 @@ pub(crate) fn admit<'c>(
     (skim, body): (&Skim, &[u8]),
     surface: Surface,
 ) -> Result<&'c Arc<Model>, Failure> {
-    let name = |parameter| told::called(surface, body, parameter);
     let model = visible(catalog, Some(&caller.key), &skim.model)
-        .filter(|model| model.embeds == (surface == Surface::Embeddings))
+        .filter(|model| serves(model, surface))
         .ok_or_else(no_model)?;
+    match unfit(catalog, model, skim) {
+        None => Ok(model),
+        Some(unfit) => Err(unfit.failure(model, surface, body)),
+    }
+}
+
+/// Does the model give what is asked for on a surface: embeddings there, answers on the others?
+pub(crate) fn serves(model: &Model, surface: Surface) -> bool {
+    model.embeds == (surface == Surface::Embeddings)
+}
+
+/// What a request asks of a model that this does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Tools.
+    Tools,
+    /// Structured output.
+    Format,
+    /// A parameter.
+    Parameter(Parameters),
+    /// A kind of input, by its word.
+    Modality(&'static str),
+}
+
+/// The first that a model does not have.
+pub(crate) fn unfit(catalog: &Catalog, model: &Model, skim: &Skim) -> Option<Unfit> {
     let drops = || model.routes.iter().any(|route| drops(catalog, route));
     if skim.tools && !model.supports_tools && !drops() {
-        let param = name(Parameters::TOOLS);
-        return Err(unsupported("the model does not support tools", param));
+        return Some(Unfit::Tools);
     }
     if skim.response_format && !model.supports_structured_output && !drops() {
-        return Err(unsupported(
-            "the model does not support structured output",
-            name(Parameters::FORMAT),
-        ));
+        return Some(Unfit::Format);
     }
     if let Some(parameter) = refused(catalog, model, skim.parameters) {
-        let param = name(parameter);
-        let text = format!("the model does not support the parameter '{param}'");
-        return Err(Failure::new(FailureCode::UnsupportedParameter, text).param(param));
+        return Some(Unfit::Parameter(parameter));
     }
     let foreign = skim.modalities.without(model.input_modalities | Modalities::TEXT);
-    if let Some(word) = foreign.words().first() {
-        let text = format!("Model '{}' does not support {word} input", model.id);
-        return Err(Failure::new(FailureCode::UnsupportedModality, text).param(prompt_of(surface)));
+    foreign.words().first().map(|word| Unfit::Modality(word))
+}
+
+impl Unfit {
+    /// What the caller is told, in the words of his dialect.
+    fn failure(self, model: &Model, surface: Surface, body: &[u8]) -> Failure {
+        let name = |parameter| told::called(surface, body, parameter);
+        match self {
+            Self::Tools => unsupported("the model does not support tools", name(Parameters::TOOLS)),
+            Self::Format => unsupported(
+                "the model does not support structured output",
+                name(Parameters::FORMAT),
+            ),
+            Self::Parameter(parameter) => {
+                let param = name(parameter);
+                let text = format!("the model does not support the parameter '{param}'");
+                Failure::new(FailureCode::UnsupportedParameter, text).param(param)
+            }
+            Self::Modality(word) => {
+                let text = format!("Model '{}' does not support {word} input", model.id);
+                Failure::new(FailureCode::UnsupportedModality, text).param(prompt_of(surface))
+            }
+        }
     }
-    Ok(model)
 }
 
 /// The first parameter that none of the model's routes takes or drops; `None` when one of them can do with all.

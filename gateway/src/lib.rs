@@ -15,6 +15,7 @@
 //! caller is not entitled to shows in status, body or headers.
 
 mod arrival;
+mod auto;
 mod body;
 pub mod caller;
 mod config;

@@ -47,6 +47,7 @@ pub(crate) mod rights;
 mod sealing;
 pub(crate) mod settings;
 pub(crate) mod system;
+pub(crate) mod temperatures;
 pub(crate) mod tenants;
 mod upsert;
 pub(crate) mod usage;

@@ -13,6 +13,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use schemas::auto;
+use schemas::catalog::policy::Strategy;
 use schemas::catalog::{Catalog, Model};
 use schemas::event::request::RequestSettled;
 use schemas::failure::FailureCode;
@@ -52,6 +54,12 @@ struct OutcomeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AutoLabels {
+    outcome: &'static str,
+    strategy: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClassLabel {
     class: &'static str,
 }
@@ -84,6 +92,7 @@ pub struct Metrics {
     unkept: Counter,
     claims: Family<OutcomeLabel, Counter>,
     mails: Family<OutcomeLabel, Counter>,
+    auto: Family<AutoLabels, Counter>,
     pub(crate) gauges: Gauges,
     models: Arc<Labels>,
 }
@@ -152,6 +161,7 @@ impl Metrics {
             unkept: Counter::default(),
             claims: Family::default(),
             mails: Family::default(),
+            auto: Family::default(),
             gauges: Gauges::default(),
             models: Arc::default(),
         };
@@ -220,10 +230,18 @@ impl Metrics {
             "Letters to members, by what became of them",
             self.mails.clone(),
         );
+        registry.register(
+            "waybill_auto_routing",
+            "Calls that left the choice of a model, by how that ended",
+            self.auto.clone(),
+        );
     }
 
-    /// The label of a model by its name: of what is the operators' it is the name.
+    /// The label of a model by its name: of what is the operators' it is the name, and of the gateway's own choice.
     fn label(&self, catalog: &Catalog, name: &ModelName) -> Arc<str> {
+        if name.as_str() == auto::NAME {
+            return Arc::clone(&name.0);
+        }
         let model = catalog.model(name.as_str()).filter(|model| model.id == *name);
         model.map_or_else(|| OTHER.into(), |model| self.models.of(model))
     }
@@ -287,6 +305,15 @@ impl Metrics {
     /// Counts a letter by what became of it.
     pub(crate) fn mailed(&self, outcome: &'static str) {
         self.mails.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts a call that left the choice of a model.
+    pub(crate) fn auto_routed(&self, outcome: &'static str, strategy: Strategy) {
+        let labels = AutoLabels {
+            outcome,
+            strategy: strategy.as_str(),
+        };
+        self.auto.get_or_create(&labels).inc();
     }
 
     /// Counts a refusal. `surface` is empty where the path tells none, `model` one that the caller sees, or `None`.

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use schemas::catalog::{Catalog, Model, Origin, Route};
 use schemas::circuit::CircuitState;
 use schemas::failure::{Failure, FailureCode};
+use schemas::health::Spared;
 use schemas::node::NodeRecord;
 use schemas::query::{BackendHealth, EndpointHealth, HealthAnswer};
 use schemas::subject::QUERY_HEALTH;
@@ -147,12 +148,13 @@ pub(crate) async fn deep(State(state): State<Shared>, arrival: Arrival, caller: 
     with_status(json(&deep), up)
 }
 
-/// Worn, cut off, or refusing our credential, which speaks for itself from the first time on.
+/// Worn, cut off, failing its probes, or refusing our credential, which speaks for itself from the first time on.
 fn is_ill(endpoint: &EndpointHealth) -> bool {
     let ill = |backend: &BackendHealth| {
         let refused =
             matches!(backend.last_error_status, Some(401 | 407)) && backend.consecutive_failures > 0;
-        refused || backend.circuit_state != CircuitState::Closed
+        let unhealthy = backend.exclusion_reasons.contains(&Spared::Unhealthy);
+        refused || unhealthy || backend.circuit_state != CircuitState::Closed
     };
     endpoint.availability < 0.9 || endpoint.backends.values().any(ill)
 }

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use schemas::auto::Routed;
 use schemas::event::limit::LimitRefused;
-use schemas::event::request::{RequestAccepted, Surface};
+use schemas::event::request::{RequestAccepted, RequestSettled, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::{KeyId, ModelName, NodeId, TenantId};
 use schemas::limit::Reservation;
@@ -39,6 +40,8 @@ pub(crate) struct Refused {
     pub(crate) wishes: Wishes,
     /// The rest of his body is not read: the connection closes.
     pub(crate) closing: bool,
+    /// How no model was chosen, where that was left to the gateway.
+    pub(crate) auto: Option<Box<Routed>>,
 }
 
 impl From<Failure> for Box<Refused> {
@@ -49,6 +52,7 @@ impl From<Failure> for Box<Refused> {
             model: String::new(),
             wishes: Wishes::default(),
             closing: false,
+            auto: None,
         })
     }
 }
@@ -184,13 +188,16 @@ pub(crate) fn record(state: &State, arrival: &Arrival, caller: &Caller, refused:
     };
     let told = (code, refused.failure.status);
     let now = state.ports.clock.now();
-    let settled = settle::rejected(
-        &accepted,
-        refused.wishes.clone(),
-        told,
-        state.config.billing_tz,
-        now,
-    );
+    let settled = RequestSettled {
+        auto: refused.auto.clone(),
+        ..settle::rejected(
+            &accepted,
+            refused.wishes.clone(),
+            told,
+            state.config.billing_tz,
+            now,
+        )
+    };
     if let Err(problem) = state.ports.spool.append(&settled.tenant, now, &settled) {
         error!(request.id = %arrival.request_id, error = &problem as &dyn std::error::Error, "a refusal cannot be written");
     }

@@ -13,17 +13,17 @@ use bus::dispatch::{End, Frame, Session};
 use bus::spool::Spool;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::{HeaderName, HeaderValue};
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report};
-use schemas::id::{ModelName, RequestId};
+use schemas::id::RequestId;
 use schemas::idempotency;
 use schemas::outcome::Outcome;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
+use crate::auto::Walk;
 use crate::body::Permit;
 use crate::error;
 use crate::idempotency::{Ended, HELD_BACK};
@@ -38,6 +38,8 @@ use crate::state::Shared;
 
 mod head;
 mod keyed;
+mod moving;
+mod routed;
 mod stall;
 mod stream;
 mod voice;
@@ -45,11 +47,10 @@ mod whole;
 
 use keyed::Closing;
 pub(crate) use keyed::Keyed;
+use moving::Changing;
+pub(crate) use routed::Routed;
 use stall::Silence;
 use voice::Voice;
-
-/// Tells which model answered, where that is another one than was asked for.
-static ROUTED_MODEL: HeaderName = HeaderName::from_static("x-routed-model");
 
 /// How long a canceled session may take to report.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -75,7 +76,11 @@ pub(crate) struct Live {
     /// What is put into its answer.
     pub(crate) echo: Option<Box<Echo>>,
     /// The model that answers, where that is another one than was asked for.
-    pub(crate) routed: Option<ModelName>,
+    pub(crate) routed: Option<Routed>,
+    /// Whom it may go to, where that was left to the gateway.
+    pub(crate) auto: Option<Box<Walk>>,
+    /// On its way from a model that failed to the next one: its session has ended.
+    pub(crate) changing: Option<Changing>,
     /// What it holds of its limits.
     pub(crate) held: Held,
     /// The session's last word, while what it used beyond its reservation is asked for.
@@ -127,33 +132,31 @@ impl Settled {
 }
 
 /// Answers a request: runs it to its first content, then relays.
-pub(crate) async fn answer(running: Running) -> Response {
-    let routed = running.live().and_then(|live| live.routed.clone());
-    let limits = running.live().and_then(Live::limits);
+pub(crate) async fn answer(mut running: Running) -> Response {
     let revision = running.live().and_then(Live::revision);
-    let mut response = begin(running).await;
+    let mut limits = running.live().and_then(Live::limits);
+    let mut silence = running.silence();
+    let first = std::future::poll_fn(|context| running.poll_first(context, silence.as_mut())).await;
+    let routed = running.live().and_then(|live| live.routed.clone());
+    if running.live().is_some_and(Live::has_moved) {
+        limits = running.live().and_then(Live::limits).or(limits);
+    }
+    let mut response = match first {
+        Some(Frame::Head(head)) => stream::response(&head, running, silence, None),
+        Some(Frame::Chunk(chunk)) => stream::response(&head::early(), running, silence, Some(chunk)),
+        Some(Frame::End(end)) => whole::response(running, end).await,
+        None => stream::response(&head::early(), running, silence, Some(voice::COMMENT)),
+    };
     if let Some(revision) = revision {
         response.headers_mut().insert(X_CONFIG, revision);
     }
     if let Some(limits) = limits {
         limits.tell(response.headers_mut());
     }
-    if let Some(name) = routed.and_then(|routed| HeaderValue::from_str(routed.as_str()).ok()) {
-        response.headers_mut().insert(&ROUTED_MODEL, name);
+    if let Some(routed) = routed {
+        routed.tell(response.headers_mut());
     }
     response
-}
-
-/// The answer as the session gives it.
-async fn begin(mut running: Running) -> Response {
-    let mut silence = running.silence();
-    let first = std::future::poll_fn(|context| running.poll_first(context, silence.as_mut())).await;
-    match first {
-        Some(Frame::Head(head)) => stream::response(&head, running, silence, None),
-        Some(Frame::Chunk(chunk)) => stream::response(&head::early(), running, silence, Some(chunk)),
-        Some(Frame::End(end)) => whole::response(running, end).await,
-        None => stream::response(&head::early(), running, silence, Some(voice::COMMENT)),
-    }
 }
 
 impl Running {
@@ -211,11 +214,14 @@ impl Running {
         let Some(live) = self.0.as_deref_mut() else {
             return Poll::Pending;
         };
-        if !live.progress.interrupted && live.slot.interrupted() {
-            live.progress.interrupted = true;
-            live.session.interrupt();
-        }
         loop {
+            if let Some(frame) = ready!(live.poll_change(context)) {
+                return Poll::Ready(frame);
+            }
+            if !live.progress.interrupted && live.slot.interrupted() {
+                live.progress.interrupted = true;
+                live.session.interrupt();
+            }
             let frame = match live.session.poll_frame(context) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending if live.slot.waiting(context) && !live.progress.interrupted => {
@@ -224,6 +230,9 @@ impl Running {
                     ready!(live.session.poll_frame(context))
                 }
                 Poll::Pending => return Poll::Pending,
+            };
+            let Some(frame) = live.heard(frame) else {
+                continue;
             };
             if !matches!(frame, Frame::Chunk(_)) {
                 live.permit = None;
@@ -425,6 +434,8 @@ impl Live {
         let accepted: &RequestAccepted = &self.slot.accepted;
         let mut waybill = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
         waybill.settled.idempotency = key.as_ref().map(|_| "first".into());
+        self.tell_of_choice(&mut waybill.settled);
+        self.state.profiles.note(&self.terms.model.id, &waybill.settled);
         let is_whole = waybill.settled.outcome == Outcome::Ok;
         let held = std::mem::replace(&mut self.held, Held::nothing());
         let written = settle::close(&self.state, accepted, (waybill, held), self.progress.sent);
@@ -488,6 +499,10 @@ impl Live {
 
     /// Cancels the session and hears its last word, if it comes soon.
     async fn hear_out(&mut self) -> Report {
+        if self.changing.take().is_some() {
+            // Between two models there is no session to hear.
+            return self.concluded(unheard(Outcome::ClientGone));
+        }
         let farewell = AssertUnwindSafe(async {
             self.session.cancel();
             loop {
@@ -497,15 +512,17 @@ impl Live {
                 }
             }
         });
-        match timeout(FAREWELL, farewell.catch_unwind()).await {
+        let heard = match timeout(FAREWELL, farewell.catch_unwind()).await {
             Ok(Ok(end)) => end.report,
             Ok(Err(_)) | Err(_) => unheard(Outcome::ClientGone),
-        }
+        };
+        self.concluded(heard)
     }
 
     /// Ends a request that panicked: its session is not touched again.
     fn give_up(&mut self) {
-        self.settle(unheard(Outcome::UpstreamError), false);
+        let report = self.concluded(unheard(Outcome::UpstreamError));
+        self.settle(report, false);
     }
 }
 
@@ -540,7 +557,7 @@ impl Drop for Running {
 }
 
 /// The report of a session that gave none.
-fn unheard(outcome: Outcome) -> Report {
+pub(crate) fn unheard(outcome: Outcome) -> Report {
     warn!(outcome = outcome.as_str(), "a session ended without a report");
     Report {
         outcome,
@@ -553,6 +570,7 @@ fn unheard(outcome: Outcome) -> Report {
         attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
+        decision: None,
         delivered: Delivered::default(),
     }
 }

@@ -221,6 +221,8 @@ fn management(table: Table) -> Table {
         .told(manage::audit::LIST)
         .get("/api/v1/nodes", manage::nodes::list)
         .told(manage::nodes::LIST)
+        .post("/api/v1/nodes/{node}/gpu", manage::temperatures::report)
+        .told(manage::temperatures::REPORT)
         .get("/api/v1/openapi.json", manage::openapi::show)
         .told(manage::openapi::SHOW)
         .get("/admin/config", manage::config::show)

@@ -150,6 +150,7 @@ pub(crate) fn waybill(accepted: &RequestAccepted, terms: &Terms, ending: Ending,
         delivered,
         session,
         affinity,
+        decision,
         ..
     } = ending.report;
     let mut settled = blank(accepted, terms.days, now);
@@ -159,6 +160,7 @@ pub(crate) fn waybill(accepted: &RequestAccepted, terms: &Terms, ending: Ending,
     settled.end_user.clone_from(&terms.wishes.end_user);
     settled.session_id = terms.wishes.session_id.clone().or(session);
     settled.affinity = affinity;
+    settled.decision = decision;
     if let Some(served) = served {
         settled.served_model = Some(served.model);
         settled.provider = Some(served.provider);

@@ -15,6 +15,7 @@ use http::HeaderValue;
 use prometheus_client::registry::Registry;
 use tokio_util::task::TaskTracker;
 
+use crate::auto::Profiles;
 use crate::body::Bodies;
 use crate::caller::Doorkeeper;
 use crate::caller::flood::Floods;
@@ -75,6 +76,8 @@ pub(crate) struct State {
     pub(crate) connections: Connections,
     pub(crate) refusals: Refusals,
     pub(crate) bounds: demand::Kept,
+    /// What is known of models that may be chosen.
+    pub(crate) profiles: Profiles,
     pub(crate) unwritten: Unwritten,
     pub(crate) pulse: Pulse,
     pub(crate) cors_origins: Vec<HeaderValue>,
@@ -122,6 +125,7 @@ impl State {
             connections: Connections::default(),
             refusals: Refusals::default(),
             bounds: demand::Kept::default(),
+            profiles: Profiles::default(),
             unwritten: Unwritten::default(),
             pulse: Pulse::default(),
             cors_origins: config.cors_origins.iter().map(origin).collect::<Result<_, _>>()?,

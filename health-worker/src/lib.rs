@@ -1,12 +1,93 @@
-//! Probes, engine metrics and temperatures will live here. For now the role only keeps its place, so that a
-//! node runs the same set of roles as it always will.
+//! Looks after the health of upstreams: reads what engines say of themselves, asks backends whether they live, and how hot
+//! their hosts are. Of all processes with this role one does it, [`lead`] says which; what it finds out lies in bucket
+//! [`schemas::subject::HEALTH_BUCKET`], which routers watch.
+//!
+//! Guarantees: no credential of an upstream is here or leaves from here; an address that an endpoint of run time may not
+//! have is not called; every question has a bound on its time and on the size of its answer; whoever takes over goes on
+//! from what is written. Without the bus nothing is written, and routers go by what they see themselves.
 
-use std::convert::Infallible;
+mod asked;
+mod engine;
+mod exposition;
+mod http;
+mod lead;
+mod rounds;
+mod seen;
+mod target;
+#[cfg(test)]
+mod testing;
+mod thermometer;
+mod verdict;
 
+use std::sync::Arc;
+
+use bus::Kv;
+use bus::clock::Clock;
+use bus::follow::CatalogView;
+use bus::spool::Spool;
+use schemas::egress::Egress;
+use schemas::id::NodeId;
 use tokio_util::sync::CancellationToken;
 
-/// Runs until `shutdown`.
-pub async fn run(shutdown: CancellationToken) -> Result<(), Infallible> {
-    shutdown.cancelled().await;
+use crate::http::Client;
+use crate::rounds::Rounds;
+
+pub use thermometer::Thermometer;
+
+/// How the role behaves.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The node it runs on.
+    pub node: NodeId,
+    /// The program's version, which servers are told.
+    pub version: String,
+    /// There is no other process with this role: nobody has to be asked who leads.
+    pub alone: bool,
+    /// Servers that may be engines are asked for their figures, and whether they live while their circuits are open.
+    pub engines: bool,
+    /// Where endpoints may lie that were registered at run time.
+    pub egress: Egress,
+    /// How servers are reached over TLS.
+    pub tls: rustls::ClientConfig,
+    /// Who tells how hot hosts are.
+    pub thermometers: Vec<Thermometer>,
+}
+
+/// What the role is given by the node it runs in.
+pub struct Ports {
+    /// What is configured.
+    pub catalog: CatalogView,
+    /// Where what is found out is shared.
+    pub kv: Arc<dyn Kv>,
+    /// Takes the events about backends.
+    pub spool: Spool,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// This run of the node.
+    pub boot: Arc<str>,
+}
+
+/// Looks after health, or stands by, until `shutdown`.
+pub async fn run(
+    config: Config,
+    ports: Ports,
+    shutdown: CancellationToken,
+) -> Result<(), std::convert::Infallible> {
+    let client = Client::new(config.egress.clone(), config.tls.clone(), &config.version);
+    let rounds = Rounds::new(&config, &ports, client);
+    let work = async {
+        if config.alone {
+            rounds.run().await;
+        } else {
+            lead::run(&ports, &config.node, || rounds.run()).await;
+        }
+    };
+    let _ = shutdown.run_until_cancelled(work).await;
+    if !config.alone {
+        lead::leave(&ports).await;
+    }
     Ok(())
 }
+
+/// Bytes of an answer with figures that are read at most.
+const FIGURES_BYTES_MAX: usize = 4 * 1024 * 1024;

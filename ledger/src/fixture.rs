@@ -82,7 +82,9 @@ pub(crate) fn settled(n: u64) -> RequestSettled {
         quotas: Vec::new(),
         session_id: None,
         affinity: None,
+        decision: None,
         idempotency: None,
+        auto: None,
         node: NodeId::from("node-1"),
         config_revision: "r1".into(),
         waybill_day: started_at.day(),
@@ -130,7 +132,9 @@ pub(crate) fn full(n: u64) -> RequestSettled {
         quotas: Vec::new(),
         session_id: Some("session".into()),
         affinity: Some("hit".into()),
+        decision: None,
         idempotency: Some("first".into()),
+        auto: None,
         ..settled(n)
     }
 }

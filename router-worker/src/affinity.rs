@@ -17,7 +17,6 @@ use bus::Kv;
 use bus::clock::Clock;
 use dashmap::DashMap;
 use parking_lot::{Mutex, RwLock};
-use schemas::affinity::choice::Margins;
 use schemas::affinity::load::{Calls, Others};
 use schemas::affinity::prefill::{Prefill, Prompt};
 use schemas::id::BackendId;
@@ -65,15 +64,15 @@ impl Affinity {
         }
     }
 
-    /// When a session is moved although its backend works.
-    pub(crate) const fn margins(&self) -> &Margins {
-        &self.settings.margins
-    }
-
     /// Calls that the fleet runs at a backend, as far as it is heard.
     pub(crate) fn calls(&self, backend: &BackendId) -> u64 {
         let own = self.calls.get(backend).map_or(0, |calls| *calls);
-        own.saturating_add(self.others.read().calls(backend))
+        own.saturating_add(self.calls_of_others(backend))
+    }
+
+    /// The same without those that this router runs.
+    pub(crate) fn calls_of_others(&self, backend: &BackendId) -> u64 {
+        self.others.read().calls(backend)
     }
 
     /// Calls that this router runs.

@@ -18,6 +18,7 @@ use http::{HeaderMap, StatusCode};
 use schemas::affinity::VERDICT_HEADER;
 use schemas::affinity::choice::Verdict;
 use schemas::affinity::hint::SESSION_HEADER;
+use schemas::balance::Algorithm;
 use schemas::catalog::ProviderKind;
 use schemas::command::Offer;
 use schemas::frame::{Delivered, Head};
@@ -264,13 +265,29 @@ impl Call<'_> {
 
     /// Notes what is about to be handed over.
     fn deliver(&self, meter: &mut Meter, content: bool, output_bytes: u64) {
+        if content {
+            self.visit.first_token();
+            if meter.delivered.ttft_ms.is_none() {
+                self.time(meter.started_ms);
+            }
+        }
         let delivered = &mut meter.delivered;
         delivered.output_bytes = delivered.output_bytes.saturating_add(output_bytes);
         if content {
-            self.visit.first_token();
             delivered.content = true;
             let now = || self.shared.clock.now().millis_since(self.offer.started_at);
             delivered.ttft_ms.get_or_insert_with(now);
+        }
+    }
+
+    /// Remembers how long the first token of a stream took, where backends are chosen by that.
+    fn time(&self, started_ms: u64) {
+        let is_wanted = self.candidate.endpoint.balancing() == Algorithm::PowerOfTwo;
+        if is_wanted && self.offer.splice.stream {
+            let now_ms = self.shared.clock.monotonic_ms();
+            let took_us = now_ms.saturating_sub(started_ms).saturating_mul(1_000);
+            let backend = self.candidate.backend_id();
+            self.shared.memory.answered(&backend, took_us, now_ms);
         }
     }
 

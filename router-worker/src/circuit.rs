@@ -16,6 +16,7 @@ use schemas::circuit::record::{AVAILABLE, Record};
 use schemas::circuit::view::{self, Begin, Circuit, Pass, Transition};
 use schemas::circuit::{CircuitState, Parameters, Verdict};
 use schemas::event::health::CircuitChanged;
+use schemas::health::Recovered;
 use schemas::id::{BackendId, EndpointId, NodeId};
 use schemas::query::BackendHealth;
 use tokio::sync::oneshot;
@@ -135,13 +136,20 @@ impl Circuits {
         let inner = entry.inner.lock();
         let view = inner.circuit.view();
         let health = BackendHealth {
-            circuit_state: view.state,
+            circuit_state: inner.circuit.state(),
             consecutive_failures: view.consecutive_failures,
             last_error_status: view.last_error_status,
             engine: None,
+            exclusion_reasons: Vec::new(),
         };
         let availability = f64::from(view.availability_permille) / f64::from(AVAILABLE);
         Some((availability, health))
+    }
+
+    /// A backend whose circuit is open answers probes: a call may try it at once.
+    pub(crate) fn recovered(&self, news: Recovered) {
+        let entry = self.entry(&news.endpoint_id, &news.backend);
+        self.change(&entry, |inner, _| inner.circuit.recover(news.opening));
     }
 
     fn entry(&self, endpoint: &EndpointId, backend: &BackendId) -> Arc<Entry> {
@@ -181,9 +189,9 @@ impl Circuits {
             inner.is_driven = fleet.queue(entry);
         }
         let transitions = inner.circuit.transitions();
-        let state = inner.circuit.view().state;
+        let state = inner.circuit.state();
         if std::mem::replace(&mut inner.told, state) != state {
-            self.show(entry, inner.circuit.view());
+            self.show(entry, state, inner.circuit.view());
         }
         drop(inner);
         for transition in &transitions {
@@ -206,10 +214,10 @@ impl Circuits {
     }
 
     /// Shows how this node sees a circuit now.
-    fn show(&self, entry: &Entry, view: &Record) {
+    fn show(&self, entry: &Entry, state: CircuitState, view: &Record) {
         let backend = &entry.backend;
-        self.metrics.circuit(backend, view.state);
-        if view.state == CircuitState::Open {
+        self.metrics.circuit(backend, state);
+        if state == CircuitState::Open {
             warn!(
                 backend.id = %backend,
                 consecutive_failures = view.consecutive_failures,
@@ -217,7 +225,7 @@ impl Circuits {
                 "the circuit of {backend} opened"
             );
         } else {
-            info!(backend.id = %backend, "the circuit of {backend} changed to {:?}", view.state);
+            info!(backend.id = %backend, "the circuit of {backend} changed to {state:?}");
         }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use schemas::affinity::Policy;
 use schemas::affinity::choice::Margins;
 use schemas::affinity::prefill::Terms;
+use schemas::balance;
 use schemas::circuit::Parameters;
+use schemas::egress::Egress;
 use schemas::id::{NodeId, PoolName};
-
-use crate::egress::Egress;
 
 /// Mebibytes to bytes.
 const MIB: usize = 1024 * 1024;
@@ -31,8 +31,12 @@ pub struct Config {
     pub concurrency: Option<Concurrency>,
     /// What makes sessions stay on a backend.
     pub affinity: Affinity,
+    /// What decides among equals, beside sessions and prompts.
+    pub balance: Balance,
     /// Where endpoints may lie that were registered at run time.
     pub egress: Egress,
+    /// Degrees Celsius from which the backends of a host are spared, unless something else is set at run time.
+    pub gpu_temperature_threshold: Option<u32>,
     /// Longest time to a connection, name resolution and TLS included.
     pub connect_timeout: Duration,
     /// Idle connections are closed after this: below the keep-alive of common servers (5 s).
@@ -52,6 +56,16 @@ pub struct Config {
 }
 
 impl Config {
+    /// What holds for all choices among equals.
+    pub(crate) fn terms(&self) -> balance::snapshot::Terms {
+        balance::snapshot::Terms {
+            waiting_weight: self.balance.waiting_weight,
+            kv_weight: self.balance.kv_weight,
+            intervene_tokens: self.affinity.prefill.map(|prefill| prefill.intervene_tokens),
+            margins: self.affinity.margins,
+        }
+    }
+
     /// The defaults, on `node`.
     pub fn new(node: NodeId) -> Self {
         Self {
@@ -62,7 +76,9 @@ impl Config {
             circuit: Parameters::default(),
             concurrency: Some(Concurrency::default()),
             affinity: Affinity::default(),
+            balance: Balance::default(),
             egress: Egress::default(),
+            gpu_temperature_threshold: None,
             connect_timeout: Duration::from_secs(5),
             pool_idle_timeout: Duration::from_secs(3),
             pool_idle_max: 1_024,
@@ -128,6 +144,28 @@ impl Default for Affinity {
             prefill: Some(Terms::default()),
             wait: Duration::from_millis(250),
             alone: true,
+        }
+    }
+}
+
+/// What decides among equals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Balance {
+    /// How long a backend is asked last that could not be connected to; zero for not at all.
+    pub soft_ban: Duration,
+    /// What a request in an engine's queue weighs.
+    pub waiting_weight: u64,
+    /// What a percent of an engine's cache weighs that is in use.
+    pub kv_weight: u64,
+}
+
+impl Default for Balance {
+    fn default() -> Self {
+        let terms = balance::snapshot::Terms::default();
+        Self {
+            soft_ban: Duration::from_secs(15),
+            waiting_weight: terms.waiting_weight,
+            kv_weight: terms.kv_weight,
         }
     }
 }

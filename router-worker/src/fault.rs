@@ -13,6 +13,7 @@ use schemas::circuit::{Verdict, classify};
 use schemas::event::request::Surface;
 use schemas::failure::{Failure, FailureCode};
 use schemas::outcome::Outcome;
+use schemas::wake::tells_of_sleep;
 
 use crate::plan::{RETRY_AFTER_SECONDS, none_available};
 
@@ -93,6 +94,8 @@ pub(crate) struct Refusal {
     pub(crate) inside: bool,
     /// The prompt is longer than this upstream's model can take.
     pub(crate) overflow: bool,
+    /// The service sleeps, or is not up yet.
+    pub(crate) asleep: bool,
     /// When to try again.
     pub(crate) retry_after_seconds: Option<u64>,
     /// What it says.
@@ -140,6 +143,7 @@ impl Refusal {
                 (false, false) => moderated,
             },
             inside: false,
+            asleep: tells_of_sleep(status, body),
             overflow: !refuses_key && is_context_overflow(status, body),
             retry_after_seconds: wait.map(|seconds| seconds.clamp(1, RETRY_AFTER_SECONDS_MAX)),
             told,
@@ -152,6 +156,7 @@ impl Refusal {
         Self {
             status,
             inside: true,
+            asleep: false,
             overflow: matches!(status, 400 | 404 | 413 | 422) && told.speaks_of_overflow(),
             retry_after_seconds: None,
             told: Some(told),
@@ -229,6 +234,15 @@ impl Fault {
     /// True when it says something about the request itself.
     pub(crate) const fn concerns_request(&self) -> bool {
         matches!(self.status(), Some(400 | 404 | 413 | 422))
+    }
+
+    /// True when the service may be asleep: nobody takes connections there, or the answer says so.
+    pub(crate) const fn suggests_sleep(&self, was_sent: bool) -> bool {
+        match self {
+            Self::Unreachable | Self::Unconnected => !was_sent,
+            Self::Refused(refusal) => refusal.asleep,
+            _ => false,
+        }
     }
 
     /// True when another dialect stood between the request and the endpoint: another endpoint may take it as it is.

@@ -1,7 +1,7 @@
 //! Answers questions about the health of endpoints: circuits as this router sees them, and routes that are
 //! left out by configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bus::waiting::once_there;
@@ -9,6 +9,7 @@ use bus::{Bus, Question};
 use bytes::Bytes;
 use schemas::catalog::{Catalog, Endpoint, Origin};
 use schemas::circuit::CircuitState;
+use schemas::id::BackendId;
 use schemas::query::{BackendHealth, EndpointHealth, HealthAnswer, QueryError};
 use schemas::subject::QUERY_HEALTH;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use tracing::warn;
 
 use crate::Error;
 use crate::circuit::Circuits;
+use crate::signs::Signs;
 use crate::state::Shared;
 
 /// Every route of the model to the endpoint has weight 0.
@@ -47,7 +49,11 @@ pub(crate) async fn serve(
 }
 
 fn reply(shared: &Shared, question: Question) {
-    let answer: Result<HealthAnswer, QueryError> = Ok(health(&shared.catalog.load(), &shared.circuits));
+    let known = Known {
+        circuits: &shared.circuits,
+        signs: &shared.samples,
+    };
+    let answer: Result<HealthAnswer, QueryError> = Ok(health(&shared.catalog.load(), &known));
     match serde_json::to_vec(&answer) {
         // An asker who has given up needs no answer.
         Ok(bytes) => drop(question.reply.send(Bytes::from(bytes))),
@@ -58,24 +64,42 @@ fn reply(shared: &Shared, question: Question) {
     }
 }
 
+/// What a router knows of backends.
+struct Known<'a> {
+    circuits: &'a Circuits,
+    signs: &'a Signs,
+}
+
+impl Known<'_> {
+    /// The availability and the health of a backend.
+    fn of(&self, backend: &BackendId) -> (f64, BackendHealth) {
+        let asked = self.circuits.health(backend);
+        let (availability, health) = asked.unwrap_or_else(|| (1.0, never_attempted()));
+        let health = BackendHealth {
+            engine: self.signs.engine(backend),
+            exclusion_reasons: self.signs.spared(backend).into_iter().collect(),
+            ..health
+        };
+        (availability, health)
+    }
+}
+
 /// The health of every endpoint.
-fn health(catalog: &Catalog, circuits: &Circuits) -> HealthAnswer {
+fn health(catalog: &Catalog, known: &Known<'_>) -> HealthAnswer {
     let endpoints = catalog
         .endpoints()
         .into_iter()
-        .map(|endpoint| (endpoint.id.clone(), of_endpoint(catalog, endpoint, circuits)));
+        .map(|endpoint| (endpoint.id.clone(), of_endpoint(catalog, endpoint, known)));
     HealthAnswer {
         endpoints: endpoints.collect(),
     }
 }
 
-fn of_endpoint(catalog: &Catalog, endpoint: &Endpoint, circuits: &Circuits) -> EndpointHealth {
+fn of_endpoint(catalog: &Catalog, endpoint: &Endpoint, known: &Known<'_>) -> EndpointHealth {
     let mut backends = BTreeMap::new();
     let mut best: Option<f64> = None;
     for backend in &endpoint.backends {
-        let (availability, health) = circuits
-            .health(&backend.id)
-            .unwrap_or_else(|| (1.0, never_attempted()));
+        let (availability, health) = known.of(&backend.id);
         best = Some(best.map_or(availability, |best| best.max(availability)));
         backends.insert(backend.id.clone(), health);
     }
@@ -98,6 +122,7 @@ fn of_endpoint(catalog: &Catalog, endpoint: &Endpoint, circuits: &Circuits) -> E
     if catalog.is_off(endpoint) {
         exclusion_reasons.push(PROVIDER_DISABLED.to_owned());
     }
+    exclusion_reasons.extend(of_all(&backends));
     EndpointHealth {
         availability: best.unwrap_or(1.0),
         excluded_from_models,
@@ -106,18 +131,30 @@ fn of_endpoint(catalog: &Catalog, endpoint: &Endpoint, circuits: &Circuits) -> E
     }
 }
 
+/// Why backends are left out, where all of them are.
+fn of_all(backends: &BTreeMap<BackendId, BackendHealth>) -> impl Iterator<Item = String> {
+    let is_out = |health: &BackendHealth| !health.exclusion_reasons.is_empty();
+    let all_out = !backends.is_empty() && backends.values().all(is_out);
+    let told = backends.values().filter(move |_| all_out);
+    let words: BTreeSet<&str> = told
+        .flat_map(|health| health.exclusion_reasons.iter().map(|reason| reason.word()))
+        .collect();
+    words.into_iter().map(str::to_owned)
+}
+
 const fn never_attempted() -> BackendHealth {
     BackendHealth {
         circuit_state: CircuitState::Closed,
         consecutive_failures: 0,
         last_error_status: None,
         engine: None,
+        exclusion_reasons: Vec::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use schemas::id::{BackendId, EndpointId};
+    use schemas::id::EndpointId;
 
     use crate::testing::{Act, PLAIN, Scene, Server, config, endpoint, model, response, route};
 
@@ -140,7 +177,11 @@ mod tests {
         scene.call(PLAIN).await;
 
         let shared = &scene.router.shared;
-        let answer = health(&shared.catalog.load(), &shared.circuits);
+        let known = Known {
+            circuits: &shared.circuits,
+            signs: &shared.samples,
+        };
+        let answer = health(&shared.catalog.load(), &known);
 
         let of = |id: &str| &answer.endpoints[&EndpointId::from(id)];
         let first = &of("bad").backends[&BackendId::from("bad#0")];

@@ -11,7 +11,6 @@ mod attempt;
 mod circuit;
 mod config;
 mod credential;
-mod egress;
 mod fault;
 mod health;
 mod keypool;
@@ -22,13 +21,14 @@ mod provider;
 mod relay;
 mod retry;
 mod session;
+mod signs;
 mod state;
 #[cfg(test)]
 mod testing;
 mod trial;
 mod upstream;
+mod wake;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use bus::spool::Spool;
 use bus::{Bus, Kv};
 use prometheus_client::registry::Registry;
 use schemas::event::Fact;
-use schemas::event::health::CredentialChanged;
+use schemas::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
 use schemas::id::{DEFAULT_TENANT, TenantId};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -51,17 +51,21 @@ use circuit::{Circuits, Surroundings, Witness};
 use keypool::Pools;
 use limiter::Limiter;
 use metrics::Metrics;
+use plan::memory::Memory;
 use provider::Targets;
 use relay::{LocalSession, Relay};
 use retry::Budget;
 use session::Request;
+use signs::{Healed, Place, Signs};
 use state::Shared;
 use upstream::Upstream;
+use wake::{Wakes, Woken};
 
-pub use config::{Affinity as AffinitySettings, Clocks, Concurrency, Config};
+pub use config::{Affinity as AffinitySettings, Balance as BalanceSettings, Clocks, Concurrency, Config};
 pub use credential::{Credentials, Machine};
-pub use egress::{Egress, NETWORKS_MAX, Network, NoNetwork};
+pub use schemas::egress::{Egress, NETWORKS_MAX, Network, NoNetwork};
 pub use upstream::read::{ReadError, Reader};
+pub use upstream::tls;
 
 /// How often the credentials of endpoints that are gone are forgotten.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
@@ -104,23 +108,18 @@ pub struct Router {
 impl Router {
     /// Sets up the upstream clients; connects to nothing.
     pub fn new(config: Config, ports: Ports<'_>) -> Result<Self, Error> {
-        let (spool, clock) = (ports.spool.clone(), Arc::clone(&ports.clock));
-        let witness: Witness = Box::new(move |changed| {
-            let backend = &changed.backend;
-            note(
-                &spool,
-                clock.as_ref(),
-                (changed, &format_args!("the circuit of {backend}")),
-            );
+        let (spool, clock) = (&ports.spool, &ports.clock);
+        let witness = teller(spool, clock, |changed: &CircuitChanged| {
+            format!("a change of the circuit of {}", changed.backend)
         });
-        let (spool, clock) = (ports.spool, Arc::clone(&ports.clock));
-        let alert: Alert = Box::new(move |changed| {
-            let name = &changed.credential.0;
-            note(
-                &spool,
-                clock.as_ref(),
-                (changed, &format_args!("the credential {name}")),
-            );
+        let alert = teller(spool, clock, |changed: &CredentialChanged| {
+            format!("a change of the credential {}", changed.credential.0)
+        });
+        let healed = teller(spool, clock, |changed: &EndpointChanged| {
+            format!("a change of the health of {}", changed.backend)
+        });
+        let woken = teller(spool, clock, |ended: &WakeEnded| {
+            format!("the waking of {}", ended.backend)
         });
         let given = Parts {
             catalog: ports.catalog,
@@ -130,6 +129,8 @@ impl Router {
             metrics: Metrics::register(ports.registry),
             witness,
             alert,
+            healed,
+            woken,
             kv: ports.kv,
         };
         Self::assemble(config, given)
@@ -149,9 +150,18 @@ impl Router {
                 witness: parts.witness,
             },
         );
+        let place = Place {
+            node: config.node.clone(),
+            catalog: parts.catalog.clone(),
+            hot_c: config.gpu_temperature_threshold,
+        };
         let shared = Shared {
+            samples: Signs::new(place, Arc::clone(&parts.clock), parts.healed),
             upstream: Upstream::new(&config)?,
+            wakes: Wakes::new(parts.woken),
             affinity: Affinity::new(config.affinity, Arc::clone(&parts.clock)),
+            memory: Memory::new(config.balance.soft_ban),
+            terms: config.terms(),
             boot: run.into(),
             budget: Budget::new(config.retry_ratio, config.retry_floor_per_second),
             targets: Targets::default(),
@@ -182,6 +192,8 @@ struct Parts {
     metrics: Metrics,
     witness: Witness,
     alert: Alert,
+    healed: Healed,
+    woken: Woken,
     kv: Option<Arc<dyn Kv>>,
 }
 
@@ -207,6 +219,7 @@ pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken)
             tokio::join!(
                 circuit::fleet::run(circuits, Arc::clone(kv), catalog, shutdown.clone()),
                 affinity::fleet::run(affinity, Arc::clone(kv), (&shared.boot, alone), shutdown.clone()),
+                shared.samples.run(Arc::clone(kv), circuits, shutdown.clone()),
             );
         }
         Ok(())
@@ -216,22 +229,41 @@ pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken)
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             shared.pools.prune(&shared.catalog.load());
+            shared.wakes.prune(&shared.catalog.load());
         }
+        Ok(())
+    };
+    let wakes = async {
+        wake::run(shared, shutdown.clone()).await;
         Ok(())
     };
     let pool = &shared.config.pool;
     let trials = trial::serve(shared, (Arc::clone(&bus), pool), shutdown.clone());
-    tokio::try_join!(health::serve(shared, bus, shutdown.clone()), trials, agree, tidy)?;
+    tokio::try_join!(
+        health::serve(shared, bus, shutdown.clone()),
+        trials,
+        agree,
+        tidy,
+        wakes
+    )?;
     Ok(())
 }
 
-/// Puts a change of something into the log. Changes belong to the platform, not to a tenant's request.
-fn note<F: Fact>(spool: &Spool, clock: &dyn Clock, (changed, what): (&F, &dyn Display)) {
-    let tenant = TenantId::from(DEFAULT_TENANT);
-    if let Err(problem) = spool.append(&tenant, clock.now(), changed) {
-        error!(
-            error = &problem as &dyn std::error::Error,
-            "a change of {what} is missing in the log"
-        );
-    }
+/// What puts facts into the log. They belong to the platform, not to a tenant's request.
+fn teller<F: Fact + 'static>(
+    spool: &Spool,
+    clock: &Arc<dyn Clock>,
+    what: fn(&F) -> String,
+) -> Box<dyn Fn(&F) + Send + Sync> {
+    let (spool, clock) = (spool.clone(), Arc::clone(clock));
+    Box::new(move |fact| {
+        let tenant = TenantId::from(DEFAULT_TENANT);
+        if let Err(problem) = spool.append(&tenant, clock.now(), fact) {
+            let what = what(fact);
+            error!(
+                error = &problem as &dyn std::error::Error,
+                "{what} is missing in the log"
+            );
+        }
+    })
 }

@@ -1,23 +1,31 @@
 //! Whom to ask, in which order: the pure decision over a snapshot of the catalogue, an offer, the circuits, the
-//! session, the loads and one random number. Priority groups in rising order; within a group the first as [`pick`] says,
-//! the others as declared; the backends of an endpoint from a drawn one on.
+//! session, what is known of backends and one random number. Priority groups in rising order; within a group the first
+//! as [`pick`] says, the others as declared. Whoever could not be connected to a moment ago is asked after all others.
 //!
 //! Asking takes no claim: only a candidate that is really attempted takes a circuit's probe slot.
 
+pub(crate) mod memory;
+pub(crate) mod outlook;
 mod pick;
 
 use std::sync::Arc;
 
 use schemas::affinity::Level;
-use schemas::affinity::choice::{Margins, Verdict};
+use schemas::affinity::choice::Verdict;
 use schemas::affinity::prefill::{Prefill, Prompt};
 use schemas::affinity::record::Record;
+use schemas::balance::decision::{Decision, Excluded, Exclusion};
+use schemas::balance::draws::Draws;
+use schemas::balance::snapshot::{Prefix, Snapshot, Terms};
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::{Catalog, Endpoint, Model, Origin, Route};
 use schemas::command::Offer;
 use schemas::failure::{Failure, FailureCode};
+use schemas::health::Spared;
 use schemas::id::BackendId;
 use schemas::parameter::Takes;
+
+use outlook::Outlook;
 
 /// One backend of one endpoint, by one route.
 #[derive(Debug, Clone)]
@@ -48,42 +56,66 @@ impl Candidate {
     }
 }
 
-/// Why a route or backend is not among the candidates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exclusion {
-    /// The endpoint is not in the catalogue.
-    Unknown,
-    /// Its provider is switched off.
-    Disabled,
-    /// Its weight is 0.
-    Weightless,
-    /// It does not take a kind of input of the prompt.
-    Modality,
-    /// It is not the pinned one.
-    NotPinned,
-    /// Its circuit is open for so many milliseconds more.
-    CircuitOpen {
-        /// 0 when another request is probing it.
-        retry_in_ms: u64,
-    },
-}
-
 /// Candidates in the order of their attempts, never none.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) candidates: Vec<Candidate>,
-    /// What was left out, by the place of its route in the model, and why.
-    pub(crate) excluded: Vec<(usize, Exclusion)>,
+    /// What is told of it: nothing where there was one way and nobody was left out.
+    pub(crate) decision: Option<Box<Decision>>,
     /// How the session decided; `None` where none is looked for.
     pub(crate) verdict: Option<Verdict>,
 }
 
 impl Plan {
+    fn new(candidates: Vec<Candidate>, verdict: Option<Verdict>, told: Told) -> Self {
+        let decision = (candidates.len() > 1 || !told.excluded.is_empty()).then(|| {
+            Box::new(Decision {
+                order: candidates.iter().map(Candidate::backend_id).collect(),
+                snapshot: told.snapshot,
+                excluded: told.excluded,
+            })
+        });
+        Self {
+            candidates,
+            decision,
+            verdict,
+        }
+    }
+
     /// True when a circuit keeps somebody out who might serve.
     pub(crate) fn is_barred(&self) -> bool {
-        let is_circuit = |reason: &Exclusion| matches!(reason, Exclusion::CircuitOpen { .. });
-        self.excluded.iter().any(|(_, reason)| is_circuit(reason))
+        let is_circuit = |one: &Excluded| matches!(one.reason, Exclusion::CircuitOpen { .. });
+        let decision = self.decision.as_ref();
+        decision.is_some_and(|decision| decision.excluded.iter().any(is_circuit))
     }
+}
+
+/// Nobody can be asked.
+#[derive(Debug)]
+pub(crate) struct Nobody {
+    /// What the caller is told.
+    pub(crate) failure: Failure,
+    /// Who was left out.
+    pub(crate) decision: Option<Box<Decision>>,
+}
+
+impl Nobody {
+    fn new(failure: Failure, excluded: Vec<Excluded>) -> Box<Self> {
+        let decision = (!excluded.is_empty()).then(|| {
+            Box::new(Decision {
+                excluded,
+                ..Decision::default()
+            })
+        });
+        Box::new(Self { failure, decision })
+    }
+}
+
+/// What is told of a plan beside its order.
+#[derive(Default)]
+struct Told {
+    snapshot: Option<Snapshot>,
+    excluded: Vec<Excluded>,
 }
 
 /// What the plan may know beside the catalogue and the offer.
@@ -92,10 +124,12 @@ pub(crate) struct Sight<'a, C> {
     pub(crate) circuits: &'a C,
     /// Where the session is.
     pub(crate) session: Option<Session<'a>>,
-    /// When it is moved all the same.
-    pub(crate) margins: &'a Margins,
-    /// Calls that run at a backend.
-    pub(crate) calls: &'a dyn Fn(&BackendId) -> u64,
+    /// How the prompt begins, where that is looked at.
+    pub(crate) prefix: Option<Prefix>,
+    /// What holds for all choices.
+    pub(crate) terms: &'a Terms,
+    /// What is known of backends.
+    pub(crate) outlook: &'a dyn Outlook,
     /// What backends have to read.
     pub(crate) reading: Option<Reading<'a>>,
 }
@@ -175,16 +209,16 @@ pub(crate) fn plan(
     offer: &Offer,
     sight: &Sight<'_, impl Admission>,
     draw: u64,
-) -> Result<Plan, Failure> {
+) -> Result<Plan, Box<Nobody>> {
     let Some(model) = catalog.model_of(&offer.owner, offer.model.as_str()) else {
-        return Err(none_available());
+        return Err(Nobody::new(none_available(), Vec::new()));
     };
     let mut survey = Survey {
         legs: Vec::with_capacity(model.routes.len()),
         excluded: Vec::new(),
     };
     survey.routes(catalog, model, offer);
-    let mut draws = Draws(draw);
+    let mut draws = Draws::new(draw);
     if let Some(pin) = &offer.pin {
         return survey.pinned(pin, &mut draws);
     }
@@ -217,10 +251,14 @@ impl Leg<'_> {
         }
     }
 
-    /// Every backend of the endpoint once, from a drawn one on.
+    /// Every backend of the endpoint once: from a drawn one on where they are drawn, else as declared.
     fn candidates(&self, bypass: bool, draws: &mut Draws) -> impl Iterator<Item = Candidate> + use<'_> {
         let backends = self.endpoint.backends.len();
-        let first = draws.below(backends);
+        let first = if self.endpoint.balancing().is_weighted() {
+            draws.below(backends)
+        } else {
+            0
+        };
         let none = (backends == 0).then(|| self.candidate(None, bypass));
         let some = (0..backends).map(move |step| self.candidate(Some((first + step) % backends), bypass));
         none.into_iter().chain(some)
@@ -229,7 +267,7 @@ impl Leg<'_> {
 
 struct Survey<'a> {
     legs: Vec<Leg<'a>>,
-    excluded: Vec<(usize, Exclusion)>,
+    excluded: Vec<Excluded>,
 }
 
 impl<'a> Survey<'a> {
@@ -239,71 +277,88 @@ impl<'a> Survey<'a> {
             if !offer.candidates.contains(&route.endpoint_id) {
                 continue;
             }
-            let Some(endpoint) = catalog.endpoint_for(&model.owner, &route.endpoint_id) else {
-                self.excluded.push((index, Exclusion::Unknown));
-                continue;
-            };
-            match exclusion(route, catalog.is_off(endpoint), offer) {
-                Some(reason) => self.excluded.push((index, reason)),
-                None => self.legs.push(Leg {
+            let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id);
+            let leg = endpoint.ok_or(Exclusion::UnknownEndpoint).and_then(|endpoint| {
+                match exclusion((route, endpoint), catalog, offer) {
+                    Some(reason) => Err(reason),
+                    None => Ok(endpoint),
+                }
+            });
+            match leg {
+                Ok(endpoint) => self.legs.push(Leg {
                     index,
                     route,
                     endpoint,
+                }),
+                Err(reason) => self.excluded.push(Excluded {
+                    endpoint: route.endpoint_id.clone(),
+                    backend: None,
+                    reason,
                 }),
             }
         }
     }
 
     /// The one leg of a pin: whatever its circuit says, and without fallback.
-    fn pinned(mut self, pin: &str, draws: &mut Draws) -> Result<Plan, Failure> {
+    fn pinned(mut self, pin: &str, draws: &mut Draws) -> Result<Plan, Box<Nobody>> {
         let matches = |leg: &Leg<'_>| leg.route.weight_micro > 0 && is_pinned(leg.endpoint, pin);
-        let Some(place) = self.legs.iter().position(matches) else {
-            return Err(Failure::new(
+        let place = self.legs.iter().position(matches);
+        let others = self.legs.iter().enumerate();
+        let others = others.filter(|(other, _)| Some(*other) != place);
+        self.excluded.extend(others.map(|(_, leg)| Excluded {
+            endpoint: leg.endpoint.id.clone(),
+            backend: None,
+            reason: Exclusion::NotPinned,
+        }));
+        let Some(leg) = place.and_then(|place| self.legs.get(place)) else {
+            let failure = Failure::new(
                 FailureCode::PinNotFound,
                 "the pinned provider does not serve this model",
-            ));
+            );
+            return Err(Nobody::new(failure, self.excluded));
         };
-        let others = self.legs.iter().filter(|leg| leg.index != self.legs[place].index);
-        self.excluded
-            .extend(others.map(|leg| (leg.index, Exclusion::NotPinned)));
-        let candidates = self.legs[place].candidates(true, draws).take(1).collect();
-        Ok(Plan {
-            candidates,
+        let candidates = leg.candidates(true, draws).take(1).collect();
+        let told = Told {
             excluded: self.excluded,
-            verdict: None,
-        })
+            ..Told::default()
+        };
+        Ok(Plan::new(candidates, None, told))
     }
 
     /// The legs in their order, as far as circuits let requests pass. The session counts in the first group from which
     /// anybody may be asked: what has a lower priority is a way out, not a place to stay.
-    fn admitted(mut self, sight: &Sight<'_, impl Admission>, draws: &mut Draws) -> Result<Plan, Failure> {
+    fn admitted(mut self, sight: &Sight<'_, impl Admission>, draws: &mut Draws) -> Result<Plan, Box<Nobody>> {
         let mut barred = Barred::default();
-        let mut candidates = Vec::with_capacity(self.legs.len());
-        let mut verdict = None;
+        let mut seats: Vec<Seat> = Vec::with_capacity(self.legs.len());
         let legs = std::mem::take(&mut self.legs);
-        let alike = |one: &Leg<'_>, other: &Leg<'_>| {
-            one.route.priority == other.route.priority && one.is_weightless() == other.is_weightless()
-        };
-        for group in legs.chunk_by(alike) {
-            let mut open = Vec::with_capacity(group.len());
-            for leg in group {
-                self.open(leg, (sight.circuits, draws), (&mut open, &mut barred));
-            }
-            let is_first = candidates.is_empty();
-            verdict = verdict.or(pick::arrange(&mut open, sight, is_first, draws));
-            candidates.extend(open.into_iter().map(|seat| seat.candidate));
+        for leg in &legs {
+            self.open(leg, (sight, draws), (&mut seats, &mut barred));
         }
+        let last = self.asked_last(&mut seats);
+        let (mut verdict, mut snapshot) = (None, None);
+        for (place, group) in seats.chunk_by_mut(Seat::is_beside).enumerate() {
+            let is_first = place == 0;
+            let arranged = pick::arrange(group, sight, is_first, draws);
+            if is_first {
+                (verdict, snapshot) = (arranged.verdict, arranged.snapshot);
+            }
+        }
+        let mut candidates: Vec<Candidate> = seats.into_iter().map(|seat| seat.candidate).collect();
+        candidates.extend(last.into_iter().map(|seat| seat.candidate));
         if candidates.is_empty() {
             candidates.extend(barred.rescue);
         }
         match (candidates.is_empty(), barred.soonest_ms) {
-            (false, _) => Ok(Plan {
-                candidates,
-                excluded: self.excluded,
-                verdict: verdict.or_else(|| sight.nowhere()),
-            }),
-            (true, Some(soonest_ms)) => Err(all_open(soonest_ms)),
-            (true, None) => Err(none_available()),
+            (false, _) => {
+                let told = Told {
+                    snapshot,
+                    excluded: self.excluded,
+                };
+                let verdict = verdict.or_else(|| sight.nowhere());
+                Ok(Plan::new(candidates, verdict, told))
+            }
+            (true, Some(soonest_ms)) => Err(Nobody::new(all_open(soonest_ms), self.excluded)),
+            (true, None) => Err(Nobody::new(none_available(), self.excluded)),
         }
     }
 
@@ -311,25 +366,52 @@ impl<'a> Survey<'a> {
     fn open(
         &mut self,
         leg: &Leg<'_>,
-        (circuits, draws): (&impl Admission, &mut Draws),
+        (sight, draws): (&Sight<'_, impl Admission>, &mut Draws),
         (open, barred): (&mut Vec<Seat>, &mut Barred),
     ) {
         for candidate in leg.candidates(false, draws) {
             let backend = candidate.backend_id();
-            match circuits.admits(&backend) {
-                Ok(()) => open.push(Seat {
+            let reason = match (sight.outlook.spared(&backend), sight.circuits.admits(&backend)) {
+                (Some(Spared::HotGpu), _) => Some(Exclusion::HotGpu),
+                (Some(Spared::Unhealthy), _) => Some(Exclusion::Unhealthy),
+                (None, Err(retry_in_ms)) => Some(Exclusion::CircuitOpen { retry_in_ms }),
+                (None, Ok(())) => None,
+            };
+            let Some(reason) = reason else {
+                open.push(Seat {
+                    banned_ms: sight.outlook.banned_ms(&backend),
                     candidate,
                     backend,
                     leg: leg.index,
                     weight_micro: leg.route.weight_micro,
-                }),
-                Err(retry_in_ms) => {
-                    self.excluded
-                        .push((leg.index, Exclusion::CircuitOpen { retry_in_ms }));
-                    barred.note(candidate, retry_in_ms);
-                }
-            }
+                    rank: (leg.route.priority, leg.is_weightless()),
+                });
+                continue;
+            };
+            self.excluded.push(Excluded {
+                endpoint: leg.endpoint.id.clone(),
+                backend: Some(backend),
+                reason,
+            });
+            barred.note(candidate, reason);
         }
+    }
+
+    /// Takes those out who are to be asked last, unless there are no others.
+    fn asked_last(&mut self, seats: &mut Vec<Seat>) -> Vec<Seat> {
+        let is_banned = |seat: &Seat| seat.banned_ms.is_some();
+        if seats.iter().all(is_banned) || !seats.iter().any(is_banned) {
+            return Vec::new();
+        }
+        let last: Vec<Seat> = seats.extract_if(.., |seat| is_banned(seat)).collect();
+        self.excluded.extend(last.iter().map(|seat| Excluded {
+            endpoint: seat.candidate.endpoint.id.clone(),
+            backend: Some(seat.backend.clone()),
+            reason: Exclusion::SoftBan {
+                for_ms: seat.banned_ms.unwrap_or(0),
+            },
+        }));
+        last
     }
 }
 
@@ -339,24 +421,41 @@ struct Seat {
     backend: BackendId,
     /// The place of its route in the model.
     leg: usize,
-    /// The weight of its route, which its backends share.
+    /// The weight of its route.
     weight_micro: u64,
+    /// Its group.
+    rank: (i32, bool),
+    /// How long it is to be asked last.
+    banned_ms: Option<u64>,
 }
 
-/// Those whom their circuits keep out.
+impl Seat {
+    /// Whether both are of one group.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.rank == other.rank
+    }
+}
+
+/// Those who are kept out by what may be wrong about them.
 #[derive(Default)]
 struct Barred {
     /// The first that may be tried anyway, if nobody else can.
     rescue: Option<Candidate>,
-    /// Until the first may be probed.
+    /// Until the first circuit may be probed.
     soonest_ms: Option<u64>,
 }
 
 impl Barred {
-    fn note(&mut self, candidate: Candidate, retry_in_ms: u64) {
-        let soonest_ms = self.soonest_ms.unwrap_or(retry_in_ms);
-        self.soonest_ms = Some(soonest_ms.min(retry_in_ms));
-        if self.rescue.is_none() && candidate.endpoint.single_backend_rescue {
+    fn note(&mut self, candidate: Candidate, reason: Exclusion) {
+        if let Exclusion::CircuitOpen { retry_in_ms } = reason {
+            let soonest_ms = self.soonest_ms.unwrap_or(retry_in_ms);
+            self.soonest_ms = Some(soonest_ms.min(retry_in_ms));
+        }
+        // What is too hot is not made hotter, whoever else is out.
+        let may_work = reason != Exclusion::HotGpu;
+        // What sleeps fails probes and calls, and comes when it is called.
+        let may_try = candidate.endpoint.single_backend_rescue || candidate.endpoint.wake.is_some();
+        if may_work && may_try && self.rescue.is_none() {
             self.rescue = Some(Candidate {
                 bypass: true,
                 ..candidate
@@ -365,13 +464,16 @@ impl Barred {
     }
 }
 
-/// Why a route cannot serve an offer, circuits apart.
-fn exclusion(route: &Route, off: bool, offer: &Offer) -> Option<Exclusion> {
-    if off {
-        return Some(Exclusion::Disabled);
+/// Why a route cannot serve an offer, whatever is known of its backends.
+fn exclusion((route, endpoint): (&Route, &Endpoint), catalog: &Catalog, offer: &Offer) -> Option<Exclusion> {
+    if endpoint.disabled {
+        return Some(Exclusion::EndpointDisabled);
+    }
+    if catalog.is_off(endpoint) {
+        return Some(Exclusion::ProviderDisabled);
     }
     if route.weight_micro == 0 && route.origin == Origin::File {
-        return Some(Exclusion::Weightless);
+        return Some(Exclusion::ConfiguredZero);
     }
     // Text is what every chat model takes, told or not.
     let missing = offer
@@ -380,28 +482,6 @@ fn exclusion(route: &Route, off: bool, offer: &Offer) -> Option<Exclusion> {
         .without(Modalities::TEXT)
         .without(route.input_modalities);
     (!missing.is_empty()).then_some(Exclusion::Modality)
-}
-
-/// Draws made from one draw: a splitmix64 sequence.
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A place among `count`, 0 for none.
-    fn below(&mut self, count: usize) -> usize {
-        if count < 2 {
-            return 0;
-        }
-        let count = u128::try_from(count).unwrap_or(1);
-        usize::try_from((u128::from(self.next()) * count) >> 64).unwrap_or(0)
-    }
 }
 
 /// Every circuit is open; `soonest_ms` until the first may be probed.

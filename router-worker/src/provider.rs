@@ -105,19 +105,11 @@ impl Targets {
         purpose: Purpose,
         credential: Option<&Secret<String>>,
     ) -> Result<Target, Error> {
-        let endpoint = &candidate.endpoint;
         let route = self.route(candidate, purpose)?;
-        let mut header = None;
-        if let Some(credential) = credential {
-            let name = HeaderName::from_bytes(endpoint.auth_header.as_bytes()).map_err(Error::HeaderName)?;
-            let text = endpoint.auth_format.replace("{api_key}", credential.reveal());
-            let mut value = HeaderValue::from_str(&text).map_err(Error::HeaderValue)?;
-            value.set_sensitive(true);
-            header = Some((name, value));
-        }
+        let proof = credential.map(|credential| proof(&candidate.endpoint, credential));
         Ok(Target {
             route,
-            credential: header,
+            credential: proof.transpose()?,
             extra: Vec::new(),
         })
     }
@@ -138,6 +130,18 @@ impl Targets {
         self.known.insert(place, entry);
         Ok(route)
     }
+}
+
+/// The header that proves to an endpoint who calls.
+pub(crate) fn proof(
+    endpoint: &Endpoint,
+    credential: &Secret<String>,
+) -> Result<(HeaderName, HeaderValue), Error> {
+    let name = HeaderName::from_bytes(endpoint.auth_header.as_bytes()).map_err(Error::HeaderName)?;
+    let text = endpoint.auth_format.replace("{api_key}", credential.reveal());
+    let mut value = HeaderValue::from_str(&text).map_err(Error::HeaderValue)?;
+    value.set_sensitive(true);
+    Ok((name, value))
 }
 
 /// Headers that say where a message ends and what becomes of its connection: never taken from configuration.

@@ -1,10 +1,12 @@
 //! The path of one request: plan, then attempt after attempt until one is whole, one broke off in the
 //! caller's sight, or nothing is left to try. What to do next is decided in [`trail`], without I/O.
 
+mod deciding;
 mod fitted;
 mod leasing;
 mod prepared;
 mod trail;
+mod waking;
 
 use std::sync::Arc;
 
@@ -12,13 +14,13 @@ use bus::dispatch::{Dispatch, End};
 use bytes::Bytes;
 use dialects::chat::usage::UsageFacts;
 use dialects::dialect::Dialect;
+use schemas::balance::decision::{Decision, Exclusion};
 use schemas::catalog::Catalog;
 use schemas::circuit::Verdict;
 use schemas::command::Offer;
 use schemas::event::request::Attempt;
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report, Served};
-use schemas::id::BackendId;
 use schemas::money::NanoUsd;
 use schemas::outcome::Outcome;
 use schemas::time::Timestamp;
@@ -31,12 +33,14 @@ use crate::attempt::{Call, Ending, Meter};
 use crate::circuit::Claim;
 use crate::fault::Fault;
 use crate::keypool::{Held, Lease};
-use crate::plan::{self, Candidate, Plan, Sight, all_open, none_available};
+use crate::plan::{self, Candidate, all_open, none_available};
 use crate::relay::{Relay, Stop};
 use crate::state::Shared;
 
+use deciding::remember;
 use leasing::NoSeat;
 use trail::{Step, Trail};
+use waking::Sleepers;
 
 pub(crate) use leasing::tell_of_sealed;
 pub(crate) use prepared::{Preparation, Prepared};
@@ -54,6 +58,9 @@ pub(crate) struct Request {
     /// Tokens of an answer of the model.
     answer_tokens_max: u64,
     trail: Trail,
+    sleepers: Sleepers,
+    /// What was decided about whom to ask.
+    decision: Option<Box<Decision>>,
     attempts: Vec<Attempt>,
     /// What upstreams charge for the attempts so far, as far as they tell.
     upstream_cost: Option<NanoUsd>,
@@ -74,7 +81,7 @@ impl Request {
         let attempts_max = shared.config.attempts_max.min(dispatch.offer.attempts_max);
         let pinned = dispatch.offer.pin.is_some();
         Self {
-            trail: Trail::new(attempts_max, pinned),
+            trail: Trail::after(dispatch.offer.attempts_before, attempts_max, pinned),
             model_json: dialects::splice::json_string(&dispatch.offer.public_model),
             shared,
             relay,
@@ -84,6 +91,8 @@ impl Request {
             preparation: Preparation::default(),
             stay: Stay::default(),
             answer_tokens_max: 0,
+            sleepers: Sleepers::default(),
+            decision: None,
             attempts: Vec::with_capacity(1),
             upstream_cost: None,
             attempts_of_unknown_cost: 0,
@@ -93,7 +102,9 @@ impl Request {
     /// Runs the request to its end.
     pub(crate) async fn run(mut self) -> Box<End> {
         let shared = Arc::clone(&self.shared);
-        shared.budget.call(shared.clock.monotonic_ms());
+        if !self.trail.started() {
+            shared.budget.call(shared.clock.monotonic_ms());
+        }
         let total = shared.config.clocks.stream_request;
         self.stream_deadline = total.and_then(|total| Instant::now().checked_add(total));
         let settings = &shared.config.affinity;
@@ -104,31 +115,17 @@ impl Request {
             Ok(plan) => {
                 self.answer_tokens_max = self.answer_tokens(&catalog);
                 self.stay.decide(plan.verdict);
-                self.walk(&shared, &plan).await
+                let is_barred = plan.is_barred();
+                self.decision = plan.decision;
+                self.walk(&shared, &plan.candidates, is_barred).await
             }
-            Err(failure) => self.failed(failure),
+            Err(nobody) => {
+                self.decision = nobody.decision;
+                self.failed(nobody.failure)
+            }
         };
         self.stay.spread(&shared.affinity).await;
         end
-    }
-
-    /// Whom to ask, in which order.
-    fn plan(&self, shared: &Shared, catalog: &Catalog) -> Result<Plan, Failure> {
-        let calls = |backend: &BackendId| shared.affinity.calls(backend);
-        shared.affinity.with_prefill(|prefill, now_ms| {
-            let sight = Sight {
-                circuits: &shared.circuits,
-                session: self.stay.found(),
-                margins: shared.affinity.margins(),
-                calls: &calls,
-                reading: prefill.map(|prefill| plan::Reading {
-                    prefill,
-                    prompt: self.stay.prompt(),
-                    now_ms,
-                }),
-            };
-            plan::plan(catalog, &self.offer, &sight, shared.mint.draw())
-        })
     }
 
     /// Tokens of an answer of the model.
@@ -138,20 +135,25 @@ impl Request {
     }
 
     /// Tries the candidates in their order.
-    async fn walk(&mut self, shared: &Shared, plan: &Plan) -> Box<End> {
-        let mut candidates = plan.candidates.iter();
-        let mut refused_claim = plan.is_barred();
+    async fn walk(&mut self, shared: &Shared, candidates: &[Candidate], is_barred: bool) -> Box<End> {
+        let mut candidates = candidates.iter();
+        let mut refused_claim = is_barred;
         while let Some(candidate) = candidates.next() {
             if !self.trail.suits(candidate.context_length) {
+                self.pass_over(candidate, Exclusion::ContextLength);
                 continue;
             }
             let prepared = match self.prepare(shared, candidate) {
                 Ok(prepared) => prepared,
                 Err(fault) => {
                     self.trail.note(fault, candidate.context_length);
+                    self.pass_over(candidate, Exclusion::Untranslatable);
                     continue;
                 }
             };
+            if self.sleeps(shared, candidate).await {
+                continue;
+            }
             let backend = candidate.backend_id();
             let Some(claim) = shared
                 .circuits
@@ -159,6 +161,7 @@ impl Request {
                 .await
             else {
                 refused_claim = true;
+                self.pass_over(candidate, Exclusion::CircuitOpen { retry_in_ms: 0 });
                 continue;
             };
             if self.trail.started() && !self.may_go_on(shared) {
@@ -166,6 +169,7 @@ impl Request {
             }
             if !claim.may_send() {
                 refused_claim = true;
+                self.pass_over(candidate, Exclusion::CircuitOpen { retry_in_ms: 0 });
                 continue;
             }
             let last = !candidates
@@ -179,10 +183,13 @@ impl Request {
                 break;
             }
         }
+        if let Some(end) = Box::pin(self.rouse(shared)).await {
+            return end;
+        }
         debug!(
             request.id = %self.offer.request_id,
             attempts = self.attempts.len(),
-            excluded = ?plan.excluded,
+            decision = ?self.decision,
             "no attempt served the request"
         );
         let left = candidates.any(|candidate| self.trail.suits(candidate.context_length));
@@ -240,6 +247,7 @@ impl Request {
         let backend = candidate.backend_id();
         self.stay.go(&shared.affinity, (&candidate.endpoint.id, &backend));
         let mut visit = shared.affinity.visit(&backend, self.stay.prompt());
+        let _young = shared.memory.begin(&candidate.endpoint, &backend);
         loop {
             tried.extend(seat.held.as_ref().map(|held| held.lease));
             let (ending, meter, started_at) = self
@@ -248,13 +256,19 @@ impl Request {
             seat.slot.answered(meter.status);
             self.record(shared, candidate, (&ending, &meter, started_at));
             self.judge(shared, candidate, (&tried, &ending));
-            self.note(shared, &backend, (&ending, &mut visit));
+            self.note(shared, candidate, (&ending, &mut visit));
+            remember(shared, &backend, (&ending, meter.sent));
             let fault = match ending {
                 Ending::Failed(fault) if !meter.committed => fault,
                 ending => {
                     return Left::Ended(self.conclude(candidate, claim, ending, &meter));
                 }
             };
+            if self.fell_asleep(shared, candidate, (&fault, meter.sent)) {
+                claim.settle(Verdict::Neutral, fault.status());
+                self.trail.note(fault, candidate.context_length);
+                return Left::Open;
+            }
             if let Some(changed) = self.without_thoughts(shared, candidate, (&prepared, &fault)) {
                 prepared = changed;
                 continue;
@@ -274,11 +288,16 @@ impl Request {
     }
 
     /// Notes what the ending of an attempt says about what stays at its backend.
-    fn note(&mut self, shared: &Shared, backend: &BackendId, (ending, visit): (&Ending, &mut Visit<'_>)) {
+    fn note(&mut self, shared: &Shared, candidate: &Candidate, (ending, visit): (&Ending, &mut Visit<'_>)) {
+        let backend = candidate.backend_id();
         match ending {
-            Ending::Whole { .. } => visit.whole(),
+            Ending::Whole { .. } => {
+                visit.whole();
+                shared.samples.succeeded(&backend);
+                shared.wakes.answered(&candidate.endpoint, &backend);
+            }
             Ending::Failed(fault) if fault.verdict() == Verdict::Faulty => {
-                self.stay.failed(&shared.affinity, backend);
+                self.stay.failed(&shared.affinity, &backend);
             }
             Ending::Failed(_) | Ending::Stopped(_) => {}
         }
@@ -463,6 +482,7 @@ impl Request {
                 delivered: settled.delivered,
                 session: told.and_then(|(session, _)| session.cloned()),
                 affinity: told.map(|(_, verdict)| verdict.to_string().into()),
+                decision: self.decision.take(),
             },
             tail: settled.tail,
             head: settled.head,

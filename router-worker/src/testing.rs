@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use dialects::skim::{Limits, skim_chat, splice_facts};
 use parking_lot::Mutex;
 use schemas::affinity::hint::Spoken;
+use schemas::balance::Algorithm;
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::{
     Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, ResponsesUse, Role, Route, endpoint_key,
@@ -80,6 +81,8 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         origin: Origin::File,
         sealed: Vec::new(),
         registered: None,
+        wake: None,
+        algorithm: Algorithm::Weighted,
     }
 }
 
@@ -172,6 +175,7 @@ pub(crate) fn offer(model: &Model) -> Offer {
         role: Role::default(),
         started_at: Timestamp::default(),
         attempts_max: 4,
+        attempts_before: 0,
     }
 }
 
@@ -252,6 +256,8 @@ impl Scene {
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
             alert: Box::new(move |changed| alerted.lock().push(changed.clone())),
+            healed: Box::new(|_| ()),
+            woken: Box::new(|_| ()),
             kv: None,
         };
         Self {
@@ -274,6 +280,8 @@ impl Scene {
             metrics: Metrics::default(),
             witness: Box::new(move |changed| told.lock().push(changed.clone())),
             alert: Box::new(|_| ()),
+            healed: Box::new(|_| ()),
+            woken: Box::new(|_| ()),
             kv: Some(kv),
         };
         self.router = Router::assemble(shared.config.clone(), parts).expect("a router");

@@ -236,6 +236,7 @@ fn offer(shared: &Shared, model: &Model, candidate: &Candidate) -> Option<(Offer
         role: Role::Operator,
         started_at: now,
         attempts_max: 1,
+        attempts_before: 0,
     };
     Some((offer, body))
 }

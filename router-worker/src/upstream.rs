@@ -25,11 +25,12 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use schemas::catalog::{Endpoint, Origin};
+use schemas::egress::Forbidden;
 use tokio::time::error::Elapsed;
 
 use crate::config::Config;
-use crate::egress::Forbidden;
 
+pub use connector::tls;
 use connector::{Connector, Protocol};
 pub(crate) use decode::{Body, Coding, Error as BodyError};
 use tag::Tag;
@@ -228,7 +229,7 @@ impl Upstream {
 
     /// The same by other names than the system's.
     fn with(config: &Config, names: Arc<dyn Names>) -> Result<Self, rustls::Error> {
-        let tls = connector::tls()?;
+        let tls = tls()?;
         let anywhere = Reach {
             names: Arc::clone(&names),
             egress: None,
@@ -244,12 +245,26 @@ impl Upstream {
         })
     }
 
-    /// Posts `body` and waits for the answer's head.
-    pub(crate) async fn send(&self, target: &Target, body: &Spliced) -> Result<Answer, Error> {
-        let clients = match target.route.trust {
+    const fn clients(&self, trust: Trust) -> &Clients {
+        match trust {
             Trust::Anywhere => &self.anywhere,
             Trust::Egress => &self.guarded,
-        };
+        }
+    }
+
+    /// Asks for something that is no call of a model, over a connection of its own. The answer is as it was sent.
+    pub(crate) async fn ask(
+        &self,
+        request: Request<Full<Bytes>>,
+        trust: Trust,
+    ) -> Result<Response<Incoming>, Error> {
+        let answer = self.clients(trust).fresh.request(request).await;
+        answer.map_err(Error::Unreachable)
+    }
+
+    /// Posts `body` and waits for the answer's head.
+    pub(crate) async fn send(&self, target: &Target, body: &Spliced) -> Result<Answer, Error> {
+        let clients = self.clients(target.route.trust);
         if let Some(route) = &target.route.plain {
             let sent = clients.plain.send(route, target.own_headers(), body).await;
             let answer = sent.map_err(Error::Silent)?;

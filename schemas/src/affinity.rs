@@ -26,11 +26,15 @@ pub mod prefill;
 pub mod record;
 pub mod session;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// The header that says how affinity decided.
 pub const VERDICT_HEADER: &str = "x-session-affinity";
 
 /// How a session is named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
     /// By the caller, in a header.
     Header,

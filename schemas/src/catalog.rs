@@ -8,6 +8,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::balance::Algorithm;
 use crate::id::{BackendId, DEFAULT_TENANT, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
 use crate::limit::limits::Limits;
 use crate::money::Price;
@@ -15,6 +16,7 @@ use crate::parameter::Takes;
 use crate::seal::Sealed;
 use crate::subject;
 use crate::time::Timestamp;
+use crate::wake::Wake;
 
 pub mod change;
 pub mod grant;
@@ -310,6 +312,16 @@ pub struct Endpoint {
     /// What was said of it when it was made at run time; `None` for those of files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<Arc<Registered>>,
+    /// How its service is woken when it sleeps; `None` for one that nobody wakes.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::wake::known"
+    )]
+    pub wake: Option<Arc<Wake>>,
+    /// How its backends are chosen, as its file says; see [`Endpoint::balancing`].
+    #[serde(default, skip_serializing_if = "Algorithm::is_weighted")]
+    pub algorithm: Algorithm,
 }
 
 /// One replica of an endpoint.
@@ -515,7 +527,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         })
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| {
         char::from(byte)
             .to_digit(16)

@@ -96,8 +96,11 @@ pub struct Offer {
     pub role: Role,
     /// When it was admitted.
     pub started_at: Timestamp,
-    /// Attempts that may still be made.
+    /// The most attempts that there may be, with those before.
     pub attempts_max: u32,
+    /// Attempts that were made at other models, where the choice of one was left to the gateway.
+    #[serde(default)]
+    pub attempts_before: u32,
 }
 
 /// The caller of an offer that names none: older gateways do not.

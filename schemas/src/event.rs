@@ -23,8 +23,12 @@ pub enum Event {
     LimitRefused(limit::LimitRefused),
     /// A circuit changed.
     HealthCircuit(health::CircuitChanged),
+    /// Probes took a backend out, or it is back.
+    HealthEndpoint(health::EndpointChanged),
     /// An upstream stopped or began again to accept a credential.
     HealthCredential(health::CredentialChanged),
+    /// A service that slept was woken, or was not.
+    HealthWake(health::WakeEnded),
     /// A record of the catalogue was changed.
     Audited(Box<audit::Audited>),
     /// A spool became nearly full, or is no longer.
@@ -44,7 +48,9 @@ impl Event {
             subject::REQUEST_LOST => Self::RequestLost(serde_json::from_str(data)?),
             subject::LIMIT_REFUSED => Self::LimitRefused(serde_json::from_str(data)?),
             subject::HEALTH_CIRCUIT => Self::HealthCircuit(serde_json::from_str(data)?),
+            subject::HEALTH_ENDPOINT => Self::HealthEndpoint(serde_json::from_str(data)?),
             subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
+            subject::HEALTH_WAKE => Self::HealthWake(serde_json::from_str(data)?),
             subject::AUDIT => Self::Audited(serde_json::from_str(data)?),
             subject::SPOOL_FILLED => Self::SpoolFilled(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
@@ -74,8 +80,14 @@ impl Fact for limit::LimitRefused {
 impl Fact for health::CircuitChanged {
     const KIND: &'static str = subject::HEALTH_CIRCUIT;
 }
+impl Fact for health::EndpointChanged {
+    const KIND: &'static str = subject::HEALTH_ENDPOINT;
+}
 impl Fact for health::CredentialChanged {
     const KIND: &'static str = subject::HEALTH_CREDENTIAL;
+}
+impl Fact for health::WakeEnded {
+    const KIND: &'static str = subject::HEALTH_WAKE;
 }
 impl Fact for audit::Audited {
     const KIND: &'static str = subject::AUDIT;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::balance::decision::Decision;
 use crate::event::request::Attempt;
 use crate::failure::Failure;
 use crate::id::{BackendId, EndpointId};
@@ -75,4 +76,7 @@ pub struct Report {
     /// How affinity decided, as headers and rows say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Arc<str>>,
+    /// What was decided about whom to ask; nothing where there was one way and nobody was left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Box<Decision>>,
 }

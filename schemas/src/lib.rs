@@ -14,16 +14,21 @@
 
 pub mod account;
 pub mod affinity;
+pub mod auto;
+pub mod balance;
 pub mod catalog;
 pub mod circuit;
 pub mod command;
 pub mod configuration;
 pub mod digest;
 mod digits;
+pub mod egress;
+pub mod engine;
 pub mod envelope;
 pub mod event;
 pub mod failure;
 pub mod frame;
+pub mod health;
 pub mod id;
 pub mod idempotency;
 pub mod limit;
@@ -38,3 +43,4 @@ pub mod subject;
 pub mod time;
 pub mod trial;
 pub mod usage;
+pub mod wake;

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::circuit::CircuitState;
+use crate::engine;
 use crate::event::request::RequestSettled;
+use crate::health::Spared;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, RequestId, TenantId, UserId};
 use crate::limit::layers::Name;
 use crate::limit::quota::Spent;
@@ -265,8 +267,26 @@ pub struct BackendHealth {
     pub consecutive_failures: u32,
     /// The status of the last failure that had one.
     pub last_error_status: Option<u16>,
-    /// Load figures of the engine, where they are known.
-    pub engine: Option<String>,
+    /// What its engine says of itself, where that is known and not too old.
+    pub engine: Option<EngineHealth>,
+    /// Why it is left out: `unhealthy`, `hot_gpu`.
+    #[serde(default)]
+    pub exclusion_reasons: Vec<Spared>,
+}
+
+/// What an engine says of itself; null where it does not tell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineHealth {
+    /// What it is.
+    pub kind: Option<engine::Kind>,
+    /// Requests that it works on.
+    pub running: Option<u64>,
+    /// Requests in its queue.
+    pub waiting: Option<u64>,
+    /// How full its cache of keys and values is, in percent.
+    pub kv_cache_percent: Option<f64>,
+    /// Seconds since whoever tells this has known it.
+    pub age_seconds: u64,
 }
 
 /// The health of one endpoint.
@@ -276,7 +296,7 @@ pub struct EndpointHealth {
     pub availability: f64,
     /// Models whose routes here are not used.
     pub excluded_from_models: Vec<ModelName>,
-    /// Why: `configured_zero`, `provider_disabled`.
+    /// Why: `configured_zero`, `provider_disabled`; and `unhealthy`, `hot_gpu` where that keeps all of its backends out.
     pub exclusion_reasons: Vec<String>,
     /// By backend.
     pub backends: BTreeMap<BackendId, BackendHealth>,

@@ -12,6 +12,10 @@ pub const LIMIT_REFUSED: &str = "waybill.limit.refused.v1";
 pub const HEALTH_CIRCUIT: &str = "waybill.health.circuit.v1";
 /// Type of the event that tells whether an upstream accepts a credential.
 pub const HEALTH_CREDENTIAL: &str = "waybill.health.credential.v1";
+/// Type of the event that tells that probes took a backend out, or that it is back.
+pub const HEALTH_ENDPOINT: &str = "waybill.health.endpoint.v1";
+/// Type of the event that tells how waking a service went.
+pub const HEALTH_WAKE: &str = "waybill.health.wake.v1";
 /// Type of the event that tells whether a spool is nearly full.
 pub const SPOOL_FILLED: &str = "waybill.spool.filled.v1";
 /// Type of the event that declares a hole in a spool.
@@ -49,8 +53,14 @@ pub const QUOTA_BUCKET: &str = "wb_quota";
 pub const AFFINITY_BUCKET: &str = "wb_affinity";
 /// Bucket of what files changed of the catalogue: `revision.<slot>`, and its pieces, `piece.<slot>.<n>`.
 pub const CONFIG_BUCKET: &str = "wb_config";
-/// Bucket of what engines and routers have to do at the moment.
+/// Bucket of what routers have to do at the moment.
 pub const ENGINE_BUCKET: &str = "wb_engine";
+/// Bucket of what is found out about backends: who looks after it, what engines say, who is out, how hot hosts are.
+pub const HEALTH_BUCKET: &str = "wb_health";
+
+/// Bucket of who wakes which service, and how that went: one record per backend, under its id in hexadecimal, each with
+/// a lifetime of its own.
+pub const WAKE_BUCKET: &str = "wb_wake";
 
 /// Stream of the counters of seconds.
 pub const RATE_SECOND_STREAM: &str = "WAYBILL_RATE_SECOND";
@@ -182,6 +192,20 @@ pub mod node {
 pub mod engine {
     /// Prefix of the calls that a router runs, followed by its boot id.
     pub const CALLS: &str = "calls.";
+}
+
+/// Keys of [`HEALTH_BUCKET`].
+pub mod health {
+    /// Who looks after the health of all backends.
+    pub const LEADER: &str = "leader";
+    /// Prefix of what an engine said last, followed by the backend's id in hexadecimal.
+    pub const SAMPLE: &str = "sample.";
+    /// Prefix of what probes say of a backend, followed by its id in hexadecimal.
+    pub const PROBED: &str = "probed.";
+    /// Prefix of openings of circuits whose backends answer probes again, followed by the backend's id in hexadecimal.
+    pub const RECOVERED: &str = "recovered.";
+    /// Prefix of what a host says of its accelerators, followed by its name in hexadecimal.
+    pub const HOST: &str = "host.";
 }
 
 /// Keys of [`MARK_BUCKET`].

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use schemas::envelope::Envelope;
 use schemas::event::audit::Audited;
-use schemas::event::health::{CircuitChanged, CredentialChanged};
+use schemas::event::health::{Cause, CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use schemas::event::spool::{SpoolFilled, SpoolLost};
@@ -63,11 +63,25 @@ fn a_changed_circuit_keeps_its_form() {
 }
 
 #[test]
+fn a_backend_that_is_left_out_keeps_its_form() {
+    let changed = keeps::<EndpointChanged>("health.endpoint.json");
+    assert_eq!(
+        (changed.healthy, changed.cause, changed.failures),
+        (false, Cause::Probe, 3)
+    );
+}
+
+#[test]
 fn a_changed_credential_keeps_its_form() {
     assert_eq!(
         keeps::<CredentialChanged>("health.credential.json").status,
         Some(401)
     );
+}
+
+#[test]
+fn how_a_service_was_woken_keeps_its_form() {
+    assert_eq!(keeps::<WakeEnded>("health.wake.json").took_ms, 41_250);
 }
 
 #[test]
@@ -105,6 +119,8 @@ fn every_golden_file_is_understood_by_its_type_name() {
         subject::AUDIT,
         subject::HEALTH_CIRCUIT,
         subject::HEALTH_CREDENTIAL,
+        subject::HEALTH_ENDPOINT,
+        subject::HEALTH_WAKE,
         subject::LIMIT_REFUSED,
         subject::REQUEST_ACCEPTED,
         subject::REQUEST_LOST,

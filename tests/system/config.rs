@@ -324,7 +324,7 @@ async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
          - id: twins\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://h.example:1/v1' }}\n  - {{ base_url: 'http://h.example:2/v1' }}\n\
          - id: blank\n  provider: openai_compat\n  base_url: \"${{NOWHERE}}\"\n\
          - id: idle\n  provider: openai_compat\n  route:\n  - {{ base_url: 'http://127.0.0.1:1/v1', weight: 0 }}\n\
-         - id: later\n  route:\n  - {{ kind: openai_compat, base_url: 'http://127.0.0.1:1/v1' }}\n  - {{ kind: anthropic, base_url: 'http://127.0.0.1:1', api_key: {PROVIDER_KEY}, wake: {{}} }}\n"
+         - id: later\n  route:\n  - {{ kind: openai_compat, base_url: 'http://127.0.0.1:1/v1' }}\n  - {{ kind: anthropic, base_url: 'http://127.0.0.1:1', api_key: {PROVIDER_KEY}, quota: {{}} }}\n"
     );
     let settings = format!("tenants:\n- id: acme\nkeys:\n- {{ name: a, tenant: acme, key: {CALLER_KEY} }}\n");
 
@@ -351,7 +351,7 @@ async fn a_good_configuration_is_explained_and_what_is_odd_about_it_is_named() {
         "models[1].route[1]",
         "models[2].provider",
         "models[3].route",
-        "models[4].route[1].wake",
+        "models[4].route[1].quota",
     ] {
         let line = output
             .lines()

@@ -36,7 +36,7 @@ async fn one_node() -> Scene {
 }
 
 /// A management call with a body.
-async fn call(client: &Client, method: &str, path: &str, body: Value) -> Answer {
+pub(crate) async fn call(client: &Client, method: &str, path: &str, body: Value) -> Answer {
     let bytes = if body.is_null() {
         Bytes::new()
     } else {
@@ -46,7 +46,7 @@ async fn call(client: &Client, method: &str, path: &str, body: Value) -> Answer 
 }
 
 /// The same, which is to succeed; its JSON.
-async fn done(client: &Client, method: &str, path: &str, body: Value) -> Value {
+pub(crate) async fn done(client: &Client, method: &str, path: &str, body: Value) -> Value {
     let answer = call(client, method, path, body).await;
     assert!(answer.status < 300, "{method} {path}: {}", answer.text());
     answer.json()

@@ -2,6 +2,8 @@
 #![expect(clippy::expect_used, reason = "a test suite")]
 
 mod affinity;
+mod auto;
+mod balance;
 mod books;
 mod breaker;
 mod caller;
@@ -29,6 +31,7 @@ mod limits;
 mod models;
 mod operator;
 mod reload;
+mod probes;
 mod retries;
 mod rows;
 mod sdk;
@@ -36,3 +39,4 @@ mod secrets;
 mod smoke;
 mod streaming;
 mod usage;
+mod wake;

@@ -22,14 +22,17 @@ use cluster::{Bus, Roles, Store};
 use egress::SealingKeys;
 use error::Error;
 use fixed::Fixed;
+use health::Health;
 use limits::FileLimits;
 
 mod affinity;
+mod balance;
 pub mod cluster;
 mod concurrency;
 pub mod egress;
 pub mod error;
 mod fixed;
+pub mod health;
 mod idempotency;
 mod idle;
 pub mod limits;
@@ -138,12 +141,18 @@ pub struct Config {
     pub concurrency: Option<router_worker::Concurrency>,
     /// What makes sessions stay on a backend.
     pub affinity: router_worker::AffinitySettings,
+    /// What decides among backends.
+    pub balance: router_worker::BalanceSettings,
     /// Keys the digests of virtual keys; generated when absent.
     pub api_key_secret: Option<Secret<String>>,
     /// Signs the tokens of members who signed in; generated when absent, but in a cluster.
     pub jwt_secret: Option<Secret<String>>,
     /// How people sign in, without that secret.
     pub sign_in: gateway::sign_in::settings::Settings,
+    /// What is asked of upstreams beside calls.
+    pub health: Health,
+    /// Degrees Celsius from which a host is spared, unless something else is set at run time.
+    pub gpu_temperature_threshold: Option<u32>,
     /// The keys by which credentials of endpoints are stored, as far as they are given.
     pub sealing: SealingKeys,
     /// Where endpoints may lie that are registered at run time.
@@ -316,11 +325,14 @@ impl Resolver<'_> {
             circuit: self.circuit()?,
             concurrency: self.concurrency()?,
             affinity: self.affinity()?,
+            balance: self.balance()?,
             api_key_secret: self.secret("API_KEY_SECRET"),
             jwt_secret: self.secret("JWT_SECRET_KEY"),
             sign_in: self.sign_in()?,
             sealing: self.sealing_keys()?,
             egress: self.egress()?,
+            health: self.health()?,
+            gpu_temperature_threshold: self.gpu_temperature_threshold()?,
             admin_token: self.secret("ADMIN_TOKEN"),
             grant_dispatch_token: self.secret("GATEWAY_GRANT_DISPATCH_TOKEN"),
             idempotency: self.idempotency()?,

@@ -10,6 +10,7 @@ use dialects::profile::{self, Profile};
 use futures_util::future::join_all;
 use reqwest::Url;
 use router_worker::{ReadError, Reader};
+use schemas::balance::Algorithm;
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::{
     Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
@@ -278,6 +279,8 @@ fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> End
         origin: Origin::File,
         sealed: Vec::new(),
         registered: None,
+        wake: None,
+        algorithm: Algorithm::Weighted,
         id: EndpointId::new(id),
     }
 }

@@ -95,7 +95,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     seeded.configuration.register(&mut registry);
     let router = running.start_router(&adapters, seeded.credentials.clone(), &mut registry)?;
-    running.start_health();
+    running.start_health(&adapters)?;
     settle_orphans(&config, &mut adapters).await?;
     let address = if config.roles.has(NodeRole::Gateway) {
         let gateway = running.bind_gateway(&adapters, router, registry).await?;

@@ -38,6 +38,8 @@ pub struct Settings {
     pub idempotency: IdempotencySettings,
     /// Sessions that stay on a backend.
     pub affinity: AffinitySettings,
+    /// What decides among backends.
+    pub balance: BalanceSettings,
     /// Private addresses that endpoints registered over the API may reach.
     pub egress: EgressSettings,
     /// The directory whose files those endpoints may name as their credentials; `credentials` in the data directory.
@@ -65,7 +67,9 @@ pub struct Settings {
     pub public_routing: Option<bool>,
     /// Limits of roles.
     pub role_limits: BTreeMap<String, LimitSettings>,
-    /// Temperature above which a graphics processor gets no new work.
+    /// What whoever looks after the health of upstreams asks.
+    pub health: HealthSettings,
+    /// Temperature in degrees Celsius from which a graphics processor gets no new work, unless another is set at run time.
     #[serde(deserialize_with = "number")]
     pub gpu_temperature_threshold: Option<f64>,
     /// IANA time zone of billing days.
@@ -181,6 +185,21 @@ pub struct IdempotencySettings {
     pub bytes_max: Option<u64>,
 }
 
+/// What decides among backends. What each key means is said in `docs/routing.md`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BalanceSettings {
+    /// How long a backend is asked last that could not be connected to, in seconds; 0 for not at all.
+    #[serde(deserialize_with = "number")]
+    pub soft_ban_seconds: Option<u64>,
+    /// What a request in an engine's queue weighs.
+    #[serde(deserialize_with = "number")]
+    pub engine_waiting_weight: Option<u64>,
+    /// What a percent of an engine's cache weighs that is in use.
+    #[serde(deserialize_with = "number")]
+    pub engine_cache_weight: Option<u64>,
+}
+
 /// Sessions that stay on a backend. What each key means is said in `docs/affinity.md`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -232,6 +251,27 @@ pub struct PrefillSettings {
     /// How long what a backend has read counts as cached, in seconds.
     #[serde(deserialize_with = "number")]
     pub memory_seconds: Option<u64>,
+}
+
+/// What is asked of upstreams beside calls.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HealthSettings {
+    /// Ask servers that may be engines for their figures, and whether they live while their circuits are open.
+    #[serde(deserialize_with = "switch")]
+    pub engines: Option<bool>,
+    /// Exporters that tell how hot hosts are.
+    pub thermometers: Vec<ThermometerSettings>,
+}
+
+/// An exporter of temperatures.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThermometerSettings {
+    /// The host, as backends name it.
+    pub host: String,
+    /// Where its figures are.
+    pub url: String,
 }
 
 /// Reachable private networks.

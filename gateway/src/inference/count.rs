@@ -12,7 +12,7 @@ use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::manage::json;
 use crate::state::Shared;
-use crate::{dispatch, gate};
+use crate::{auto, dispatch, gate};
 
 /// Says that a figure is an estimate.
 const X_WAYBILL_ESTIMATE: HeaderName = HeaderName::from_static("x-waybill-estimate");
@@ -54,9 +54,11 @@ async fn count(state: &Shared, caller: &Caller, request: Request) -> Result<Coun
     let limits = dispatch::skim_limits(state);
     let skim = skim::skim_counted(&body, &limits).map_err(|problem| (gate::malformed(&problem), false))?;
     let catalog = state.ports.catalog.load();
-    gate::visible(&catalog, Some(&caller.key), &skim.model)
-        .filter(|model| !model.embeds)
-        .ok_or_else(|| (gate::no_model(), false))?;
+    if auto::strategy(&catalog, Some(&caller.key), &skim.model).is_none() {
+        gate::visible(&catalog, Some(&caller.key), &skim.model)
+            .filter(|model| !model.embeds)
+            .ok_or_else(|| (gate::no_model(), false))?;
+    }
     let estimate = skim.prompt_tokens_estimate;
     Ok(Counted {
         input_tokens: estimate.saturating_add(estimate.div_ceil(MARGIN)),

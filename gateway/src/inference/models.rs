@@ -1,5 +1,6 @@
 //! `GET /v1/models` and `/v1/models/{id}`: what the caller may see, and nothing of where it is served. Names may hold
-//! slashes, plain or escaped. Clients of Anthropic's API get the listing in their own shape, in pages.
+//! slashes, plain or escaped. Clients of Anthropic's API get the listing in their own shape, in pages. Who may leave the
+//! choice of a model to the gateway finds that first, as a model `auto`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use schemars::JsonSchema;
+use schemas::auto;
 use schemas::catalog::Model;
 use schemas::time::Timestamp;
 use serde::Serialize;
@@ -34,9 +36,38 @@ pub(crate) const OWN: Operation =
 pub(crate) struct List<'a> {
     /// Always `list`.
     object: &'static str,
-    /// By name.
-    data: Vec<Item<'a>>,
+    /// The choice of a model by the gateway first, for whoever has it; then models, by name.
+    data: Vec<Entry<'a>>,
 }
+
+/// What can be called.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Callable")]
+enum Entry<'a> {
+    Auto(Auto),
+    Model(Item<'a>),
+}
+
+/// The choice of a model by the gateway.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CallableAuto")]
+struct Auto {
+    /// Always `auto`.
+    id: &'static str,
+    /// Always `model`.
+    object: &'static str,
+    /// Seconds since 1970; 0.
+    created: i64,
+    owned_by: &'static str,
+}
+
+const AUTO: Auto = Auto {
+    id: auto::NAME,
+    object: "model",
+    created: 0,
+    owned_by: auto::OWNER,
+};
 
 /// A model in the listing.
 #[derive(Serialize, JsonSchema)]
@@ -77,12 +108,15 @@ pub(crate) async fn list(
     visitor: Visitor,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let seen = seen(&state, visitor.0.as_ref(), arrival.at);
-    let seen: Vec<&Arc<Model>> = seen.iter().collect();
+    let seen = Seen::of(&state, visitor.0.as_ref(), arrival.at);
     match arrival.shape {
-        Shape::OpenAi => json(&listed(&seen)),
+        Shape::OpenAi => json(&seen.listed()),
         Shape::Anthropic => match page::read(query.as_deref().unwrap_or_default()) {
-            Ok(asked) => json(&page::of(&seen, &asked)),
+            Ok(asked) => {
+                let first = seen.chooses.then(page::auto);
+                let models = seen.models.iter().map(|model| page::item(model));
+                json(&page::of(first.into_iter().chain(models).collect(), &asked))
+            }
             Err(failure) => arrival.refuse(&failure),
         },
     }
@@ -90,21 +124,35 @@ pub(crate) async fn list(
 
 /// Every model that whoever presents a credential may use.
 pub(crate) async fn list_own(State(state): State<Shared>, arrival: Arrival, caller: Caller) -> Response {
-    let seen = seen(&state, Some(&caller), arrival.at);
-    json(&listed(&seen.iter().collect::<Vec<_>>()))
+    json(&Seen::of(&state, Some(&caller), arrival.at).listed())
 }
 
-/// What somebody may see, with the prices of a moment.
-fn seen(state: &Shared, caller: Option<&Caller>, at: Timestamp) -> Vec<Arc<Model>> {
-    let catalog = state.ports.catalog.load();
-    let models = gate::all_visible(&catalog, caller.map(|caller| &*caller.key)).into_iter();
-    models.map(|model| model.priced(at).0).collect()
+/// What somebody may see.
+struct Seen {
+    /// He may leave the choice of a model to the gateway.
+    chooses: bool,
+    /// Models, with the prices of a moment.
+    models: Vec<Arc<Model>>,
 }
 
-fn listed<'a>(seen: &[&'a Arc<Model>]) -> List<'a> {
-    List {
-        object: "list",
-        data: seen.iter().copied().map(item).collect(),
+impl Seen {
+    fn of(state: &Shared, caller: Option<&Caller>, at: Timestamp) -> Self {
+        let catalog = state.ports.catalog.load();
+        let key = caller.map(|caller| &*caller.key);
+        let models = gate::all_visible(&catalog, key).into_iter();
+        Self {
+            chooses: crate::auto::strategy(&catalog, key, auto::NAME).is_some(),
+            models: models.map(|model| model.priced(at).0).collect(),
+        }
+    }
+
+    fn listed(&self) -> List<'_> {
+        let first = self.chooses.then_some(Entry::Auto(AUTO));
+        let models = self.models.iter().map(|model| Entry::Model(item(model)));
+        List {
+            object: "list",
+            data: first.into_iter().chain(models).collect(),
+        }
     }
 }
 
@@ -119,7 +167,10 @@ pub(crate) async fn show(
     let id = id.map(|Path(id)| id).unwrap_or_default();
     let catalog = state.ports.catalog.load();
     let key = visitor.0.as_ref().map(|caller| &*caller.key);
+    let chooses = crate::auto::strategy(&catalog, key, &id).is_some();
     match (gate::visible(&catalog, key, &id), arrival.shape) {
+        (None, Shape::OpenAi) if chooses => json(&AUTO),
+        (None, Shape::Anthropic) if chooses => json(&page::auto()),
         (Some(model), Shape::OpenAi) => json(&item(&model.priced(arrival.at).0)),
         (Some(model), Shape::Anthropic) => json(&page::item(model)),
         (None, _) => arrival.refuse(&gate::no_model()),

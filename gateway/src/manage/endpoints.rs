@@ -25,6 +25,7 @@ use crate::caller::Caller;
 mod address;
 mod body;
 mod judged;
+mod wake;
 
 use body::{Made, Patch, Shown, Wanted, shown};
 pub(super) use judged::judge;

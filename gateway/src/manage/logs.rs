@@ -4,6 +4,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemas::balance::decision::Decision;
+use schemas::balance::explain::{Explanation, explain};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::RequestId;
 use schemas::outcome::Outcome;
@@ -12,7 +14,8 @@ use schemas::query::{
 };
 use schemas::subject::{QUERY_LOG, QUERY_LOGS};
 use schemas::time::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::openapi::{Operation, Parameter};
@@ -45,8 +48,10 @@ pub(crate) const LIST: Operation =
     Operation::read::<LogsAnswer>("Lists requests that ended, the newest first")
         .taking(FILTERS)
         .of_callers();
-pub(crate) const SHOW: Operation =
-    Operation::find::<Shown>("Shows one request, with the event that it came from").of_callers();
+pub(crate) const SHOW: Operation = Operation::find::<Shown>(
+    "Shows one request, with the event that it came from and why it went where it went",
+)
+.of_callers();
 
 fn a_status(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "integer", "minimum": 100, "maximum": 599})
@@ -72,8 +77,48 @@ pub(crate) async fn list(
 struct Shown {
     #[serde(flatten)]
     row: Row,
-    /// The envelope as it stands in the log.
+    /// The envelope as it stands in the log; without what others did at the backends, for those who do not operate the
+    /// platform.
     event: Option<Box<RawValue>>,
+    /// Why the call went where it went, as its event tells; null where it had one way and nobody was left out.
+    explain: Option<Explanation>,
+}
+
+/// What is read of an event to explain it.
+#[derive(Deserialize)]
+struct Told {
+    data: Settled,
+}
+
+#[derive(Deserialize)]
+struct Settled {
+    #[serde(default)]
+    decision: Option<Decision>,
+}
+
+/// The explanation that an event gives. Nobody but who operates the platform learns what others do at its backends.
+fn explained(event: Option<Box<RawValue>>, operates: bool) -> (Option<Box<RawValue>>, Option<Explanation>) {
+    let told = event
+        .as_ref()
+        .and_then(|event| serde_json::from_str::<Told>(event.get()).ok());
+    let Some(decision) = told.and_then(|told| told.data.decision) else {
+        return (event, None);
+    };
+    let explanation = explain(&decision, operates);
+    let event = match event {
+        Some(event) if !operates && decision.snapshot.is_some() => without_snapshot(&event),
+        event => event,
+    };
+    (event, Some(explanation))
+}
+
+fn without_snapshot(event: &RawValue) -> Option<Box<RawValue>> {
+    let mut event: Value = serde_json::from_str(event.get()).ok()?;
+    event
+        .pointer_mut("/data/decision")?
+        .as_object_mut()?
+        .remove("snapshot");
+    RawValue::from_string(event.to_string()).ok()
 }
 
 /// One row.
@@ -97,7 +142,8 @@ pub(crate) async fn show(
         let LogAnswer { row, event } = ask(&state, QUERY_LOG, &query, READ_WITHIN).await?;
         let is_theirs = |row: &Row| filter.user.is_none() || row.settled.user == filter.user;
         let row = row.filter(is_theirs).ok_or_else(none)?;
-        Ok(Shown { row, event })
+        let (event, explain) = explained(event, caller.operates());
+        Ok(Shown { row, event, explain })
     };
     answered(&arrival, read.await)
 }
@@ -119,4 +165,49 @@ pub(super) fn query(given: &[(String, String)], caller: &Caller) -> Result<LogsQ
     }
     narrow(&mut query.filter, caller)?;
     Ok(query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENT: &str = r#"{"id":"1","data":{"b":1,"decision":{"order":["e#1","e#0"],"snapshot":{"legs":[{"endpoint":"e","algorithm":"least_connections"}],"candidates":[{"backend":"e#0","leg":0,"calls":7},{"backend":"e#1","leg":0,"calls":2}],"draw":5},"excluded":[{"endpoint":"f","reason":"provider_disabled"}]}}}"#;
+
+    fn event(text: &str) -> Option<Box<RawValue>> {
+        RawValue::from_string(text.to_owned()).ok()
+    }
+
+    #[test]
+    fn an_operator_sees_what_was_measured_and_the_event_as_it_stands() {
+        let (shown, explanation) = explained(event(EVENT), true);
+
+        assert_eq!(shown.expect("there").get(), EVENT);
+        let explanation = explanation.expect("a decision");
+        assert_eq!(explanation.candidates[0].score, Some(7));
+        assert_eq!(explanation.excluded[0].reason, "provider_disabled");
+    }
+
+    #[test]
+    fn nobody_else_learns_what_others_do_at_a_backend() {
+        let (shown, explanation) = explained(event(EVENT), false);
+
+        let shown: Value = serde_json::from_str(shown.expect("there").get()).expect("JSON");
+        let order = serde_json::json!(["e#1", "e#0"]);
+        assert_eq!(shown["data"]["decision"]["order"], order);
+        assert_eq!(shown["data"]["decision"].get("snapshot"), None);
+        assert_eq!(shown["data"]["b"], 1);
+        let explanation = explanation.expect("a decision");
+        assert_eq!(explanation.candidates[0].score, None);
+        assert_eq!(explanation.candidates[1].backend.as_str(), "e#1");
+    }
+
+    #[test]
+    fn an_event_without_a_decision_is_shown_as_it_stands() {
+        for text in [r#"{"data":{}}"#, r#"{"data":{"decision":null}}"#, "{}"] {
+            let (shown, explanation) = explained(event(text), false);
+            assert_eq!(shown.expect("there").get(), text);
+            assert!(explanation.is_none());
+        }
+        assert!(explained(None, true).0.is_none());
+    }
 }

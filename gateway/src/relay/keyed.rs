@@ -6,12 +6,11 @@ use std::sync::Arc;
 use schemas::event::request::RequestSettled;
 use schemas::failure::Failure;
 use schemas::frame::Head;
-use schemas::id::ModelName;
 use schemas::idempotency::answer::{Answer, Disposition, Ending, Keeper};
 use schemas::idempotency::hold::Standing;
 use schemas::idempotency::record::Done;
 
-use super::ROUTED_MODEL;
+use super::Routed;
 use super::voice::Voice;
 use crate::body::{Bodies, Permit};
 use crate::idempotency::{Ended, Held};
@@ -81,13 +80,18 @@ impl Keyed {
         self.held.charging(state) == Standing::Held
     }
 
+    /// Whether the request may be sent once more, to another model.
+    pub(super) fn may_send(&self, state: &State) -> bool {
+        self.held.sending(state) == Standing::Held
+    }
+
     /// True once the head has left.
     pub(super) fn has_begun(&self) -> bool {
         self.left.is_some()
     }
 
     /// The head of the answer leaves.
-    pub(super) fn begin(&mut self, head: &Head, events: bool, (routed, voice): (Option<&ModelName>, Voice)) {
+    pub(super) fn begin(&mut self, head: &Head, events: bool, (routed, voice): (Option<&Routed>, Voice)) {
         self.left = Some(Left {
             kept: Kept::new(&self.answers, keeper(head, events, routed)),
             voice,
@@ -118,8 +122,8 @@ impl Keyed {
     }
 }
 
-fn keeper(head: &Head, events: bool, routed: Option<&ModelName>) -> Keeper {
-    let routed = routed.map(|model| (ROUTED_MODEL.as_str(), model.as_str()));
+fn keeper(head: &Head, events: bool, routed: Option<&Routed>) -> Keeper {
+    let routed = routed.into_iter().flat_map(Routed::headers);
     let headers = head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
     Keeper::new(head.status, events, headers.chain(routed))
@@ -175,7 +179,7 @@ impl Closing {
         mut self,
         head: &Head,
         events: bool,
-        routed: Option<&ModelName>,
+        routed: Option<&Routed>,
         body: &[u8],
     ) -> Option<Ended> {
         let mut kept = Kept::new(&self.answers, keeper(head, events, routed));

@@ -104,6 +104,7 @@ fn report(outcome: Outcome) -> Report {
         attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
+        decision: None,
         delivered: Delivered {
             content: true,
             output_bytes: 36,

@@ -219,6 +219,7 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("GET", "/admin/audit-log", Open::Administrators),
     ("GET", "/admin/stats", Open::Administrators),
     ("GET", "/api/v1/nodes", Open::Operators),
+    ("POST", "/api/v1/nodes/{node}/gpu", Open::Platform),
     ("GET", "/admin/nodes", Open::Operators),
     ("POST", "/api/v1/system/rebuild", Open::Operators),
     // The last: whoever signed in is signed out by it.

@@ -146,6 +146,7 @@ pub(crate) fn report(outcome: Outcome, failure: Option<Failure>) -> Report {
         attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
+        decision: None,
         delivered: Delivered {
             content: true,
             output_bytes: 2,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use schemas::envelope::{ContentType, Envelope, SpecVersion};
 use schemas::event::audit::Audited;
-use schemas::event::health::{CircuitChanged, CredentialChanged};
+use schemas::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestLost, RequestSettled};
 use schemas::event::spool::{SpoolFilled, SpoolLost};
@@ -89,8 +89,16 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
                 CircuitChanged::deserialize(data)?;
                 Said::Nothing
             }
+            subject::HEALTH_ENDPOINT => {
+                EndpointChanged::deserialize(data)?;
+                Said::Nothing
+            }
             subject::HEALTH_CREDENTIAL => {
                 CredentialChanged::deserialize(data)?;
+                Said::Nothing
+            }
+            subject::HEALTH_WAKE => {
+                WakeEnded::deserialize(data)?;
                 Said::Nothing
             }
             subject::SPOOL_FILLED => {

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{Change, Entry, Expected, Kv};
+use bus::watching::{Told, watch_for_good};
+use bus::{Expected, Kv};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -13,7 +14,7 @@ use schemas::affinity::record::Record;
 use schemas::node::BEAT_SECONDS;
 use schemas::subject::{AFFINITY_BUCKET, ENGINE_BUCKET};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -28,9 +29,6 @@ const WRITES_AT_ONCE: usize = 64;
 const TELL_EVERY: Duration = Duration::from_millis(250);
 /// How often it tells them when they do not.
 const BEAT: Duration = Duration::from_secs(BEAT_SECONDS);
-/// Between two tries to watch: doubled from the first to the second.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// Shares sessions and loads until `shutdown`. `boot` names this run of the router; `alone`: there is no other one, so
 /// nobody is told how many calls it runs.
@@ -76,51 +74,30 @@ struct Member<'a> {
 impl Member<'_> {
     /// Watches where sessions go. Never returns.
     async fn follow_sessions(&self) {
-        let anew = || self.affinity.places.lock().begin_anew();
-        self.follow((AFFINITY_BUCKET, &anew), |entry| {
-            let record = entry.value.as_deref().and_then(Record::decode);
-            let mut places = self.affinity.places.lock();
-            places.learn(&entry.key, entry.revision, record);
+        watch_for_good(&self.kv, AFFINITY_BUCKET, |told| match told {
+            Told::Begin => self.affinity.places.lock().begin_anew(),
+            Told::Entry(entry) => {
+                let record = entry.value.as_deref().and_then(Record::decode);
+                let mut places = self.affinity.places.lock();
+                places.learn(&entry.key, entry.revision, record);
+            }
+            Told::Current => {}
         })
         .await;
     }
 
     /// Watches how many calls others run. Never returns.
     async fn follow_calls(&self) {
-        let anew = || self.affinity.others.write().clear();
-        self.follow((ENGINE_BUCKET, &anew), |entry| {
-            if entry.key != self.calls_key {
+        watch_for_good(&self.kv, ENGINE_BUCKET, |told| match told {
+            Told::Begin => self.affinity.others.write().clear(),
+            Told::Entry(entry) if entry.key != self.calls_key => {
                 let now_ms = self.affinity.clock.monotonic_ms();
                 let mut others = self.affinity.others.write();
                 others.apply((&entry.key, entry.revision), entry.value.as_deref(), now_ms);
             }
+            Told::Entry(_) | Told::Current => {}
         })
         .await;
-    }
-
-    /// Takes what a bucket has and what changes in it, beginning anew with every watch.
-    async fn follow(&self, (bucket, anew): (&str, &(dyn Fn() + Sync)), take: impl Fn(Entry)) {
-        let mut pause = RETRY_MIN;
-        loop {
-            match self.kv.watch(bucket).await {
-                Ok(mut changes) => {
-                    pause = RETRY_MIN;
-                    anew();
-                    while let Some(change) = changes.recv().await {
-                        if let Change::Entry(entry) = change {
-                            take(entry);
-                        }
-                    }
-                }
-                Err(problem) => debug!(
-                    bucket,
-                    error = &problem as &dyn std::error::Error,
-                    "a bucket cannot be watched"
-                ),
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(RETRY_MAX);
-        }
     }
 
     /// Writes what is queued. Never returns.

@@ -9,10 +9,14 @@ use dialects::skim::session::session as skim;
 use futures_util::future::join_all;
 use schemas::affinity::choice::{Found, Verdict, Written, forgotten, placed};
 use schemas::affinity::hint::Facts;
+use schemas::affinity::opening::Opening;
 use schemas::affinity::prefill::{Prompt, Terms};
 use schemas::affinity::record::Record;
 use schemas::affinity::session::{Name, Names, Scope, names, told};
 use schemas::affinity::{Level, Policy};
+use schemas::balance::Algorithm;
+use schemas::balance::draws::shortened;
+use schemas::balance::snapshot::Prefix;
 use schemas::catalog::{Catalog, Model, Origin};
 use schemas::command::Offer;
 use schemas::digest::Digest;
@@ -39,6 +43,8 @@ pub(crate) struct Stay {
     looked: Option<Looked>,
     /// What backends have to read of it; `None` where nothing depends on that.
     prompt: Option<Prompt>,
+    /// How its prompt begins; `None` where nothing depends on that.
+    prefix: Option<Prefix>,
     /// Backends that failed it.
     failed: Vec<BackendId>,
 }
@@ -65,6 +71,8 @@ struct Keeping {
     choices: usize,
     /// One of them schedules by priorities.
     prioritizes: bool,
+    /// Some of them are chosen by how prompts begin.
+    by_prefix: bool,
 }
 
 impl Stay {
@@ -80,7 +88,8 @@ impl Stay {
         };
         let reads = (keeping.choices > 1 || keeping.prioritizes) && settings.prefill.is_some();
         let tokens = offer.requirements.prompt_tokens;
-        let is_read = keeping.policy.sessions || (reads && tokens >= CONVERSATION_TOKENS_MIN);
+        let is_read =
+            keeping.policy.sessions || keeping.by_prefix || (reads && tokens >= CONVERSATION_TOKENS_MIN);
         // The gateway has bounded its nesting.
         let limits = Limits {
             depth_max: usize::MAX,
@@ -96,6 +105,7 @@ impl Stay {
         Self {
             looked: Looked::of(&keeping, offer, &facts),
             prompt,
+            prefix: keeping.by_prefix.then(|| prefix(&facts.opening)).flatten(),
             failed: Vec::new(),
         }
     }
@@ -126,6 +136,11 @@ impl Stay {
     /// What backends have to read.
     pub(crate) const fn prompt(&self) -> Option<&Prompt> {
         self.prompt.as_ref()
+    }
+
+    /// How its prompt begins.
+    pub(crate) const fn prefix(&self) -> Option<Prefix> {
+        self.prefix
     }
 
     /// The priority of the request at a backend that schedules by it.
@@ -337,6 +352,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
     let mut staying: Vec<&EndpointId> = Vec::new();
     let mut choices: Vec<(i32, usize)> = Vec::new();
     let mut prioritizes = false;
+    let (mut by_prefix, mut is_drawn) = (false, true);
     for route in &model.routes {
         let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id);
         let Some(endpoint) = endpoint.filter(|endpoint| offer.candidates.contains(&endpoint.id)) else {
@@ -346,6 +362,8 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
             staying.push(&endpoint.id);
         }
         prioritizes |= endpoint.priority_scheduling;
+        by_prefix |= endpoint.balancing() == Algorithm::PrefixAware;
+        is_drawn &= endpoint.balancing().is_weighted();
         if route.weight_micro > 0 {
             let backends = endpoint.backends.len().max(1);
             match choices
@@ -371,12 +389,27 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
     Some(Keeping {
         policy: Policy {
             sessions: !staying.is_empty(),
-            caller: settings.callers && model.origin == Origin::File && choices > 1,
+            // Whoever asks for an algorithm wants it to decide, and says which sessions stay.
+            caller: settings.callers && model.origin == Origin::File && choices > 1 && is_drawn,
             ..settings.policy
         },
         group,
         choices,
         prioritizes,
+        by_prefix: by_prefix && choices > 1,
+    })
+}
+
+/// How a prompt begins, as two numbers.
+fn prefix(opening: &Opening) -> Option<Prefix> {
+    let number = |name: [u8; 16]| {
+        let [a, b, c, d, e, f, g, h, ..] = name;
+        shortened(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    };
+    let conversation = number(opening.l1().or_else(|| opening.instructions())?);
+    Some(Prefix {
+        instructions: opening.instructions().map_or(conversation, number),
+        conversation,
     })
 }
 

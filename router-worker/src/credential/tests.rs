@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use schemas::catalog::Backend;
+use schemas::egress::Egress;
 use schemas::seal::{SEED_BYTES, seal};
 
 use crate::Config;
-use crate::egress::Egress;
 use crate::testing::{Act, PLAIN, Scene, Server, chat, config, endpoint, model, route};
 
 use super::*;

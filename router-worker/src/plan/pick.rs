@@ -1,146 +1,168 @@
-//! Who of a group of equals is asked first: the backend where the session is, unless it has too much to do; else one by
-//! weight, of two that were drawn the one with less to read.
+//! Who of a group of equals is asked first: the snapshot of what is known of them, and what is chosen from it.
 
-use schemas::affinity::choice::{Candidate as Choosable, Verdict, choose};
+use std::ops::Range;
+
+use schemas::affinity::choice::{self, Verdict};
+use schemas::balance::Algorithm;
+use schemas::balance::choice::{Choice, decide};
+use schemas::balance::draws::{Draws, shortened};
+use schemas::balance::snapshot::{Candidate, Found, Leg, Snapshot, Sought};
 use schemas::id::BackendId;
 
-use super::{Admission, Draws, Seat, Sight};
+use super::{Admission, Seat, Sight};
+
+/// How a group was arranged.
+#[derive(Default)]
+pub(super) struct Arranged {
+    /// How the session decided.
+    pub(super) verdict: Option<Verdict>,
+    /// What the first was chosen from; `None` for a group of one.
+    pub(super) snapshot: Option<Snapshot>,
+}
 
 /// Puts the one that is asked first to the front, the other backends of its leg behind it. `is_first`: this is the group
-/// in which the session counts. Gives how the session decided.
+/// in which the session counts.
 pub(super) fn arrange(
     group: &mut [Seat],
     sight: &Sight<'_, impl Admission>,
     is_first: bool,
     draws: &mut Draws,
-) -> Option<Verdict> {
-    let session = sight.session.filter(|_| is_first && !group.is_empty());
-    let choosable: Vec<Choosable<'_>> = match session {
-        Some(_) => group.iter().map(|seat| burden(seat, sight)).collect(),
-        None => Vec::new(),
-    };
-    let verdict = session.map(|session| choose(session.found, &choosable, sight.margins));
-    let first = match verdict {
-        Some(Verdict::Hit { candidate, .. }) => Some(candidate),
-        Some(Verdict::Overload { candidate, .. }) => {
-            let others = roomier(&choosable, candidate, sight);
-            draw(group, &others, sight, draws)
-        }
-        Some(Verdict::Stale { .. } | Verdict::Miss) | None => {
-            let all: Vec<usize> = (0..group.len()).collect();
-            draw(group, &all, sight, draws)
-        }
-    };
-    if let Some(first) = first {
+) -> Arranged {
+    if let [only] = group {
+        return Arranged {
+            verdict: alone(&only.backend, sight, is_first),
+            snapshot: None,
+        };
+    }
+    let mut snapshot = snapshot(group, sight, is_first, draws);
+    let choice = chosen(&mut snapshot, sight);
+    if let Some(first) = choice.chosen {
         to_front(group, first);
     }
-    verdict
+    Arranged {
+        verdict: choice.verdict,
+        snapshot: Some(snapshot),
+    }
 }
 
-/// What a backend has to do.
-fn burden<'s>(seat: &'s Seat, sight: &Sight<'_, impl Admission>) -> Choosable<'s> {
-    let backend = &seat.backend;
-    Choosable {
+/// The verdict where there is no choice.
+fn alone(backend: &BackendId, sight: &Sight<'_, impl Admission>, is_first: bool) -> Option<Verdict> {
+    let session = sight.session.filter(|_| is_first)?;
+    let found = session.found.map(|(level, record)| (level, &record.backend));
+    let only = choice::Candidate {
         backend,
-        load: (sight.calls)(backend),
-        backlog_tokens: sight
-            .reading
-            .map_or(0, |reading| reading.prefill.load(backend).tokens),
+        load: 0,
+        backlog_tokens: 0,
+    };
+    Some(choice::choose(found, &[only], &sight.terms.margins))
+}
+
+/// Chooses. A turn that somebody else took meanwhile is not taken twice.
+fn chosen(snapshot: &mut Snapshot, sight: &Sight<'_, impl Admission>) -> Choice {
+    loop {
+        let choice = decide(snapshot);
+        let Some(leg) = choice.turned.and_then(|leg| snapshot.legs.get_mut(leg)) else {
+            return choice;
+        };
+        if sight.outlook.take_turn(&leg.endpoint, leg.turn) {
+            return choice;
+        }
+        leg.turn = sight.outlook.turn(&leg.endpoint);
     }
 }
 
-/// Those to which a session may be moved that is at `left`: others that have not too much to do themselves.
-fn roomier(choosable: &[Choosable<'_>], left: usize, sight: &Sight<'_, impl Admission>) -> Vec<usize> {
-    let least = choosable.iter().map(|one| one.load).min().unwrap_or(0);
-    let fits = |one: &Choosable<'_>| !sight.margins.exceeds(one.load, least);
-    let others = || (0..choosable.len()).filter(move |place| *place != left);
-    let roomy: Vec<usize> = others()
-        .filter(|place| choosable.get(*place).is_some_and(fits))
-        .collect();
-    if roomy.is_empty() {
-        others().collect()
-    } else {
-        roomy
-    }
-}
-
-/// One of the places by weight; `None` when there is nothing to choose. What has much to read gets no more, if another
-/// one can be drawn.
-fn draw(
+/// What is known of a group.
+fn snapshot(
     group: &[Seat],
-    places: &[usize],
     sight: &Sight<'_, impl Admission>,
+    is_first: bool,
     draws: &mut Draws,
-) -> Option<usize> {
-    let Some(reading) = sight.reading.filter(|_| places.len() > 1) else {
-        return weighted(group, places, draws);
-    };
-    let of = |place: &usize| group.get(*place).map(|seat| seat.backend.clone());
-    let backends: Vec<BackendId> = places.iter().filter_map(of).collect();
-    let eligible: Vec<usize> = match reading.prompt {
-        Some(prompt) => reading
-            .prefill
-            .eligible(prompt, &backends, reading.now_ms)
-            .into_iter()
-            .filter_map(|place| places.get(place).copied())
-            .collect(),
-        None => places.to_vec(),
-    };
-    let first = weighted(group, &eligible, draws)?;
-    let second = weighted(group, &eligible, draws)?;
-    let (one, other) = (group.get(first)?, group.get(second)?);
-    let lighter = reading.prefill.lighter(&one.backend, &other.backend);
-    Some(if *lighter == one.backend { first } else { second })
+) -> Snapshot {
+    let mut legs: Vec<Leg> = Vec::new();
+    let mut candidates = Vec::with_capacity(group.len());
+    for of_leg in group.chunk_by(|one, other| one.leg == other.leg) {
+        let Some(seat) = of_leg.first() else {
+            continue;
+        };
+        let endpoint = &seat.candidate.endpoint;
+        let algorithm = endpoint.balancing();
+        let known = of_leg.iter();
+        candidates.extend(known.map(|seat| candidate(&seat.backend, (legs.len(), algorithm), sight)));
+        legs.push(Leg {
+            endpoint: endpoint.id.clone(),
+            algorithm,
+            weight_micro: seat.weight_micro,
+            turn: match algorithm {
+                Algorithm::RoundRobin => sight.outlook.turn(&endpoint.id),
+                _ => 0,
+            },
+        });
+    }
+    let looks_at_prompts = legs.iter().any(|leg| leg.algorithm == Algorithm::PrefixAware);
+    let session = sight.session.filter(|_| is_first);
+    Snapshot {
+        terms: *sight.terms,
+        legs,
+        candidates,
+        session: session.map(|session| Sought {
+            found: session.found.map(|(level, record)| Found {
+                level,
+                backend: record.backend.clone(),
+            }),
+        }),
+        prefix: sight.prefix.filter(|_| looks_at_prompts),
+        draw: shortened(draws.next()),
+    }
 }
 
-/// One of the places by the weights of their legs, which the backends of a leg share; `None` when there is nothing to
-/// choose.
-fn weighted(group: &[Seat], places: &[usize], draws: &mut Draws) -> Option<usize> {
-    if places.len() < 2 {
-        return places.first().copied();
+/// What is known of a backend, as far as its algorithm looks at it.
+fn candidate(
+    backend: &BackendId,
+    (leg, algorithm): (usize, Algorithm),
+    sight: &Sight<'_, impl Admission>,
+) -> Candidate {
+    let reading = sight.reading.as_ref();
+    let outlook = sight.outlook;
+    Candidate {
+        backend: backend.clone(),
+        leg,
+        calls: outlook.calls(backend),
+        engine: match algorithm {
+            Algorithm::EngineAware => outlook.engine(backend),
+            _ => None,
+        },
+        ttft_us: match algorithm {
+            Algorithm::PowerOfTwo => outlook.ttft_us(backend),
+            _ => None,
+        },
+        unread_tokens: reading.map_or(0, |reading| reading.prefill.load(backend).tokens),
+        crowded: reading.is_some_and(|reading| {
+            let prompt = reading.prompt;
+            prompt.is_some_and(|prompt| reading.prefill.is_crowded(prompt, backend, reading.now_ms))
+        }),
     }
-    let seats = || {
-        places
-            .iter()
-            .filter_map(|place| Some((*place, group.get(*place)?)))
-    };
-    let weight = |seat: &Seat| {
-        let shares = seats().filter(|(_, other)| other.leg == seat.leg).count();
-        // As wide as the share of the smallest weight needs, and narrow enough for a sum of all there can be.
-        (u128::from(seat.weight_micro) << 32) / u128::try_from(shares.max(1)).unwrap_or(1)
-    };
-    let weights: Vec<(usize, u128)> = seats().map(|(place, seat)| (place, weight(seat))).collect();
-    let total: u128 = weights.iter().map(|(_, weight)| weight).sum();
-    if total == 0 {
-        return None;
-    }
-    // A product of a draw and the sum fits when the sum is halved until it is below 2^64; the bits that are lost are of
-    // no weight.
-    let spare = 64_u32.saturating_sub(total.leading_zeros());
-    let mut point = (u128::from(draws.next()) * (total >> spare)) >> (64 - spare);
-    weights
-        .iter()
-        .find(|(_, weight)| {
-            let hit = point < *weight;
-            point = point.saturating_sub(*weight);
-            hit
-        })
-        .map(|(place, _)| *place)
 }
 
 /// Brings a seat to the front, and the others of its leg behind it.
 fn to_front(group: &mut [Seat], place: usize) {
-    let Some(leg) = group.get(place).map(|seat| seat.leg) else {
+    let Some(own) = leg_of(group, place) else {
         return;
     };
-    let begin = group.iter().position(|seat| seat.leg == leg).unwrap_or(place);
-    let end = begin + group.iter().filter(|seat| seat.leg == leg).count();
-    if let Some(own) = group.get_mut(begin..end) {
+    let (begin, end) = (own.start, own.end);
+    if let Some(own) = group.get_mut(own) {
         own.rotate_left(place - begin);
     }
     if let Some(until) = group.get_mut(..end) {
         until.rotate_right(end - begin);
     }
+}
+
+/// The places of the leg of a seat.
+fn leg_of(group: &[Seat], place: usize) -> Option<Range<usize>> {
+    let leg = group.get(place)?.leg;
+    let begin = group.iter().position(|seat| seat.leg == leg)?;
+    let end = begin + group.iter().filter(|seat| seat.leg == leg).count();
+    Some(begin..end)
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Whom a plan asks, and whom it leaves out.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
+use schemas::balance::Algorithm;
 use schemas::catalog::{Endpoint, Model, Route};
 use schemas::id::EndpointId;
 
 use crate::testing::{endpoint, model, offer, records, route};
 
+use super::outlook::Nothing;
 use super::*;
 
 /// Circuits that are open, with the milliseconds until they may be probed.
@@ -21,16 +24,68 @@ impl Admission for Open {
     }
 }
 
+/// What is known of some backends.
+#[derive(Default)]
+struct Known {
+    banned: Vec<&'static str>,
+    spared: HashMap<&'static str, Spared>,
+    turns: Cell<u64>,
+}
+
+impl Outlook for Known {
+    fn banned_ms(&self, backend: &BackendId) -> Option<u64> {
+        self.banned.contains(&backend.as_str()).then_some(14_000)
+    }
+
+    fn spared(&self, backend: &BackendId) -> Option<Spared> {
+        self.spared.get(backend.as_str()).copied()
+    }
+
+    fn turn(&self, _: &EndpointId) -> u64 {
+        self.turns.get()
+    }
+
+    fn take_turn(&self, _: &EndpointId, seen: u64) -> bool {
+        let is_mine = self.turns.get() == seen;
+        self.turns.set(seen + 1);
+        is_mine
+    }
+}
+
 /// The plan where nobody has anything to do and no session is looked for.
 fn plan(catalog: &Catalog, offer: &Offer, circuits: &Open, draw: u64) -> Result<Plan, Failure> {
+    decide(catalog, offer, (circuits, &Nothing), draw).map_err(|nobody| nobody.failure)
+}
+
+/// The same with what is known of backends.
+fn decide(
+    catalog: &Catalog,
+    offer: &Offer,
+    (circuits, outlook): (&Open, &dyn Outlook),
+    draw: u64,
+) -> Result<Plan, Box<Nobody>> {
     let sight = Sight {
         circuits,
         session: None,
-        margins: &Margins::default(),
-        calls: &|_| 0,
+        prefix: None,
+        terms: &Terms::default(),
+        outlook,
         reading: None,
     };
     super::plan(catalog, offer, &sight, draw)
+}
+
+/// Who was left out, and why.
+fn excluded(decision: Option<&Decision>) -> Vec<(String, Exclusion)> {
+    let excluded = decision.map_or(&[][..], |decision| &decision.excluded);
+    let named = |one: &Excluded| {
+        let name = one
+            .backend
+            .as_ref()
+            .map_or(one.endpoint.as_str(), BackendId::as_str);
+        (name.to_owned(), one.reason)
+    };
+    excluded.iter().map(named).collect()
 }
 
 fn catalog(endpoints: &[Endpoint], model: &Model) -> Catalog {
@@ -148,7 +203,10 @@ fn a_kind_of_input_that_a_route_does_not_take_excludes_it_even_as_a_fallback() {
     let refused = plan(&catalog, &offer, &down, 1).expect_err("the text route is no way out");
 
     assert_eq!(names(&planned), ["vision"]);
-    assert_eq!(planned.excluded, [(1, Exclusion::Modality)]);
+    assert_eq!(
+        excluded(planned.decision.as_deref()),
+        [("text".to_owned(), Exclusion::Modality)]
+    );
     assert_eq!(refused.status, 503);
 }
 
@@ -162,7 +220,10 @@ fn a_switched_off_provider_is_neither_first_nor_fallback() {
     let planned = plan(&catalog, &offer(&model), &Open::default(), 1).expect("a plan");
 
     assert_eq!(names(&planned), ["b"]);
-    assert_eq!(planned.excluded, [(0, Exclusion::Disabled)]);
+    assert_eq!(
+        excluded(planned.decision.as_deref()),
+        [("a".to_owned(), Exclusion::EndpointDisabled)]
+    );
 }
 
 #[test]
@@ -289,4 +350,144 @@ fn an_offer_is_planned_with_what_it_was_admitted_to_where_the_newest_has_none_of
         ..asked
     };
     assert!(is_old(&less, &pinned), "a pin asks for one way alone");
+}
+
+#[test]
+fn one_way_and_nobody_left_out_is_not_worth_a_word() {
+    let model = model(vec![route("a", 0)]);
+    let catalog = catalog(&[endpoint("a", &["http://u"])], &model);
+
+    let planned = plan(&catalog, &offer(&model), &Open::default(), 1).expect("a plan");
+
+    assert!(planned.decision.is_none());
+}
+
+#[test]
+fn a_decision_tells_the_order_and_what_the_first_was_chosen_from() {
+    let routes = [weighted("a", 0, 3), weighted("b", 0, 1), weighted("c", 1, 1)];
+    let endpoints = ["a", "b", "c"].map(|id| endpoint(id, &["http://u"]));
+    let model = model(routes.to_vec());
+    let (catalog, offer) = (catalog(&endpoints, &model), offer(&model));
+
+    for draw in 0..200 {
+        let planned = plan(&catalog, &offer, &Open::default(), draw).expect("a plan");
+        let decision = planned.decision.as_deref().expect("it is told");
+        let order: Vec<&str> = decision.order.iter().map(BackendId::as_str).collect();
+        assert_eq!(order, names(&planned));
+        let snapshot = decision.snapshot.as_ref().expect("of two");
+        assert_eq!(snapshot.candidates.len(), 2, "what is behind them is no choice");
+        assert_eq!(decision.replay().1, decision.order.first());
+    }
+}
+
+#[test]
+fn whoever_could_not_be_connected_to_is_asked_after_all_others_unless_there_are_none() {
+    let routes = [weighted("a", 0, 1), weighted("b", 0, 1), weighted("c", 1, 1)];
+    let endpoints = ["a", "b", "c"].map(|id| endpoint(id, &["http://u"]));
+    let model = model(routes.to_vec());
+    let (catalog, offer) = (catalog(&endpoints, &model), offer(&model));
+    let order = |banned: &[&'static str], draw| {
+        let known = Known {
+            banned: banned.to_vec(),
+            ..Known::default()
+        };
+        let planned = decide(&catalog, &offer, (&Open::default(), &known), draw).expect("a plan");
+        (names(&planned), excluded(planned.decision.as_deref()))
+    };
+
+    for draw in 0..50 {
+        let ban = Exclusion::SoftBan { for_ms: 14_000 };
+        let (names, told) = order(&["a"], draw);
+        assert_eq!(names, ["b", "c", "a"]);
+        assert_eq!(told, [("a".to_owned(), ban)]);
+        assert_eq!(order(&["a", "b"], draw).0, ["c", "a", "b"]);
+        let (names, told) = order(&["a", "b", "c"], draw);
+        assert_eq!((names.len(), names[2].as_str()), (3, "c"), "as if nobody were");
+        assert!(told.is_empty());
+    }
+}
+
+#[test]
+fn every_reason_to_leave_somebody_out_is_told_also_when_nobody_is_left() {
+    let mut off = endpoint("off", &["http://u"]);
+    off.disabled = true;
+    let routes = vec![
+        route("gone", 0),
+        route("off", 0),
+        weighted("zero", 0, 0),
+        weighted("sick", 0, 1),
+        weighted("hot", 1, 1),
+        weighted("open", 1, 1),
+        weighted("well", 2, 1),
+    ];
+    let model = model(routes);
+    let mut endpoints: Vec<Endpoint> = ["zero", "sick", "hot", "open", "well"]
+        .map(|id| endpoint(id, &["http://u"]))
+        .into();
+    endpoints.push(off);
+    let (catalog, offer) = (catalog(&endpoints, &model), offer(&model));
+    let known = Known {
+        spared: HashMap::from([("sick", Spared::Unhealthy), ("hot", Spared::HotGpu)]),
+        ..Known::default()
+    };
+    let told = |open: &[&'static str]| {
+        let open = Open(open.iter().map(|backend| (*backend, 900)).collect());
+        match decide(&catalog, &offer, (&open, &known), 1) {
+            Ok(planned) => (names(&planned), excluded(planned.decision.as_deref())),
+            Err(nobody) => (Vec::new(), excluded(nobody.decision.as_deref())),
+        }
+    };
+    let mut expected = vec![
+        ("gone".to_owned(), Exclusion::UnknownEndpoint),
+        ("off".to_owned(), Exclusion::EndpointDisabled),
+        ("zero".to_owned(), Exclusion::ConfiguredZero),
+        ("sick".to_owned(), Exclusion::Unhealthy),
+        ("hot".to_owned(), Exclusion::HotGpu),
+        ("open".to_owned(), Exclusion::CircuitOpen { retry_in_ms: 900 }),
+    ];
+
+    assert_eq!(told(&["open"]), (vec!["well".to_owned()], expected.clone()));
+    expected.push(("well".to_owned(), Exclusion::CircuitOpen { retry_in_ms: 900 }));
+    assert_eq!(told(&["open", "well"]), (Vec::new(), expected));
+}
+
+#[test]
+fn what_is_too_hot_is_not_asked_even_when_nobody_else_is_left() {
+    let mut rescued = endpoint("a", &["http://u"]);
+    rescued.single_backend_rescue = true;
+    let model = model(vec![route("a", 0)]);
+    let (catalog, offer) = (catalog(&[rescued], &model), offer(&model));
+    let with = |spared| {
+        let known = Known {
+            spared: HashMap::from([("a", spared)]),
+            ..Known::default()
+        };
+        decide(&catalog, &offer, (&Open::default(), &known), 1)
+    };
+
+    let refused = with(Spared::HotGpu).expect_err("too hot");
+    assert_eq!(refused.failure.code, FailureCode::NoBackendsAvailable);
+    assert_eq!(names(&with(Spared::Unhealthy).expect("it may work")), ["a"]);
+}
+
+#[test]
+fn backends_that_are_asked_in_turn_are_asked_in_turn_whatever_the_draws() {
+    let mut in_turn = endpoint("a", &["http://0", "http://1", "http://2"]);
+    in_turn.algorithm = Algorithm::RoundRobin;
+    let model = model(vec![route("a", 0)]);
+    let (catalog, offer) = (catalog(&[in_turn], &model), offer(&model));
+    let known = Known::default();
+    let order = |open: &Open, draw| {
+        let planned = decide(&catalog, &offer, (open, &known), draw).expect("a plan");
+        names(&planned)
+    };
+
+    let firsts: Vec<String> = (0..6)
+        .map(|draw| order(&Open::default(), draw * 71).remove(0))
+        .collect();
+    assert_eq!(firsts, ["a#0", "a#1", "a#2", "a#0", "a#1", "a#2"]);
+
+    let open = Open(HashMap::from([("a#1", 9)]));
+    let firsts: Vec<String> = (0..4).map(|draw| order(&open, draw).remove(0)).collect();
+    assert_eq!(firsts, ["a#0", "a#2", "a#0", "a#2"]);
 }

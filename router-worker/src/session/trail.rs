@@ -28,9 +28,10 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    pub(super) const fn new(attempts_max: u32, pinned: bool) -> Self {
+    /// The trail of a request for which `before` attempts were made at other models.
+    pub(super) const fn after(before: u32, attempts_max: u32, pinned: bool) -> Self {
         Self {
-            attempts: 0,
+            attempts: before,
             attempts_max,
             pinned,
             faults: Vec::new(),
@@ -79,10 +80,14 @@ impl Trail {
         self.attempts < self.attempts_max
     }
 
+    /// True once a candidate found the request itself at fault.
+    pub(super) fn is_reported(&self) -> bool {
+        self.faults.last().map(Fault::remedy) == Some(Remedy::Report)
+    }
+
     /// What to do now that the last candidate failed.
     pub(super) fn step(&self) -> Step {
-        let reported = self.faults.last().map(Fault::remedy) == Some(Remedy::Report);
-        if reported || self.pinned || self.attempts >= self.attempts_max {
+        if self.is_reported() || self.pinned || self.attempts >= self.attempts_max {
             Step::Stop
         } else {
             Step::Next
@@ -132,7 +137,7 @@ mod tests {
     }
 
     fn surfaced(faults: Vec<Fault>) -> Fault {
-        let mut trail = Trail::new(4, false);
+        let mut trail = Trail::after(0, 4, false);
         for fault in faults {
             trail.note(fault, 0);
         }
@@ -165,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_prompt_that_was_too_long_suits_only_a_wider_context() {
-        let mut trail = Trail::new(4, false);
+        let mut trail = Trail::after(0, 4, false);
         assert!(trail.suits(1));
 
         trail.note(too_long(), 262_144);
@@ -178,7 +183,7 @@ mod tests {
 
     #[test]
     fn attempts_are_bounded_rotations_included() {
-        let mut trail = Trail::new(2, false);
+        let mut trail = Trail::after(0, 2, false);
         trail.begin();
         assert!(trail.rotates(&refused(429), false, false));
         trail.begin();
@@ -192,12 +197,12 @@ mod tests {
 
     #[test]
     fn a_pinned_request_and_a_faulty_request_are_not_tried_elsewhere() {
-        let mut pinned = Trail::new(4, true);
+        let mut pinned = Trail::after(0, 4, true);
         pinned.begin();
         pinned.note(Fault::Unreachable, 0);
         assert_eq!(pinned.step(), Step::Stop);
 
-        let mut faulty = Trail::new(4, false);
+        let mut faulty = Trail::after(0, 4, false);
         faulty.begin();
         faulty.note(refused(400), 0);
         assert_eq!(faulty.step(), Step::Stop);
@@ -208,8 +213,18 @@ mod tests {
     }
 
     #[test]
+    fn attempts_at_other_models_count() {
+        let mut trail = Trail::after(3, 4, false);
+        assert!(trail.started());
+        trail.begin();
+        assert!(!trail.rotates(&refused(429), false, false));
+        trail.note(refused(500), 0);
+        assert_eq!(trail.step(), Step::Stop);
+    }
+
+    #[test]
     fn only_credentials_and_rates_rotate() {
-        let mut trail = Trail::new(4, false);
+        let mut trail = Trail::after(0, 4, false);
         trail.begin();
         for status in [401, 402, 403, 425, 429] {
             assert!(trail.rotates(&refused(status), false, false), "{status}");
@@ -222,7 +237,7 @@ mod tests {
 
     #[test]
     fn other_failures_rotate_only_where_no_endpoint_is_left() {
-        let mut trail = Trail::new(4, false);
+        let mut trail = Trail::after(0, 4, false);
         trail.begin();
         for status in [408, 500, 503, 529] {
             assert!(trail.rotates(&refused(status), false, true), "{status}");
@@ -248,7 +263,7 @@ mod tests {
         );
         assert_eq!(surfaced(vec![unmappable(), refused(422)]), refused(422));
 
-        let mut trail = Trail::new(4, false);
+        let mut trail = Trail::after(0, 4, false);
         trail.note(unmappable(), 0);
         assert_eq!(trail.step(), Step::Next);
         assert!(!trail.exhausted(false));

@@ -50,7 +50,7 @@ impl Connector {
 }
 
 /// TLS that trusts the machine's own roots. Without any, only upstreams over plain HTTP can be reached.
-pub(super) fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
+pub fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder =
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

@@ -13,10 +13,9 @@ use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
+use schemas::egress::{Egress, Forbidden};
 use tokio::net::TcpStream;
 use tower_service::Service;
-
-use crate::egress::{Egress, Forbidden};
 
 /// Bytes of an answer that the system reads ahead of us: left to grow to megabytes, hundreds of slow callers would
 /// hold gigabytes that no limit of ours counts.

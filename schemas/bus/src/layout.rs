@@ -147,11 +147,13 @@ pub fn cluster(sizes: &Sizes) -> Vec<Stream> {
         idempotency(sizes.idempotency_bytes_max),
         living(bucket(subject::ACCOUNT_BUCKET, Storage::File, disk)),
         living(bucket(subject::ATTEMPT_BUCKET, Storage::File, disk)),
+        living(bucket(subject::WAKE_BUCKET, Storage::File, disk)),
         bucket(subject::NODE_BUCKET, Storage::Memory, memory),
         bucket(subject::SLOT_BUCKET, Storage::File, disk),
         quotas(sizes.quotas_bytes_max),
         sessions(memory),
         bucket(subject::ENGINE_BUCKET, Storage::Memory, memory),
+        living(bucket(subject::HEALTH_BUCKET, Storage::Memory, memory)),
         counters(
             subject::RATE_SECOND_STREAM,
             subject::RATE_SECOND,

@@ -30,6 +30,7 @@ mod share;
 pub mod spool;
 mod sync;
 pub mod waiting;
+pub mod watching;
 pub mod wire;
 
 #[cfg(any(test, feature = "conformance"))]

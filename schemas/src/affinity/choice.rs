@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::record::Record;
 use super::session::Name;
 use super::{Level, Policy};
@@ -10,7 +13,8 @@ use crate::time::Timestamp;
 
 /// When a session is moved although its backend works: both margins must be reached. The first keeps a session from
 /// moving for one call more where others are idle, the second where all are busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Margins {
     /// By how much its load exceeds the least.
     pub absolute: u64,
@@ -106,15 +110,17 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Decides about a call. `found` is the record of the first of the session's names that has one alive, `candidates`
-/// are the backends that could be used.
-pub fn choose(found: Option<(Level, &Record)>, candidates: &[Candidate<'_>], margins: &Margins) -> Verdict {
-    let Some((level, record)) = found else {
+/// Decides about a call. `found` is where the first of the session's names says that it is, of those that have a record
+/// alive; `candidates` are the backends that could be used.
+pub fn choose(
+    found: Option<(Level, &BackendId)>,
+    candidates: &[Candidate<'_>],
+    margins: &Margins,
+) -> Verdict {
+    let Some((level, at)) = found else {
         return Verdict::Miss;
     };
-    let place = candidates
-        .iter()
-        .position(|candidate| *candidate.backend == record.backend);
+    let place = candidates.iter().position(|candidate| candidate.backend == at);
     let Some((place, sticky)) = place.and_then(|place| Some((place, candidates.get(place)?))) else {
         return Verdict::Stale { level };
     };

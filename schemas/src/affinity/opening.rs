@@ -130,6 +130,12 @@ impl Opening {
         }
     }
 
+    /// Stands for the instructions, which many conversations may have in common; `None` where there are none.
+    pub fn instructions(&self) -> Option<[u8; 16]> {
+        let is_instructed = !(self.instructions.is_empty() && self.system.is_empty());
+        is_instructed.then(|| self.hash(&[]))
+    }
+
     /// Stands for the instructions and the first thing the user said; `None` where he said nothing.
     pub fn l1(&self) -> Option<[u8; 16]> {
         self.user.map(|user| self.hash(&[user]))

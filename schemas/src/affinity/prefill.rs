@@ -138,32 +138,11 @@ impl Prefill {
         self.terms.priority(self.unread(prompt, backend, now_ms))
     }
 
-    /// Those of the backends to which the prompt may go, by their places: for an elephant those that do not read one
-    /// already, unless all do.
-    pub fn eligible(&self, prompt: &Prompt, backends: &[BackendId], now_ms: u64) -> Vec<usize> {
-        let is_free = |backend: &BackendId| {
-            let is_elephant = self.unread(prompt, backend, now_ms) >= self.terms.elephant_tokens;
-            !is_elephant || self.load(backend).elephants < self.terms.elephants_max
-        };
-        let free: Vec<usize> = (0..backends.len())
-            .filter(|place| backends.get(*place).is_some_and(is_free))
-            .collect();
-        if free.is_empty() {
-            (0..backends.len()).collect()
-        } else {
-            free
-        }
-    }
-
-    /// Which of two backends that the weights drew gets the call: the first, unless it has much to read and the second
-    /// has less; or the other way.
-    pub fn lighter<'a>(&self, first: &'a BackendId, second: &'a BackendId) -> &'a BackendId {
-        let (one, other) = (self.load(first).tokens, self.load(second).tokens);
-        if one > other && one >= self.terms.intervene_tokens {
-            second
-        } else {
-            first
-        }
+    /// Whether a backend is not to be asked for this prompt, unless all are such: it is an elephant, and the backend reads
+    /// as many of those as it may.
+    pub fn is_crowded(&self, prompt: &Prompt, backend: &BackendId, now_ms: u64) -> bool {
+        let is_elephant = self.unread(prompt, backend, now_ms) >= self.terms.elephant_tokens;
+        is_elephant && self.load(backend).elephants >= self.terms.elephants_max
     }
 
     /// A backend begins to read a prompt.

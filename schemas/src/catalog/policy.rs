@@ -28,6 +28,18 @@ pub enum Strategy {
     Cost,
 }
 
+impl Strategy {
+    /// Its word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Balanced => "balanced",
+            Self::Quality => "quality",
+            Self::Latency => "latency",
+            Self::Cost => "cost",
+        }
+    }
+}
+
 /// What a model is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -6,23 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Endpoint, Stored};
+use crate::balance::Algorithm;
 use crate::id::{DEFAULT_TENANT, EndpointId, TenantId};
 use crate::time::Timestamp;
-
-/// How the replicas of an endpoint are to be chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Algorithm {
-    /// One after the other.
-    #[default]
-    RoundRobin,
-    /// Any.
-    Random,
-    /// The one with the fewest calls.
-    LeastConnections,
-    /// By what the engines tell of their queues.
-    EngineAware,
-}
 
 /// How the health of an endpoint's replicas is to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,6 +40,11 @@ const fn threshold() -> u32 {
     3
 }
 
+/// How replicas are chosen where nobody said it.
+pub const fn algorithm() -> Algorithm {
+    Algorithm::RoundRobin
+}
+
 /// Beside what every endpoint has: what people said when they made it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
@@ -64,20 +55,23 @@ pub struct Registered {
     /// The hosts of its backends, by their place.
     #[serde(default)]
     pub hosts: Vec<Option<Arc<str>>>,
-    /// How replicas are to be chosen.
-    #[serde(default)]
+    /// How replicas are chosen.
+    #[serde(default = "algorithm")]
     pub algorithm: Algorithm,
     /// How their health is to be looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
-    /// How a sleeping service is woken, as it was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wake: Option<serde_json::Map<String, serde_json::Value>>,
     /// When it was made.
     pub created_at: Timestamp,
 }
 
 impl Endpoint {
+    /// How its backends are chosen: as people said when they made it, or as its file says.
+    pub fn balancing(&self) -> Algorithm {
+        let said = self.registered.as_ref();
+        said.map_or(self.algorithm, |said| said.algorithm)
+    }
+
     /// May the routes of a tenant lead here? Those of its own tenant may, and those that operators made to their own
     /// endpoints for another.
     pub fn serves(&self, tenant: &TenantId) -> bool {

@@ -15,7 +15,7 @@ pub mod writing;
 use std::sync::Arc;
 
 use super::planted::Planted;
-use super::record::{AVAILABLE, Finding, Record};
+use super::record::{AVAILABLE, Finding, Opening, Record};
 use super::{CircuitState, Parameters, Verdict};
 
 use finding::Pending;
@@ -95,6 +95,8 @@ pub struct Circuit {
     sent: u64,
     /// The opening of the view, and when it was first seen.
     opening_seen: Option<(u64, u64)>,
+    /// The opening that need not be waited out: its backend answers probes.
+    recovered: Option<Opening>,
     /// The claim of the view, and when it was first seen.
     probe_seen: Option<(Arc<str>, u64, u64)>,
     slot: Slot,
@@ -157,6 +159,7 @@ impl Circuit {
             sequence: 0,
             sent: 0,
             opening_seen: None,
+            recovered: None,
             probe_seen: None,
             slot: Slot::Free,
             slots: 0,
@@ -201,9 +204,28 @@ impl Circuit {
         self.revision
     }
 
+    /// The backend answers probes that are no calls: once its circuit is in this opening, it may be probed by a call at
+    /// once. Nothing is said of the openings after it.
+    pub fn recover(&mut self, opening: Opening) {
+        self.recovered = Some(opening);
+    }
+
+    /// What a reader sees: half-open as well where nothing is waited for any more.
+    pub fn state(&self) -> CircuitState {
+        match self.view.state {
+            CircuitState::Open if self.has_recovered() => CircuitState::HalfOpen,
+            state => state,
+        }
+    }
+
+    fn has_recovered(&self) -> bool {
+        self.recovered.as_ref() == Some(&self.view.opening)
+    }
+
     /// Milliseconds until the circuit may be probed, 0 when it may be now.
     pub fn retry_in_ms(&self, now_ms: u64) -> u64 {
         match self.opening_seen {
+            _ if self.has_recovered() => 0,
             Some((_, seen)) if !self.view.is_closed() => seen
                 .saturating_add(self.parameters.cooldown_ms)
                 .saturating_sub(now_ms),

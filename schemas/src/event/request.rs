@@ -6,6 +6,8 @@ use chrono::NaiveDate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::auto::Routed;
+use crate::balance::decision::Decision;
 use crate::failure::FailureCode;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, RequestId, TenantId, UserId};
 use crate::limit::Reservation;
@@ -194,8 +196,15 @@ pub struct RequestSettled {
     pub session_id: Option<Arc<str>>,
     /// How affinity decided.
     pub affinity: Option<Arc<str>>,
+    /// What the router decided about whom to ask, and from what; absent where there was one way and nobody was left out.
+    /// No column: the event alone has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Box<Decision>>,
     /// `first` or `replay` for calls with an idempotency key.
     pub idempotency: Option<Arc<str>>,
+    /// How its model was chosen, where its caller left that to the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<Box<Routed>>,
     /// The node that admitted it.
     pub node: NodeId,
     /// The catalogue revision it was admitted under.
@@ -272,7 +281,9 @@ impl RequestLost {
             quotas: Vec::new(),
             session_id: None,
             affinity: None,
+            decision: None,
             idempotency: None,
+            auto: None,
             node: accepted.node,
             waybill_day: self.waybill_day,
             billing_day: self.billing_day,

@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use super::violation::Violation;
 use crate::client::{ARGUMENT_CANARY, PROMPT_CANARY};
 use crate::node::config::{
-    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, JWT_SECRET_KEY, NARROW_KEY, OPERATOR_KEY, OTHER_KEY,
-    PRO_KEY, PROVIDER_KEY,
+    ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, JWT_SECRET_KEY, NARROW_KEY, OPERATOR_KEY,
+    OTHER_KEY, PRO_KEY, PROVIDER_KEY,
 };
 
 /// Characters of a line that a violation shows.

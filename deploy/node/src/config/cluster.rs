@@ -49,7 +49,9 @@ impl Roles {
 
     /// True when the process reads the catalogue.
     pub fn read_catalog(&self) -> bool {
-        self.has(NodeRole::Gateway) || self.has(NodeRole::Router)
+        [NodeRole::Gateway, NodeRole::Router, NodeRole::Health]
+            .iter()
+            .any(|role| self.has(*role))
     }
 }
 
@@ -397,7 +399,11 @@ impl Resolver<'_> {
         for (variable, what, may_lack) in [
             ("API_KEY_SECRET", "that keys are known by", false),
             // Where nobody is asked who he is, nobody has to sign in.
-            ("JWT_SECRET_KEY", "that sessions are signed with", self.asks_nobody()),
+            (
+                "JWT_SECRET_KEY",
+                "that sessions are signed with",
+                self.asks_nobody(),
+            ),
         ] {
             let bytes = self.environment.get(variable).unwrap_or_default().len();
             let is_enough = bytes >= SHARED_SECRET_BYTES_MIN || (bytes == 0 && may_lack);

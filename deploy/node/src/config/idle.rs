@@ -26,10 +26,6 @@ pub(super) fn problems(settings: &Settings, document: &Document, shared: bool) -
                     .is_some_and(|seconds| seconds != ADMIT_WAIT_SECONDS),
         ),
         ("trusted_proxies", !settings.trusted_proxies.is_empty()),
-        (
-            "gpu_temperature_threshold",
-            settings.gpu_temperature_threshold.is_some(),
-        ),
         ("alerts_path", settings.alerts_path.is_some()),
         (
             "pool",

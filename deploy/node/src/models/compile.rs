@@ -9,6 +9,7 @@ mod inert;
 mod price;
 mod takes;
 mod unsaid;
+mod wake;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,6 +20,7 @@ use schemas::catalog::replica::replicas;
 use schemas::catalog::{Endpoint, Model, Origin, Role, Route};
 use schemas::id::{EndpointId, ModelName, PoolName, TenantId};
 use schemas::time::Timestamp;
+use schemas::wake::command_reference;
 
 use super::file::{Entry, Leg, ModelsFile};
 use super::{Compiled, endpoint_id};
@@ -26,6 +28,7 @@ use crate::yaml::{Document, Problem};
 
 use credential::Credential;
 use endpoint::Found;
+use wake::Waking;
 
 /// Tokens of prompt and answer together when the file does not say.
 const CONTEXT_LENGTH_DEFAULT: u64 = 8_192;
@@ -112,6 +115,7 @@ struct Ready {
     route: Route,
     endpoint: Endpoint,
     credentials: Vec<Credential>,
+    waking: Waking,
     leg: Leg,
 }
 
@@ -169,6 +173,7 @@ impl Context<'_> {
                 .iter()
                 .map(|one| (one.reference(id), one.secret.clone()));
             out.credentials.extend(held);
+            out.credentials.extend(leg.waking.entry(&leg.endpoint.id));
             if !out.endpoints.iter().any(|known| known.id == leg.endpoint.id) {
                 out.endpoints.push(leg.endpoint);
             }
@@ -227,7 +232,9 @@ impl Context<'_> {
             let held = out.credentials.get(&one.reference(id));
             held.is_none_or(|held| *held == one.secret)
         };
-        if *known == leg.endpoint && leg.credentials.iter().all(same) {
+        let command = |reference| out.credentials.get(&reference);
+        let same_command = command(command_reference(&known.id)) == leg.waking.command.as_ref();
+        if *known == leg.endpoint && same_command && leg.credentials.iter().all(same) {
             return Ok(());
         }
         let message = format!(
@@ -285,12 +292,15 @@ impl Context<'_> {
             addresses,
             credentials,
         };
-        let endpoint = self.endpoint(leg, id, &found, &key)?;
+        let mut endpoint = self.endpoint(leg, id, &found, &key)?;
+        let waking = self.waking(leg, &endpoint.backends, &key)?;
+        endpoint.wake.clone_from(&waking.shown);
         let route = self.route(leg, (n, &key), &endpoint)?;
         Ok(Compiling::Ready(Box::new(Ready {
             route,
             endpoint,
             credentials: found.credentials,
+            waking,
             leg: leg.clone(),
         })))
     }

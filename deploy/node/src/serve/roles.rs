@@ -192,9 +192,11 @@ impl<'a> Running<'a> {
         settings.circuit = config.circuit;
         settings.concurrency = config.concurrency;
         settings.affinity = config.affinity;
+        settings.balance = config.balance;
         settings.affinity.alone = !config.bus.is_shared();
         settings.attempts_max = config.attempts_max;
         settings.egress = config.egress.clone();
+        settings.gpu_temperature_threshold = config.gpu_temperature_threshold;
         settings.pool = config.pool.clone();
         let ports = router_worker::Ports {
             catalog: self.view.clone(),
@@ -228,11 +230,30 @@ impl<'a> Running<'a> {
         Ok(Some(router))
     }
 
-    pub(super) fn start_health(&mut self) {
-        if self.config.roles.has(NodeRole::Health) {
-            let health = health_worker::run(self.stages.publisher.clone());
-            self.supervisor.spawn("health", health);
+    pub(super) fn start_health(&mut self, adapters: &Adapters) -> anyhow::Result<()> {
+        let config = self.config;
+        if !config.roles.has(NodeRole::Health) {
+            return Ok(());
         }
+        let settings = health_worker::Config {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            alone: !config.bus.is_shared(),
+            engines: config.health.engines,
+            egress: config.egress.clone(),
+            tls: router_worker::tls()?,
+            thermometers: config.health.thermometers.clone(),
+        };
+        let ports = health_worker::Ports {
+            catalog: self.view.clone(),
+            kv: adapters.carrier.kv(),
+            spool: adapters.spool.clone(),
+            clock: adapters.clock.clone(),
+            boot: adapters.boot.clone(),
+        };
+        let health = health_worker::run(settings, ports, self.stages.publisher.clone());
+        self.supervisor.spawn("health", health);
+        Ok(())
     }
 
     /// Binds the gateway: whatever can fail fails here.

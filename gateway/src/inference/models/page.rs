@@ -1,9 +1,9 @@
 //! The listing as clients of Anthropic's API read it: in pages, before or after a model that they name.
 
-use std::sync::Arc;
-
+use schemas::auto;
 use schemas::catalog::Model;
 use schemas::failure::{Failure, FailureCode};
+use schemas::time::Timestamp;
 use serde::Serialize;
 
 /// Models of a page when the client does not say.
@@ -64,30 +64,20 @@ pub(super) fn read(query: &str) -> Result<Asked, Failure> {
 }
 
 /// The page of `models` that is asked for. A name that is not among them has nothing before or after it.
-pub(super) fn of<'a>(models: &[&'a Arc<Model>], asked: &Asked) -> Page<'a> {
-    let place = |id: &String| models.iter().position(|model| model.id.as_str() == id);
+pub(super) fn of<'a>(mut models: Vec<Item<'a>>, asked: &Asked) -> Page<'a> {
+    let place = |id: &String| models.iter().position(|model| model.id == id);
     let (seen, backwards) = match (&asked.after_id, &asked.before_id) {
-        (Some(id), _) => {
-            let after = place(id).and_then(|at| models.get(at + 1..));
-            (after.unwrap_or_default(), false)
-        }
-        (None, Some(id)) => {
-            let before = place(id).and_then(|at| models.get(..at));
-            (before.unwrap_or_default(), true)
-        }
-        (None, None) => (models, false),
+        (Some(id), _) => (place(id).map_or(0..0, |at| at + 1..models.len()), false),
+        (None, Some(id)) => (place(id).map_or(0..0, |at| 0..at), true),
+        (None, None) => (0..models.len(), false),
     };
     let left_out = seen.len().saturating_sub(asked.limit);
     let shown = if backwards {
-        seen.get(left_out..)
+        seen.start + left_out..seen.end
     } else {
-        seen.get(..asked.limit.min(seen.len()))
+        seen.start..seen.end - left_out
     };
-    let data: Vec<Item<'a>> = shown
-        .unwrap_or_default()
-        .iter()
-        .map(|model| item(model))
-        .collect();
+    let data: Vec<Item<'a>> = models.drain(shown).collect();
     Page {
         has_more: left_out > 0,
         first_id: data.first().map(|item| item.id),
@@ -102,11 +92,23 @@ pub(super) fn item(model: &Model) -> Item<'_> {
         kind: "model",
         id: model.id.as_str(),
         display_name: &model.name,
-        created_at: model
-            .created_at
-            .to_utc()
-            .to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
+        created_at: at(model.created_at),
     }
+}
+
+/// The choice of a model by the gateway.
+pub(super) fn auto() -> Item<'static> {
+    Item {
+        kind: "model",
+        id: auto::NAME,
+        display_name: "Auto",
+        created_at: at(Timestamp::default()),
+    }
+}
+
+fn at(time: Timestamp) -> String {
+    let time = time.to_utc();
+    time.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }
 
 /// A value of a query without its escapes.
@@ -129,13 +131,16 @@ fn unescaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::gate::tests::model;
 
     fn page(query: &str) -> (Vec<String>, bool) {
         let names = ["a", "b/c", "d", "e"];
         let models = names.map(|name| Arc::new(model(|model| model.id = name.into())));
-        let page = of(&models.iter().collect::<Vec<_>>(), &read(query).expect("a query"));
+        let items = models.iter().map(|model| item(model)).collect();
+        let page = of(items, &read(query).expect("a query"));
         let ids = page.data.iter().map(|item| item.id.to_owned()).collect();
         (ids, page.has_more)
     }

@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use dialects::provider::{self, Kind};
 use schemars::JsonSchema;
-use schemas::catalog::registered::{Algorithm, HealthCheck, Registered};
+use schemas::balance::Algorithm;
+use schemas::catalog::registered::{self, HealthCheck, Registered};
 use schemas::catalog::served::RouteRecord;
 use schemas::catalog::{CredentialRef, Endpoint, Origin, ProviderKind, ResponsesUse, Role};
-use schemas::failure::Failure;
+use schemas::failure::{Failure, FailureCode};
 use schemas::id::{EndpointId, TenantId};
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
+use schemas::wake::Wake;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::address::{ADDRESS_BYTES_MAX, Address, replicas};
+use super::wake;
 use crate::caller::Caller;
 use crate::manage::description::Edit;
 use crate::manage::model_routes::{Ability, Named};
 use crate::manage::{description, invalid, rights};
 
-/// Longest description of how a service is woken, in bytes.
-const WAKE_BYTES_MAX: usize = 4 * 1_024;
 /// The kind of which nothing is known but that it speaks OpenAI's API.
 const KIND_DEFAULT: &str = "openai_compat";
 /// Variables that hold what is a node's own, never an upstream's.
@@ -145,17 +146,19 @@ pub(crate) struct Wanted {
     /// What proves to it who calls.
     #[serde(default)]
     pub(super) credential: Option<Credential>,
-    /// How replicas are to be chosen. It is kept, and has no effect yet: they are drawn.
+    /// How replicas are chosen; one after the other where it is left out.
     #[serde(default)]
-    algorithm: Algorithm,
+    #[schemars(with = "Algorithm")]
+    algorithm: Option<String>,
     /// Sessions stay on their replica.
     #[serde(default)]
     session_affinity: bool,
     /// How health is to be looked at. It is kept, and has no effect yet.
     #[serde(default)]
     health_check: Option<HealthCheck>,
-    /// How a sleeping service is woken. It is kept, and has no effect yet.
+    /// How a sleeping service is woken. Of kind `exec` in files alone.
     #[serde(default)]
+    #[schemars(with = "Option<Wake>")]
     wake: Option<Map<String, Value>>,
     /// With one replica left and its circuit open, try it anyway; true where it is left out.
     #[serde(default)]
@@ -220,6 +223,11 @@ impl Wanted {
         let reference = self.credential.as_ref().map(|held| held.reference(caller));
         let reference = reference.transpose()?.flatten();
         Ok(Endpoint {
+            wake: self
+                .wake
+                .clone()
+                .map(|told| wake::read(told, &backends))
+                .transpose()?,
             kind: kind.api,
             provider: kind.label().into(),
             chat_path: provider::path(kind.api, kind.profile, first),
@@ -246,13 +254,13 @@ impl Wanted {
             tenant: tenant.clone(),
             origin: Origin::Runtime,
             sealed: Vec::new(),
+            algorithm: Algorithm::Weighted,
             registered: Some(Arc::new(Registered {
                 name: description::name(self.name.clone())?,
                 kind: word.into(),
                 hosts,
-                algorithm: self.algorithm,
+                algorithm: algorithm(self.algorithm.as_deref())?.unwrap_or(registered::algorithm()),
                 health_check: self.health_check.clone().map(health_check).transpose()?,
-                wake: self.wake.clone().map(wake).transpose()?,
                 created_at: now,
             })),
             id,
@@ -308,10 +316,10 @@ pub(crate) struct Patch {
     /// Another credential; null for none.
     #[serde(default)]
     credential: Edit<Credential>,
-    /// How replicas are to be chosen.
+    /// How replicas are chosen.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "Algorithm")]
-    algorithm: Option<Algorithm>,
+    algorithm: Option<String>,
     /// Sessions stay on their replica.
     #[serde(default, deserialize_with = "description::given")]
     #[schemars(with = "bool")]
@@ -321,6 +329,7 @@ pub(crate) struct Patch {
     health_check: Edit<HealthCheck>,
     /// How a sleeping service is woken; null for not at all.
     #[serde(default)]
+    #[schemars(with = "Option<Wake>")]
     wake: Edit<Map<String, Value>>,
     /// With one replica left and its circuit open, try it anyway.
     #[serde(default, deserialize_with = "description::given")]
@@ -369,14 +378,27 @@ impl Patch {
             after.credentials = reference.transpose()?.flatten().into_iter().collect();
         }
         self.health_check.apply(&mut said.health_check, health_check)?;
-        self.wake.apply(&mut said.wake, wake)?;
-        said.algorithm = self.algorithm.unwrap_or(said.algorithm);
+        self.wake
+            .apply(&mut after.wake, |told| wake::read(told, &after.backends))?;
+        if let Some(kept) = after.wake.as_deref().filter(|_| self.wake.stays()) {
+            wake::check(kept, &after.backends)?;
+        }
+        said.algorithm = algorithm(self.algorithm.as_deref())?.unwrap_or(said.algorithm);
         after.session_affinity = self.session_affinity.unwrap_or(after.session_affinity);
         after.single_backend_rescue = self.single_backend_rescue.unwrap_or(after.single_backend_rescue);
         after.disabled = self.disabled.unwrap_or(after.disabled);
         after.registered = Some(Arc::new(said));
         Ok(after)
     }
+}
+
+fn algorithm(word: Option<&str>) -> Result<Option<Algorithm>, Failure> {
+    let unknown = || {
+        let text = format!("expected one of {}", Algorithm::words());
+        Failure::new(FailureCode::InvalidRequest, text).param("algorithm")
+    };
+    let known = |word| Algorithm::parse(word).ok_or_else(unknown);
+    word.map(known).transpose()
 }
 
 fn health_check(check: HealthCheck) -> Result<HealthCheck, Failure> {
@@ -395,14 +417,6 @@ fn health_check(check: HealthCheck) -> Result<HealthCheck, Failure> {
         }
     }
     Ok(check)
-}
-
-fn wake(way: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
-    let bytes = serde_json::to_vec(&way).map_or(usize::MAX, |text| text.len());
-    if bytes > WAKE_BYTES_MAX {
-        return Err(invalid("wake", "it is too long"));
-    }
-    Ok(way)
 }
 
 /// What kind of credential an endpoint has. It is never shown itself.
@@ -444,7 +458,8 @@ pub(super) struct Shown {
     algorithm: Algorithm,
     session_affinity: bool,
     health_check: Option<HealthCheck>,
-    wake: Option<Map<String, Value>>,
+    /// Null for one that nobody wakes.
+    wake: Option<Arc<Wake>>,
     single_backend_rescue: bool,
     disabled: bool,
     /// Null for one of a file.
@@ -496,10 +511,10 @@ pub(super) fn shown(endpoint: &Endpoint, revision: u64) -> Shown {
             })
             .collect(),
         credential: held(endpoint),
-        algorithm: said.map_or_else(Algorithm::default, |said| said.algorithm),
+        algorithm: endpoint.balancing(),
         session_affinity: endpoint.session_affinity,
         health_check: said.and_then(|said| said.health_check.clone()),
-        wake: said.and_then(|said| said.wake.clone()),
+        wake: endpoint.wake.clone(),
         single_backend_rescue: endpoint.single_backend_rescue,
         disabled: endpoint.disabled,
         created_at: said.map(|said| said.created_at),

@@ -27,7 +27,7 @@ pub(in crate::manage) fn judge(
     let described = json!({
         "name": said.name, "kind": said.kind, "backends": backends.collect::<Vec<Value>>(),
         "credential": credential(&endpoint.credentials)?, "algorithm": said.algorithm,
-        "session_affinity": endpoint.session_affinity, "health_check": said.health_check, "wake": said.wake,
+        "session_affinity": endpoint.session_affinity, "health_check": said.health_check, "wake": endpoint.wake,
         "single_backend_rescue": endpoint.single_backend_rescue,
     });
     let wanted: Wanted = serde_json::from_value(described)

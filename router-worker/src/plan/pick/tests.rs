@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use schemas::affinity::Level;
-use schemas::affinity::choice::Margins;
 use schemas::affinity::prefill::{Prefill, Prompt, Terms};
 use schemas::affinity::record::Record;
+use schemas::balance::snapshot;
 use schemas::catalog::{Catalog, Endpoint, Route};
 use schemas::id::EndpointId;
 use schemas::time::Timestamp;
 
+use crate::plan::outlook::Outlook;
 use crate::plan::{Plan, Reading, Session, plan};
 use crate::testing::{endpoint, model, offer, records, route};
 
@@ -25,6 +26,15 @@ impl Admission for Open {
         } else {
             Ok(())
         }
+    }
+}
+
+/// Calls that run at backends.
+struct Calls<'a>(&'a HashMap<&'static str, u64>);
+
+impl Outlook for Calls<'_> {
+    fn calls(&self, backend: &BackendId) -> u64 {
+        self.0.get(backend.as_str()).copied().unwrap_or(0)
     }
 }
 
@@ -82,12 +92,13 @@ impl World {
             tokens: self.tokens,
         };
         let sight = Sight {
+            prefix: None,
+            terms: &snapshot::Terms::default(),
+            outlook: &Calls(&self.calls),
             circuits: &self.open,
             session: Some(Session {
                 found: record.as_ref().map(|record| (Level::L2, record)),
             }),
-            margins: &Margins::default(),
-            calls: &|backend| self.calls.get(backend.as_str()).copied().unwrap_or(0),
             reading: Some(Reading {
                 prefill: &self.prefill,
                 prompt: Some(&prompt),

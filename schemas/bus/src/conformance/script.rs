@@ -245,6 +245,7 @@ fn report(outcome: Outcome, failure: Option<FailureCode>, content: bool) -> Repo
         attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
+        decision: None,
         delivered: Delivered {
             content,
             output_bytes: 20,
@@ -280,6 +281,7 @@ pub fn dispatch(model: &str, number: u128) -> Dispatch {
             role: Role::default(),
             started_at: Timestamp::default(),
             attempts_max: 3,
+            attempts_before: 0,
         },
         body: Bytes::from_static(b"{\"model\":\"m\"}"),
     }

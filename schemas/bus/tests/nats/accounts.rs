@@ -94,6 +94,47 @@ async fn limits_are_the_gateways() {
 }
 
 #[tokio::test]
+async fn what_is_found_out_about_backends_is_written_by_whoever_looks_after_health() {
+    let server = Server::deployed("single.conf", &mut command());
+    let ledger = role(&server, "ledger").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let health = role(&server, "health").await;
+    let (bucket, life) = (subject::HEALTH_BUCKET, Duration::from_mins(1));
+
+    for key in [
+        subject::health::LEADER,
+        "sample.1",
+        "probed.1",
+        "recovered.1",
+        "host.1",
+    ] {
+        let put = health.put_for((bucket, key), one(), Expected::Any, life).await;
+        put.unwrap_or_else(|problem| panic!("{key}: {problem}"));
+        // A router tells that a backend is back, a gateway what it is told of hosts.
+        for (nats, may) in [
+            (&router, key == "probed.1"),
+            (&gateway, key == "host.1"),
+            (&ledger, false),
+        ] {
+            let put = nats.put(bucket, key, one(), Expected::Any).await;
+            if may {
+                put.unwrap_or_else(|problem| panic!("{key}: {problem}"));
+            } else {
+                assert_refused(put, &format!("$KV.wb_health.{key}"));
+            }
+        }
+    }
+    let found = health.get(bucket, subject::health::LEADER).await;
+    assert!(found.expect("who leads").is_some());
+    for nats in [&health, &router] {
+        nats.watch(bucket).await.expect("what is found out");
+    }
+    let put = health.put(subject::CATALOG_BUCKET, "endpoint.1", one(), Expected::Any);
+    assert_refused(put.await, "$KV.wb_catalog.endpoint.1");
+}
+
+#[tokio::test]
 async fn accounts_are_for_gateways_alone() {
     let server = Server::deployed("single.conf", &mut command());
     let ledger = role(&server, "ledger").await;
@@ -195,6 +236,26 @@ async fn each_role_does_its_work_and_nothing_else() {
         let put = nats.put(subject::RESPONSE_BUCKET, key, one(), Expected::Any);
         assert_refused(put.await, "$KV.wb_response.tenant.resp_1");
         assert!(nats.get(subject::RESPONSE_BUCKET, key).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn gateways_and_routers_remember_sessions_and_nobody_else_does() {
+    let server = Server::deployed("single.conf", &mut command());
+    let ledger = role(&server, "ledger").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let health = role(&server, "health").await;
+    let (bucket, life) = (subject::AFFINITY_BUCKET, Duration::from_mins(1));
+
+    for (key, nats) in [("acme.1", &gateway), ("acme.2", &router)] {
+        let put = nats.put_for((bucket, key), one(), Expected::Any, life).await;
+        put.expect("a session is remembered");
+        assert!(nats.get(bucket, key).await.expect("a session is found").is_some());
+    }
+    for nats in [&ledger, &health] {
+        let put = nats.put(bucket, "acme.3", one(), Expected::Any).await;
+        assert_refused(put, "$KV.wb_affinity.acme.3");
     }
 }
 
@@ -403,6 +464,8 @@ async fn one_user_does_the_work_of_gateway_and_router() {
         (subject::RESPONSE_BUCKET, "tenant.resp_1"),
         (subject::AFFINITY_BUCKET, "acme.1"),
         (subject::ENGINE_BUCKET, "calls.1"),
+        (subject::HEALTH_BUCKET, "probed.1"),
+        (subject::HEALTH_BUCKET, "host.1"),
         (subject::CONFIG_BUCKET, "1"),
     ] {
         let put = node.put(bucket, key, one(), Expected::Any).await;

@@ -41,7 +41,7 @@ fn decide(loads: &[u64]) -> Verdict {
         })
         .collect();
     choose(
-        Some((Level::L2, &record("e#0", 0))),
+        Some((Level::L2, &backend("e#0"))),
         &candidates,
         &Margins::default(),
     )
@@ -115,7 +115,7 @@ proptest! {
         let least = loads.iter().min().copied().unwrap_or_default();
         let expected = sticky >= least + absolute && sticky * 100 >= least * percent;
 
-        let verdict = choose(Some((Level::Header, &record("0", 0))), &candidates, &margins);
+        let verdict = choose(Some((Level::Header, &backend("0"))), &candidates, &margins);
 
         prop_assert_eq!(verdict.outcome(), if expected { "overload" } else { "hit" });
     }
@@ -141,7 +141,7 @@ fn a_backend_with_too_long_a_prompt_queue_is_left_whatever_its_load() {
         };
         let candidates = [sticky, idle];
         let candidates = if alone { &candidates[..1] } else { &candidates[..] };
-        choose(Some((Level::L2, &record("e#0", 0))), candidates, &margins)
+        choose(Some((Level::L2, &backend("e#0"))), candidates, &margins)
     };
 
     assert_eq!(of(150_000, 150_000, false), HIT);
@@ -160,7 +160,7 @@ fn a_session_whose_backend_cannot_be_used_is_stale() {
     }];
     let margins = Margins::default();
 
-    let gone = record("e#0", 0);
+    let gone = backend("e#0");
     let stale = Verdict::Stale { level: Level::L1 };
     assert_eq!(choose(Some((Level::L1, &gone)), &candidates, &margins), stale);
     assert_eq!(choose(Some((Level::L1, &gone)), &[], &margins), stale);

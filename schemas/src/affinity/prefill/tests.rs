@@ -101,49 +101,31 @@ fn a_cache_is_believed_for_twenty_minutes_and_until_its_endpoint_fails() {
 }
 
 #[test]
-fn the_weights_decide_until_a_backend_has_much_to_read() {
-    let mut prefill = prefill();
-    let (a, b) = (backend("a"), backend("b"));
-    prefill.begin(prompt("k", 49_999), &a, 0);
-    assert_eq!(prefill.lighter(&a, &b), &a);
-
-    prefill.begin(prompt("l", 1), &a, 0);
-    assert_eq!(prefill.lighter(&a, &b), &b);
-    assert_eq!(prefill.lighter(&b, &a), &b);
-
-    prefill.begin(prompt("m", 50_000), &b, 0);
-    assert_eq!(prefill.lighter(&a, &b), &a, "as much");
-    prefill.begin(prompt("m", 1), &b, 0);
-    assert_eq!(prefill.lighter(&b, &a), &a);
-}
-
-#[test]
 fn elephants_do_not_queue_up_behind_each_other() {
     let mut prefill = prefill();
-    let backends = [backend("a"), backend("b")];
+    let (a, b) = (backend("a"), backend("b"));
     let elephant = prompt("k", 200_000);
-    assert_eq!(prefill.eligible(&elephant, &backends, 0), [0, 1]);
+    assert!(!prefill.is_crowded(&elephant, &a, 0));
 
-    prefill.begin(prompt("l", 200_000), &backends[0], 0);
-    assert_eq!(prefill.eligible(&elephant, &backends, 0), [1]);
-    assert_eq!(prefill.eligible(&prompt("k", 199_999), &backends, 0), [0, 1]);
-
-    prefill.begin(prompt("l", 300_000), &backends[1], 0);
-    assert_eq!(prefill.eligible(&elephant, &backends, 0), [0, 1], "all do");
-    assert_eq!(prefill.eligible(&elephant, &[], 0), Vec::<usize>::new());
+    prefill.begin(prompt("l", 200_000), &a, 0);
+    assert!(prefill.is_crowded(&elephant, &a, 0));
+    assert!(!prefill.is_crowded(&elephant, &b, 0));
+    assert!(!prefill.is_crowded(&prompt("k", 199_999), &a, 0));
 }
 
 #[test]
 fn an_elephant_is_one_only_where_it_is_not_cached() {
     let mut prefill = prefill();
-    let backends = [backend("a"), backend("b")];
-    let lease = prefill.begin(prompt("k", 200_000), &backends[0], 0);
+    let (a, b) = (backend("a"), backend("b"));
+    let lease = prefill.begin(prompt("k", 200_000), &a, 0);
     prefill.end(&lease, true, 100);
-    for place in &backends {
+    for place in [&a, &b] {
         prefill.begin(prompt("l", 200_000), place, 100);
     }
 
-    assert_eq!(prefill.eligible(&prompt("k", 210_000), &backends, 200), [0]);
+    let longer = prompt("k", 210_000);
+    assert!(!prefill.is_crowded(&longer, &a, 200));
+    assert!(prefill.is_crowded(&longer, &b, 200));
 }
 
 #[test]

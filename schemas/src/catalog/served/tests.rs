@@ -36,11 +36,12 @@ pub(crate) fn endpoint(id: &str, tenant: &str) -> Endpoint {
             name: id.into(),
             kind: "openai_compat".into(),
             hosts: Vec::new(),
-            algorithm: crate::catalog::registered::Algorithm::default(),
+            algorithm: crate::balance::Algorithm::RoundRobin,
             health_check: None,
-            wake: None,
             created_at: Timestamp::default(),
         })),
+        wake: None,
+        algorithm: crate::balance::Algorithm::Weighted,
     }
 }
 

@@ -92,6 +92,52 @@ fn a_failed_probe_restarts_the_cooldown() {
 }
 
 #[test]
+fn a_backend_that_answers_probes_may_be_tried_at_once_by_one_call_in_that_opening_alone() {
+    let mut circuit = open_circuit();
+    let opening = circuit.view().opening.clone();
+    assert_eq!(circuit.state(), CircuitState::Open);
+
+    circuit.recover(opening.clone());
+
+    assert_eq!(
+        (circuit.state(), circuit.retry_in_ms(100)),
+        (CircuitState::HalfOpen, 0)
+    );
+    let first = probe(&mut circuit, 100);
+    assert_eq!(circuit.begin(100, false), Begin::Refused, "one call alone");
+    circuit.settle(first, Verdict::Faulty, None, 200);
+    assert_eq!(circuit.state(), CircuitState::Open);
+    assert!(
+        !circuit.admits(30_199) && circuit.admits(30_200),
+        "the next opening is waited out"
+    );
+    circuit.recover(opening);
+    assert!(!circuit.admits(30_199), "old news says nothing of it");
+    let latest = circuit.view().opening.clone();
+    circuit.recover(latest);
+    let second = probe(&mut circuit, 300);
+    circuit.settle(second, Verdict::Healthy, None, 400);
+    assert!(circuit.view().is_closed());
+}
+
+#[test]
+fn news_of_a_recovery_may_come_before_the_opening_it_is_about() {
+    let mut fleet = circuit(true);
+    let mut record = empty();
+    record.fold(&Finding::Tripped, &"boot-2".into(), &Parameters::default());
+    fleet.recover(record.opening.clone());
+    assert!(fleet.admits(0) && fleet.view().is_closed());
+
+    fleet.observe(1, Some(record), false, 10);
+
+    assert!(fleet.admits(10));
+    assert!(
+        matches!(fleet.begin(10, false), Begin::Asking { .. }),
+        "the fleet is asked for the probe"
+    );
+}
+
+#[test]
 fn the_probe_slot_belongs_to_its_claim_and_expires_after_a_cooldown() {
     let mut circuit = open_circuit();
     let first = probe(&mut circuit, 30_000);

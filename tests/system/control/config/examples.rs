@@ -36,9 +36,9 @@ async fn the_canary_gets_its_share_and_the_lower_priority_what_is_left_over() {
             .env("ROUTING_AFFINITY_ENABLED", "0")
     })
     .await;
-    scene.pin();
     scene.price("llama-3", None);
     scene.upstream_faults_allowed();
+    // The shares are those of the fleet, whichever node is called.
     for _ in 0..CALLS {
         let answer = scene.client.post_chat(&chat("llama-3")).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -53,6 +53,7 @@ async fn the_canary_gets_its_share_and_the_lower_priority_what_is_left_over() {
         "both replicas serve: {of_stable:?}"
     );
 
+    scene.pin();
     for upstream in [&stable, &replica, &canary] {
         upstream.default(Behaviour::error(500, "down"));
     }

@@ -1,6 +1,7 @@
 //! The endpoint of a leg: paths, headers and what its kind presets.
 
 use reqwest::header::{HeaderName, HeaderValue};
+use schemas::balance::Algorithm;
 use schemas::catalog::replica::replicas;
 use schemas::catalog::{Endpoint, Origin, ProviderKind, Role};
 use schemas::id::{DEFAULT_TENANT, EndpointId, TenantId};
@@ -89,6 +90,8 @@ impl Context<'_> {
             origin: Origin::File,
             sealed: Vec::new(),
             registered: None,
+            wake: None,
+            algorithm: self.algorithm(leg, key)?,
             id: endpoint_id,
         })
     }
@@ -111,6 +114,20 @@ impl Context<'_> {
             ));
         }
         Ok((name.to_ascii_lowercase(), format.to_owned()))
+    }
+
+    /// How the backends of a leg are chosen.
+    fn algorithm(&self, leg: &Leg, key: &str) -> Result<Algorithm, Problem> {
+        let Some(word) = &leg.algorithm else {
+            return Ok(Algorithm::Weighted);
+        };
+        Algorithm::parse(word).ok_or_else(|| {
+            self.problem(
+                &self.at(key, &["algorithm"]),
+                format!("\"{word}\" is no way to choose among backends"),
+                &format!("write one of {}", Algorithm::words()),
+            )
+        })
     }
 
     fn extra_headers(&self, leg: &Leg, key: &str) -> Result<Vec<(String, String)>, Problem> {

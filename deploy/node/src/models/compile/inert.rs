@@ -34,7 +34,7 @@ impl Context<'_> {
 }
 
 /// What is read of a leg without effect, and whether it is set.
-fn inert_of(leg: &Leg) -> [(&'static str, bool); 11] {
+fn inert_of(leg: &Leg) -> [(&'static str, bool); 10] {
     [
         ("provider_type", leg.provider_type.is_some()),
         ("quota", leg.quota.is_some()),
@@ -43,12 +43,16 @@ fn inert_of(leg: &Leg) -> [(&'static str, bool); 11] {
         ("concurrency", leg.concurrency.is_some()),
         ("concurrency_pool", leg.concurrency_pool.is_some()),
         ("routewise_pool", leg.routewise_pool.is_some()),
-        ("algorithm", leg.algorithm.is_some()),
+        ("algorithm", leg.algorithm.is_some() && !has_choice(leg)),
         ("health_check", leg.health_check.is_some()),
-        ("wake", leg.wake.is_some()),
         (
             "null_cache_details_means_miss",
             leg.null_cache_details_means_miss.is_some(),
         ),
     ]
+}
+
+/// Whether a leg has backends to choose from.
+fn has_choice(leg: &Leg) -> bool {
+    leg.backends.as_ref().is_some_and(|backends| backends.len() > 1)
 }

@@ -3,6 +3,7 @@
 mod legs;
 mod providers;
 
+use schemas::balance::Algorithm;
 use schemas::catalog::ProviderKind;
 
 use super::*;
@@ -190,6 +191,10 @@ fn what_cannot_be_understood_stops_the_start() {
             "models: [{ id: m, provider: vllm, base_url: 'http://h', route: [{ api_key: a, api_keys: [b] }] }]",
             "both given",
         ),
+        (
+            "models: [{ id: m, provider: vllm, route: [{ backends: ['http://h', 'http://i'], algorithm: fastest }] }]",
+            "no way to choose",
+        ),
     ] {
         let problem = compiled(text).expect_err(text);
         assert!(problem.message.contains(part), "{text}: {problem}");
@@ -213,6 +218,42 @@ fn backends_of_one_endpoint_are_named_by_their_addresses() {
             ("m:local-1#3dae5291", "http://localhost:2")
         ]
     );
+}
+
+#[test]
+fn backends_are_chosen_as_their_leg_says_and_drawn_where_it_says_nothing() {
+    let algorithm = |said: &str| {
+        let text = format!(
+            "models: [{{ id: m, provider: vllm, route: [{{ backends: ['http://h', 'http://i']{said} }}] }}]"
+        );
+        let compiled = compiled(&text).expect("compile");
+        assert_eq!(told_of_algorithm(&compiled), 0);
+        compiled.endpoints[0].balancing()
+    };
+
+    assert_eq!(algorithm(""), Algorithm::Weighted);
+    for word in Algorithm::ALL {
+        assert_eq!(algorithm(&format!(", algorithm: {word}")), word);
+    }
+    let text = "models: [{ id: m, provider: vllm, route: [{ backends: ['http://h'], algorithm: x }] }]";
+    let refused = compiled(text).expect_err("no such word");
+    assert!(
+        Algorithm::ALL
+            .iter()
+            .all(|word| refused.remedy.contains(word.as_str())),
+        "{refused}"
+    );
+    let text =
+        "models: [{ id: m, provider: vllm, route: [{ backends: ['http://h'], algorithm: round_robin }] }]";
+    let alone = compiled(text).expect("compile");
+    assert_eq!(told_of_algorithm(&alone), 1, "there is nothing to choose from");
+}
+
+fn told_of_algorithm(compiled: &Compiled) -> usize {
+    let problems = compiled.problems.iter();
+    problems
+        .filter(|problem| problem.path.ends_with(".algorithm"))
+        .count()
 }
 
 #[test]

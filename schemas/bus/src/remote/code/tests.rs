@@ -21,6 +21,7 @@ fn last() -> Last {
             attempts_of_unknown_cost: 0,
             session: None,
             affinity: None,
+            decision: None,
             delivered: Delivered {
                 content: true,
                 output_bytes: 7,

@@ -133,6 +133,7 @@ impl Request {
                 upstream_cost_nano_usd: None,
                 session: None,
                 affinity: None,
+                decision: None,
                 delivered: Delivered {
                     content: self.handed.content,
                     // How much of what was handed on is text, only the router could tell.

@@ -97,6 +97,7 @@ fn end() -> Piece {
         attempts_of_unknown_cost: 0,
         session: None,
         affinity: None,
+        decision: None,
         delivered: schemas::frame::Delivered::default(),
     };
     Piece::End(Box::new(Last { report, head: None }), Bytes::from("tail"))

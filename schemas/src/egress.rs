@@ -56,7 +56,7 @@ const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 
 /// An address that must not be connected. It says nothing of where that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the address is none that an endpoint registered at run time may have")]
-pub(crate) struct Forbidden;
+pub struct Forbidden;
 
 /// A network: an address, and how many of its leading bits count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
