@@ -194,7 +194,8 @@ fn has_some(catalog: &Catalog, offer: &Offer) -> bool {
         });
         led.any(|(route, endpoint)| {
             let is_meant = offer.pin.as_deref().is_none_or(|pin| is_pinned(endpoint, pin));
-            is_meant && (catalog.is_off(endpoint) || exclusion(route, false, offer).is_none())
+            let is_off = |reason| matches!(reason, Exclusion::EndpointDisabled | Exclusion::ProviderDisabled);
+            is_meant && exclusion((route, endpoint), catalog, offer).is_none_or(is_off)
         })
     })
 }

@@ -10,9 +10,10 @@ use schemas::auto::moves_on;
 use schemas::event::request::RequestSettled;
 use schemas::failure::Failure;
 use schemas::frame::Report;
+use schemas::money::PriceVersion;
 
 use super::{Live, Routed};
-use crate::dispatch::{Sending, Taken, offer, price_version, take};
+use crate::dispatch::{Sending, Taken, offer, take};
 use crate::limits::Held;
 
 /// A call on its way to another model.
@@ -166,7 +167,7 @@ impl Live {
             .auto_routed(walk.outcome(settled.outcome), record.strategy);
         settled.auto = Some(Box::new(record.clone()));
         if let Some(way) = walk.current() {
-            settled.price_version = price_version(&walk.call.catalog, way.priced_since);
+            settled.price_version = PriceVersion::of(&walk.call.catalog.revision_text, way.priced_since);
         }
     }
 }
