@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{PATIENCE, SPREAD_MAX, call, done};
 
-const PASSWORD: &str = "correct horse battery 1";
+pub(super) const PASSWORD: &str = "correct horse battery 1";
 
 /// A cluster, and nobody at each of its gateways.
 async fn two_nodes(limits: &[(&str, &str)]) -> (Scene, Client, Client) {
@@ -30,19 +30,19 @@ const NO_LIMITS: [(&str, &str); 2] = [
 ];
 
 /// Makes a member who signs in with [`PASSWORD`].
-async fn member(operator: &Client, id: &str, role: &str) {
+pub(super) async fn member(operator: &Client, id: &str, role: &str) {
     let user = json!({"tenant": "acme", "id": id, "email": format!("{id}@example.com"), "role": role,
         "password": PASSWORD});
     done(operator, "POST", "/api/v1/users", user).await;
 }
 
-async fn login(client: &Client, id: &str, password: &str) -> Answer {
+pub(super) async fn login(client: &Client, id: &str, password: &str) -> Answer {
     let body = json!({"email": format!("{id}@example.com"), "password": password});
     call(client, "POST", "/auth/login", body).await
 }
 
 /// The access token and the cookie of an answer.
-fn tokens(answer: &Answer) -> (String, String) {
+pub(super) fn tokens(answer: &Answer) -> (String, String) {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let token = answer.json()["access_token"]
         .as_str()
@@ -57,7 +57,7 @@ fn tokens(answer: &Answer) -> (String, String) {
     (token, cookie)
 }
 
-async fn refresh(client: &Client, cookie: &str) -> Answer {
+pub(super) async fn refresh(client: &Client, cookie: &str) -> Answer {
     let client = client
         .with_header("cookie", cookie)
         .with_header("x-requested-with", "test");
