@@ -6,10 +6,12 @@ SHELL := /bin/bash
 CARGO ?= cargo
 # Seeds of `make simulate`.
 SEEDS ?= 10000
+# How often `make isolation` looks for what is another tenant's.
+ATTEMPTS ?= 100000
 # How often chaos-basic kills: `make chaos-basic KILLS=30`.
 KILLS ?= 10
 
-.PHONY: run test test-clients fuzz-pairs simulate test-cluster chaos-basic check bench gen audit test-engines fmt help
+.PHONY: run test test-clients fuzz-pairs simulate isolation test-cluster chaos-basic check bench gen audit test-engines fmt help
 
 run: ## build and start one node with every role: no configuration needed
 	scripts/setup.sh build
@@ -31,6 +33,9 @@ fuzz-pairs: ## a million random answers over all pairs of dialects, at most ten 
 
 simulate: ## limits, circuits and idempotency keys under a bad network, SEEDS=n seeds of each
 	WAYBILL_SEEDS=$(SEEDS) $(CARGO) test --profile simulate -p schemas --test simulation --test simulation_circuit --test simulation_idempotency
+
+isolation: ## names what one tenant has in every place of every path, ATTEMPTS=n times, with another's credentials
+	WAYBILL_ISOLATION=$(ATTEMPTS) $(CARGO) test -p gateway --test it isolation::
 
 test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
 	scripts/setup.sh build sdk nats postgres

@@ -17,7 +17,7 @@ pub mod config;
 pub(crate) mod guard;
 pub(crate) mod process;
 
-use config::{API_KEY_SECRET, Model, OPERATOR_KEY};
+use config::{API_KEY_SECRET, JWT_SECRET_KEY, Model, OPERATOR_KEY};
 use guard::Guard;
 use process::Process;
 
@@ -38,6 +38,7 @@ pub struct NodeBuilder {
     settings: Option<String>,
     models: Option<String>,
     env: BTreeMap<String, String>,
+    env_of_roles: Vec<((&'static str, bool), (String, String))>,
     args: Vec<String>,
     name: String,
     roles: Option<String>,
@@ -97,6 +98,13 @@ impl NodeBuilder {
         self
     }
 
+    /// One environment variable of the nodes of a cluster that have a role, or that have it not.
+    pub fn env_of(mut self, (role, has): (&'static str, bool), name: &str, value: &str) -> Self {
+        self.env_of_roles
+            .push(((role, has), (name.to_owned(), value.to_owned())));
+        self
+    }
+
     /// One more argument of `serve`.
     pub fn arg(mut self, argument: &str) -> Self {
         self.args.push(argument.to_owned());
@@ -112,6 +120,9 @@ impl NodeBuilder {
     /// The roles of a node of a cluster; one without a gateway listens for its operators only.
     pub fn roles(mut self, roles: &str) -> Self {
         self.roles = Some(roles.to_owned());
+        let is_meant = |(role, has): &(&str, bool)| roles.split(',').any(|one| one == *role) == *has;
+        let told = self.env_of_roles.iter().filter(|(which, _)| is_meant(which));
+        self.env.extend(told.map(|(_, variable)| variable.clone()));
         self.arg("--roles").arg(roles)
     }
 
@@ -190,6 +201,7 @@ impl NodeBuilder {
         self.write_files(dir.path());
         let mut command = Command::new(binary());
         command.env_clear().current_dir(dir.path()).args(args);
+        command.env("JWT_SECRET_KEY", JWT_SECRET_KEY);
         for (name, file) in [
             ("WAYBILL_CONFIG", "waybill.yaml"),
             ("MODELS_CONFIG_PATH", "models.yaml"),
@@ -227,7 +239,9 @@ impl NodeBuilder {
             .env_clear()
             .current_dir(dir)
             .env("PATH", "/usr/local/bin:/usr/bin:/bin");
-        command.env("API_KEY_SECRET", API_KEY_SECRET);
+        command
+            .env("API_KEY_SECRET", API_KEY_SECRET)
+            .env("JWT_SECRET_KEY", JWT_SECRET_KEY);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.join("data"));
@@ -253,6 +267,7 @@ impl Node {
             settings: None,
             models: None,
             env: BTreeMap::new(),
+            env_of_roles: Vec::new(),
             args: Vec::new(),
             name: "node".to_owned(),
             roles: None,
@@ -418,6 +433,7 @@ impl Node {
         command
             .env_clear()
             .env("API_KEY_SECRET", API_KEY_SECRET)
+            .env("JWT_SECRET_KEY", JWT_SECRET_KEY)
             .env("WAYBILL_DATA_DIR", self.data_dir());
         command
             .env("WAYBILL_LISTEN", self.addr.to_string())

@@ -10,6 +10,7 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use crate::checker::canary::Canary;
 use crate::checker::gather::{Expected, Scope, settle};
 use crate::checker::violation::{self, Violation};
 use crate::client::Client;
@@ -92,6 +93,7 @@ impl Scene {
             prices: BTreeMap::from([("m".to_owned(), PRICE)]),
             foreign_calls: false,
             upstream_faults: false,
+            secrets: Vec::new(),
         };
         let scene = Self {
             o1,
@@ -113,6 +115,13 @@ impl Scene {
             Some(price) => self.expected.prices.insert(model.to_owned(), price),
             None => self.expected.prices.remove(model),
         };
+    }
+
+    /// Tells the checker of a secret that must be found nowhere: in no log, table, figure or file.
+    pub fn secret(&mut self, name: &'static str, text: &str) {
+        assert!(text.len() >= 8, "{name} could be found by chance");
+        let text = text.to_owned();
+        self.expected.secrets.push(Canary { name, text });
     }
 
     /// Tells the checker that calls were made past the scene's client: raw sockets, other programs.

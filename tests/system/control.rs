@@ -11,9 +11,11 @@ use tokio::time::{Instant, sleep};
 mod audit;
 mod command;
 mod config;
+mod cut;
 mod egress;
 mod endpoints;
 mod history;
+mod nowhere;
 mod prices;
 mod schemathesis;
 mod secrets;
@@ -21,10 +23,13 @@ mod sign_in;
 mod spread;
 mod tenants;
 mod trial;
+mod two_nodes;
 mod users;
 
 /// How long a change of the catalogue may take to count on every node.
 const SPREAD_MAX: Duration = Duration::from_secs(2);
+/// Time between two looks at what is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long is waited for what takes as long as it takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -90,7 +95,7 @@ async fn until(client: &Client, status: u16) -> Duration {
             answer.status,
             answer.text()
         );
-        sleep(Duration::from_millis(20)).await;
+        sleep(LOOK_EVERY).await;
     }
 }
 
@@ -103,7 +108,7 @@ async fn until_shown(client: &Client, path: &str, wanted: impl Fn(&Value) -> boo
             return answer.json();
         }
         assert!(start.elapsed() < PATIENCE, "{path}: {}", answer.text());
-        sleep(Duration::from_millis(20)).await;
+        sleep(LOOK_EVERY).await;
     }
 }
 

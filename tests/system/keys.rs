@@ -243,6 +243,16 @@ async fn a_key_with_a_limit_that_is_none_or_a_field_nobody_knows_is_refused_by_n
             "limits.daily_usd",
         ),
         (json!({"name": "x", "limits": {"qqs": 1}}), "limits.qqs"),
+        (json!({"name": "x", "limits": {"rpm": -1}}), "limits.rpm"),
+        (json!({"name": "x", "limits": {"rpm": "many"}}), "limits.rpm"),
+        (
+            json!({"name": "x", "limits": {"weekly_usd": "1"}}),
+            "limits.weekly_usd",
+        ),
+        (
+            json!({"name": "x", "limits": {"per_model": {"m": {"budget": 1}}}}),
+            "limits.per_model",
+        ),
         (json!({"name": "x", "budget": 3}), "budget"),
         (json!({"name": ""}), "name"),
         (json!({"role": "free"}), "name"),

@@ -19,7 +19,7 @@ mod restart;
 mod shown;
 mod size;
 mod stops;
-mod under;
+pub(crate) mod under;
 
 const MB: usize = 1_000_000;
 const CHUNK_BYTES: usize = 64 * 1024;

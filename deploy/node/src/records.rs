@@ -258,7 +258,11 @@ pub async fn changed(
 
 /// Limits given as `KEY=AMOUNT`, or `KEY@MODEL=AMOUNT` for calls of one model.
 pub fn limits(given: &[String]) -> Result<Limits, UsageError> {
-    read(pairs(given)?.into_iter().collect())
+    let pairs = pairs(given)?;
+    if let Some(pair) = pairs.iter().find(|pair| pair.amount.is_empty()) {
+        return Err(UsageError(format!("the limit {} has no amount", pair.key)));
+    }
+    read(pairs.into_iter().collect())
 }
 
 /// The same where `KEY=` takes a limit away: by key, null for what goes.

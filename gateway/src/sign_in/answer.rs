@@ -108,12 +108,16 @@ pub(super) fn signed_out(state: &Shared, parts: &Parts, message: &'static str) -
     response
 }
 
-/// Puts the cookie of a token into an answer, which nobody in between may keep.
+/// Puts the cookie of a token into an answer, which nobody in between may keep. A page that is not ours gets none: it
+/// would have its visitor go on as whomever it likes.
 pub(super) fn put_cookie(state: &Shared, response: &mut Response, token: &str, parts: &Parts) {
-    let is_loopback = origin::is_loopback(origin::authority(&parts.headers, &parts.uri));
+    let authority = origin::authority(&parts.headers, &parts.uri);
+    let from = origin::of(&parts.headers, authority, &state.cors_origins);
+    let is_theirs = from == origin::From::Elsewhere && !token.is_empty();
+    let is_loopback = origin::is_loopback(authority);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(value) = cookie::set(&state.config.sign_in, token, is_loopback) {
+    if let Some(value) = cookie::set(&state.config.sign_in, token, is_loopback).filter(|_| !is_theirs) {
         headers.append(SET_COOKIE, value);
     }
 }

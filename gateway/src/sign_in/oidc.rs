@@ -14,6 +14,7 @@ use schemas::account::{Account, Identity};
 use schemas::catalog::change::Author;
 use schemas::failure::{Failure, FailureCode};
 use schemas::subject::ATTEMPT_BUCKET;
+use schemas::time::Timestamp;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -71,6 +72,7 @@ pub(crate) const CALLBACK: Operation = Operation::read::<Done>(
 .failing(&[400, 403, 404, 409, 429, 503]);
 
 /// What is needed of a node to sign somebody in by the provider.
+#[derive(Clone, Copy)]
 struct Ready<'s> {
     signer: &'s Signer,
     settings: &'s Provider,
@@ -196,30 +198,57 @@ async fn came_back(
     arrival: &Arrival,
     (given, parts): (Parameters, &Parts),
 ) -> Result<Response, Failure> {
+    let ready = ready(state)?;
+    caller::unblocked(state, arrival)?;
+    let brought = Brought::of(given)?;
+    let flow = begun(&ready, (arrival, parts), &brought)?;
+    let allowance = state.config.sign_in.logins_of_address;
+    attempts::count(state, Of::Address(login::address(arrival)), allowance).await?;
+    once(state, brought.state.as_deref().unwrap_or_default()).await?;
+    let person = person(&ready, (arrival, state.ports.clock.now()), (brought, &flow)).await?;
+    let account = account_of(state, arrival, (ready.settings, person)).await?;
+    admit(state, &account).await?;
+    let (account, refresh) = answer::begin(state, &account, arrival.at).await?;
+    info!(
+        tenant = %account.tenant,
+        user = %account.user,
+        request.id = %arrival.request_id,
+        "a member signed in by the provider"
+    );
+    let mut response = redirect(state, (&flow.return_to, "signed in"), ("", parts));
+    answer::put_cookie(state, &mut response, &ready.signer.refresh(&refresh), parts);
+    Ok(response)
+}
+
+/// The way that a browser was sent out on, and comes back from with the state of that way.
+fn begun(
+    ready: &Ready<'_>,
+    (arrival, parts): (&Arrival, &Parts),
+    brought: &Brought,
+) -> Result<Flow, Failure> {
+    let kept = cookie::of(&parts.headers, COOKIE);
+    let flow = kept.and_then(|kept| Flow::read(kept, ready.signer, arrival.at));
+    let handed = brought.state.as_deref().unwrap_or_default();
+    flow.filter(|flow| flow.is_of(handed, ready.signer))
+        .ok_or_else(|| {
+            let text = "this sign-in was not begun in this browser, or too long ago: begin again";
+            invalid("state", text)
+        })
+}
+
+/// Who comes back, by the word of the provider.
+async fn person(
+    ready: &Ready<'_>,
+    (arrival, now): (&Arrival, Timestamp),
+    (brought, flow): (Brought, &Flow),
+) -> Result<Person, Failure> {
     let Ready {
         signer,
         settings,
         oidc,
-    } = ready(state)?;
-    caller::unblocked(state, arrival)?;
-    let brought = Brought::of(given)?;
-    let lost = || {
-        let text = "this sign-in was not begun in this browser, or too long ago: begin again";
-        invalid("state", text)
-    };
-    let kept = cookie::of(&parts.headers, COOKIE).ok_or_else(lost)?;
-    let flow = Flow::read(kept, signer, arrival.at).ok_or_else(lost)?;
-    let handed = brought.state.as_deref().unwrap_or_default();
-    if !flow.is_of(handed, signer) {
-        return Err(lost());
-    }
-    let allowance = state.config.sign_in.logins_of_address;
-    attempts::count(state, Of::Address(login::address(arrival)), allowance).await?;
-    once(state, handed).await?;
-    let about = oidc
-        .about(settings)
-        .await
-        .map_err(|problem| away(arrival, problem))?;
+    } = *ready;
+    let is_away = |problem| away(arrival, problem);
+    let about = oidc.about(settings).await.map_err(is_away)?;
     let is_theirs = match &brought.issuer {
         Some(issuer) => *issuer == settings.issuer,
         None => !about.tells_issuer,
@@ -237,28 +266,15 @@ async fn came_back(
         issuer: &settings.issuer,
         client: &settings.client_id,
         nonce: &flow.nonce(signer),
-        now: state.ports.clock.now(),
+        now,
     };
-    let mut keys = oidc
-        .keys(&about, None)
-        .await
-        .map_err(|problem| away(arrival, problem))?;
+    let keys = oidc.keys(&about, None).await.map_err(is_away)?;
     let mut read = identity::read(token.reveal(), &keys, expected);
     if read == Err(Wrong::UnknownKey) {
-        keys = oidc
-            .keys(&about, Some(&keys))
-            .await
-            .map_err(|problem| away(arrival, problem))?;
-        read = identity::read(token.reveal(), &keys, expected);
+        let newer = oidc.keys(&about, Some(&keys)).await.map_err(is_away)?;
+        read = identity::read(token.reveal(), &newer, expected);
     }
-    let person = read.map_err(|wrong| not_good(arrival, wrong))?;
-    let account = account_of(state, arrival, (settings, person)).await?;
-    admit(state, &account).await?;
-    let (account, refresh) = answer::begin(state, &account, arrival.at).await?;
-    info!(tenant = %account.tenant, user = %account.user, request.id = %arrival.request_id, "a member signed in by the provider");
-    let mut response = redirect(state, (&flow.return_to, "signed in"), ("", parts));
-    answer::put_cookie(state, &mut response, &signer.refresh(&refresh), parts);
-    Ok(response)
+    read.map_err(|wrong| not_good(arrival, wrong))
 }
 
 /// Notes that somebody came back with a state; refuses whoever brings the same again, to whichever node.

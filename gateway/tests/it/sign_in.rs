@@ -12,6 +12,7 @@ use crate::script::whole;
 
 mod accounts;
 mod cookie;
+mod corpus;
 
 const PASSWORD: &str = "correct horse battery 1";
 const JWT_SECRET: &[u8] = b"a secret of thirty-two bytes and more";

@@ -130,3 +130,32 @@ fn keys_tell_whose_account_they_are_and_passwords_are_not_shown() {
     let text = serde_json::to_string(&account).expect("serialize");
     assert_eq!(serde_json::from_str::<Account>(&text).expect("read"), account);
 }
+
+#[test]
+fn who_is_known_to_a_provider_keeps_no_way_in_of_before_and_a_chosen_password_lets_go_of_him() {
+    let mut account = account().signed_in("s1".into(), at(0), MONTH);
+    account.password = Some(Hash::new("$old".to_owned()));
+    account.reset = Some(Reset {
+        digest: Digest([7; 32]),
+        ends_at: at(60),
+    });
+    let identity = Identity {
+        issuer: "https://login.example.com".to_owned(),
+        subject: "person-1".to_owned(),
+    };
+
+    let known = account.of_identity(identity.clone());
+    assert_eq!(
+        (&known.password, &known.reset, known.sessions.len()),
+        (&None, &None, 0)
+    );
+    assert_eq!(known.identity, Some(identity.clone()));
+    let text = serde_json::to_string(&known).expect("serialize");
+    assert_eq!(serde_json::from_str::<Account>(&text).expect("read"), known);
+
+    let again = known.signed_in("s2".into(), at(1), MONTH);
+    let changed = again.with_password(Hash::new("$new".to_owned()), Some("s2"));
+    assert_eq!(changed.identity, Some(identity), "he changed it himself");
+    let chosen = again.with_chosen_password(Hash::new("$new".to_owned()));
+    assert_eq!((chosen.identity, chosen.sessions.len()), (None, 0));
+}

@@ -10,10 +10,12 @@ use sha2::{Digest, Sha256};
 
 use super::violation::Violation;
 use crate::client::{ARGUMENT_CANARY, PROMPT_CANARY};
+use crate::mail::MAIL_PASSWORD;
 use crate::node::config::{
     ADMIN_KEY, API_KEY_SECRET, CALLER_KEY, EXPIRED_KEY, FALSE_KEY, JWT_SECRET_KEY, NARROW_KEY, OPERATOR_KEY,
     OTHER_KEY, PRO_KEY, PROVIDER_KEY,
 };
+use crate::provider::CLIENT_SECRET;
 
 /// Characters of a line that a violation shows.
 const LINE_CHARS_MAX: usize = 300;
@@ -82,6 +84,8 @@ pub fn plain_canaries() -> Vec<Canary> {
     let others = [
         ("the secret of digests", API_KEY_SECRET),
         ("the secret of sessions", JWT_SECRET_KEY),
+        ("the password of mail", MAIL_PASSWORD),
+        ("the secret of a client", CLIENT_SECRET),
         ("the prompt", PROMPT_CANARY),
         ("the argument of a tool", ARGUMENT_CANARY),
     ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::canary::{Text, canaries, find, plain_canaries};
+use super::canary::{Canary, Text, canaries, find, plain_canaries};
 use super::violation::Violation;
 use super::{EventFacts, Facts, RowFacts, Sums, check_books};
 use crate::books::{Books, Columns};
@@ -32,6 +32,8 @@ pub struct Expected {
     pub foreign_calls: bool,
     /// Whether upstreams may find faults in what they are sent.
     pub upstream_faults: bool,
+    /// Secrets that came up in the test.
+    pub secrets: Vec<Canary>,
 }
 
 /// Where everything is that is judged.
@@ -61,13 +63,15 @@ pub async fn settle(mut scope: Scope<'_>) -> Vec<Violation> {
         views.iter().flat_map(check_books).collect()
     };
     let mut found = quiet(quiet_max, look).await;
-    let canaries = canaries();
+    let told = scope.expected.secrets.iter().cloned();
+    let all: Vec<Canary> = canaries().into_iter().chain(told.clone()).collect();
     for facts in &views {
-        found.extend(find(&canaries, &facts.texts));
+        found.extend(find(&all, &facts.texts));
     }
+    let plain: Vec<Canary> = plain_canaries().into_iter().chain(told).collect();
     let data = scope.nodes.iter().map(|node| node.data_dir());
     for directory in data.chain(scope.directories.iter().cloned()) {
-        found.extend(find(&plain_canaries(), &files(&directory)));
+        found.extend(find(&plain, &files(&directory)));
     }
     for node in &mut scope.nodes {
         node.checked();

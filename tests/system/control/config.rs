@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use harness::{Behaviour, CALLER_KEY, Client, Model, OPERATOR_KEY, Scene, Upstream, chat, models_file};
+use harness::{
+    Behaviour, CALLER_KEY, Client, Model, OPERATOR_KEY, PRICE, Scene, Upstream, chat, models_file,
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -14,6 +16,7 @@ use super::{done, operator, refused, until, until_shown};
 mod examples;
 mod history;
 mod manifest;
+mod moving;
 mod passing;
 mod spread;
 
@@ -122,6 +125,13 @@ fn distribution() -> (tempfile::TempDir, String, String) {
     (directory, manifest(""), wrong)
 }
 
+/// Has a node take over a file of models at once.
+async fn reload(scene: &Scene, models: &[Model]) {
+    scene.node.write_models(models);
+    let (code, output) = scene.node.command(&["reload"]).await;
+    assert_eq!(code, Some(0), "{output}");
+}
+
 /// Waits until errors are told of, or none are; gives what is told.
 async fn until_errors(operator: &Client, there: bool) -> Vec<Value> {
     let shown = until_shown(operator, PROBLEMS, |told| of(told, "error").is_empty() != there).await;
@@ -140,8 +150,11 @@ async fn twelve_kinds_of_bad_files_under_load_fail_no_call_and_are_told_of_withi
     })
     .await;
     scene.pin();
+    scene.price("other", Some(PRICE));
     let (its, operator) = (&scene, operator(&scene));
-    let good = read(its, "models.yaml");
+    // Between one mistake and the next the name goes to another model, and back.
+    let other = Model::new("other").set("aliases", json!(["m"])).leg(&its.o2, 0);
+    let good = [read(its, "models.yaml"), models_file(&[other])];
     let over = AtomicBool::new(false);
     let calls = AtomicUsize::new(0);
     let load = async || {
@@ -166,10 +179,10 @@ async fn twelve_kinds_of_bad_files_under_load_fail_no_call_and_are_told_of_withi
     let push = async {
         let kinds = bad_models(its);
         assert_eq!(kinds.len(), 11);
-        for (kind, models, text) in kinds {
+        for ((kind, models, text), good) in kinds.into_iter().zip(good.iter().rev().cycle()) {
             write(its, "models.yaml", &models);
             tell(kind, text).await;
-            write(its, "models.yaml", &good);
+            write(its, "models.yaml", good);
             until_errors(&operator, false).await;
         }
         std::fs::write(&manifest, &wrong).expect("written");

@@ -1,7 +1,7 @@
 //! Endpoints that people register lie at public addresses, or where the node's configuration lets them: whatever way an
 //! address is written, and whichever call leads there.
 
-use harness::{NodeBuilder, Scene, Upstream, chat};
+use harness::{NodeBuilder, Scene, Surface, Upstream, chat};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -25,6 +25,20 @@ const FORMS: [&str; 16] = [
     "http://[64:ff9b::7f00:1]:PORT/v1",
     "http://me@127.0.0.1:PORT/v1",
     "http://169.254.169.254/latest/meta-data",
+];
+
+/// Fields of bodies by which callers of other gateways choose where a call goes.
+const FIELDS: [&str; 5] = ["api_base", "base_url", "provider", "custom_host", "extra_headers"];
+/// Headers that are used so, or that tell a proxy where a call was meant to go.
+const HEADERS: [&str; 8] = [
+    "x-portkey-custom-host",
+    "x-portkey-provider",
+    "helicone-target-url",
+    "x-base-url",
+    "x-api-base",
+    "x-upstream",
+    "x-forwarded-host",
+    "x-original-url",
 ];
 
 /// Where the node itself lies as it is by default: no network is allowed.
@@ -108,5 +122,40 @@ async fn an_answer_that_points_to_a_closed_address_is_not_followed() {
         "{tested}"
     );
     assert_eq!((own.calls(), closed.accepted()), (1, 0));
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn nothing_that_a_caller_sends_says_where_his_call_goes() {
+    let scene = Scene::start().await;
+    let elsewhere = Upstream::start();
+    let url = elsewhere.url();
+
+    for surface in Surface::ALL {
+        let mut sent: Vec<(&str, harness::Client, Value)> = Vec::new();
+        for field in FIELDS {
+            let mut body = surface.ask("m");
+            body[field] = match field {
+                "extra_headers" => json!({"host": elsewhere.addr().to_string(), "x-base-url": url}),
+                _ => json!(url),
+            };
+            sent.push((field, scene.client.clone(), body));
+        }
+        for name in HEADERS {
+            sent.push((name, scene.client.with_header(name, &url), surface.ask("m")));
+        }
+        for (what, client, body) in sent {
+            let calls = scene.o1.calls();
+            let answer = client.post_inference(surface.path(), body.to_string()).await;
+            let answer = answer.expect("an answer");
+            // It goes where it always goes, or nowhere.
+            let went = scene.o1.calls() - calls;
+            let expected = usize::from(answer.status == 200);
+            assert!([200, 400].contains(&answer.status), "{what}: {}", answer.text());
+            assert_eq!(went, expected, "{what} on {}", surface.path());
+        }
+    }
+
+    assert_eq!((elsewhere.accepted(), scene.o2.calls()), (0, 0));
     scene.finish().await;
 }

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use harness::{Client, NodeBuilder, OPERATOR_KEY, PROVIDER_KEY, Plan, Scene, Upstream, chat};
+use harness::{Client, Node, NodeBuilder, OPERATOR_KEY, PROVIDER_KEY, Plan, Scene, Upstream, chat};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -151,7 +151,12 @@ async fn a_router_elsewhere_opens_what_a_gateway_that_cannot_has_sealed() {
         routers_apart: true,
         ..Plan::default()
     };
-    let with_keys = |node| on_loopback(node).env("WAYBILL_MASTER_KEY", MASTER);
+    let public = public_key().await;
+    let with_keys = |node: NodeBuilder| {
+        let node = node.setting("egress", json!({"allow": ["127.0.0.0/8"]}));
+        let node = node.env_of(("router", true), "WAYBILL_MASTER_KEY", MASTER);
+        node.env_of(("router", false), "WAYBILL_PUBLIC_KEY", &public)
+    };
     let mut scene = Scene::start_cluster(plan, with_keys).await;
     scene.price("own", None);
     let (a, b) = (scene.node.addr(), scene.cluster().node("b").addr());
@@ -164,8 +169,21 @@ async fn a_router_elsewhere_opens_what_a_gateway_that_cannot_has_sealed() {
 
     assert_eq!(tested.json()["ok"], true, "{}", tested.text());
     assert_eq!(credentials(&own), [Some(bearer()), Some(bearer())]);
-    assert!(scene.logs().contains("is for routers alone"));
+    for node in ["b", "router-1"] {
+        let variables = format!("/proc/{}/environ", scene.cluster().node(node).pid());
+        let variables = std::fs::read(variables).expect("what it was started with");
+        let opens = String::from_utf8_lossy(&variables).contains(MASTER);
+        assert_eq!(opens, node == "router-1", "{node}");
+    }
     scene.finish().await;
+}
+
+/// What gateways are given that cannot open what they seal, as a command tells it.
+async fn public_key() -> String {
+    let builder = Node::builder().env("WAYBILL_MASTER_KEY", MASTER);
+    let (code, output) = builder.run(&["keys", "public"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    output.trim().to_owned()
 }
 
 #[tokio::test]

@@ -141,7 +141,7 @@ pub(super) fn standing_of(error: &Value) -> Value {
 }
 
 /// How many calls an upstream answered at once, at most.
-pub(super) fn busiest(upstream: &Upstream) -> usize {
+pub(crate) fn busiest(upstream: &Upstream) -> usize {
     let mut edges: Vec<(Instant, i64)> = Vec::new();
     for call in upstream.recorded() {
         assert_ne!(call.state, CallState::Running, "it is over");

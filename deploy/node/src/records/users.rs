@@ -82,6 +82,9 @@ pub enum UserAction {
         /// Who.
         #[command(flatten)]
         user: UserId,
+        /// Shows the token although mail is sent.
+        #[arg(long)]
+        show: bool,
     },
     /// Show who changed a member, and what.
     History {
@@ -118,11 +121,19 @@ impl Action for UserAction {
         Ok(match self {
             Self::List { tenant } => Self::KIND.list(tenant.as_deref()),
             Self::History { user } => Step::History(user.at("/history")),
-            Self::ResetPassword { user } => Step::Call {
-                method: Method::POST,
-                path: user.at("/password-reset"),
-                body: None,
-            },
+            Self::ResetPassword { user, show } => {
+                let path = user.at("/password-reset");
+                let glue = if path.contains('?') { '&' } else { '?' };
+                Step::Call {
+                    method: Method::POST,
+                    path: if *show {
+                        format!("{path}{glue}mail=false")
+                    } else {
+                        path
+                    },
+                    body: None,
+                }
+            }
             Self::Create {
                 id,
                 tenant,
@@ -158,6 +169,13 @@ impl Action for UserAction {
     fn told(&self, answer: &Value) -> Option<String> {
         let text = |field: &str| records::text(&answer[field]);
         matches!(self, Self::ResetPassword { .. }).then(|| {
+            if answer["token"].is_null() {
+                return format!(
+                    "mailed to   {}\nexpires at  {}\n",
+                    text("mailed_to"),
+                    text("expires_at")
+                );
+            }
             format!(
                 "token       {}\nexpires at  {}\n\nWhoever has it chooses the password: POST \
                  /auth/reset-password with {{\"token\": .., \"new_password\": ..}}\n",

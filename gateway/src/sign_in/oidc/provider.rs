@@ -20,6 +20,8 @@ use crate::sign_in::settings::Provider;
 const KEPT: Duration = Duration::from_hours(1);
 /// How long its keys stay at least although a token names another.
 const KEYS_REST: Duration = Duration::from_secs(30);
+/// How long nobody asks again after nothing came.
+const FAILED_REST: Duration = Duration::from_secs(2);
 /// Longest token or code of a provider that is passed on, in bytes.
 const CODE_BYTES_MAX: usize = 4_096;
 
@@ -53,11 +55,48 @@ struct Exchanged {
     id_token: Secret<String>,
 }
 
+/// Something of a provider's that was read, or could not be.
+struct Kept<T> {
+    found: Option<(Arc<T>, Instant)>,
+    failed: Option<(Error, Instant)>,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self {
+            found: None,
+            failed: None,
+        }
+    }
+}
+
+impl<T> Kept<T> {
+    /// Reads it anew. Whoever asks right after one that failed is told the same: a provider that is away is not waited for
+    /// by one after the other.
+    async fn renew(&mut self, read: impl Future<Output = Result<T, Error>>) -> Result<Arc<T>, Error> {
+        if let Some((problem, _)) = self.failed.filter(|(_, at)| at.elapsed() < FAILED_REST) {
+            return Err(problem);
+        }
+        match read.await {
+            Ok(found) => {
+                let found = Arc::new(found);
+                self.found = Some((Arc::clone(&found), Instant::now()));
+                self.failed = None;
+                Ok(found)
+            }
+            Err(problem) => {
+                self.failed = Some((problem, Instant::now()));
+                Err(problem)
+            }
+        }
+    }
+}
+
 /// Asks one provider.
 pub(crate) struct Oidc {
     wire: Wire,
-    about: Mutex<Option<(Arc<About>, Instant)>>,
-    keys: Mutex<Option<(Arc<Keys>, Instant)>>,
+    about: Mutex<Kept<About>>,
+    keys: Mutex<Kept<Keys>>,
 }
 
 impl Oidc {
@@ -72,32 +111,32 @@ impl Oidc {
     /// What the provider says of itself, as it was read within the hour.
     pub(super) async fn about(&self, settings: &Provider) -> Result<Arc<About>, Error> {
         let mut kept = self.about.lock().await;
-        let fresh = kept.as_ref().filter(|(_, at)| at.elapsed() < KEPT);
+        let fresh = kept.found.as_ref().filter(|(_, at)| at.elapsed() < KEPT);
         if let Some((about, _)) = fresh {
             return Ok(Arc::clone(about));
         }
         let issuer = settings.issuer.trim_end_matches('/');
         let place = address(&format!("{issuer}/.well-known/openid-configuration"));
-        let read = self.wire.get(&place.ok_or(Error::Odd("address"))?).await;
-        let about = Arc::new(About::of(&read?, settings)?);
-        *kept = Some((Arc::clone(&about), Instant::now()));
-        Ok(about)
+        let place = place.ok_or(Error::Odd("address"))?;
+        let read = async { About::of(&self.wire.get(&place).await?, settings) };
+        kept.renew(read).await
     }
 
     /// Its keys: those that are kept, or newer ones where a token names one that is not among them. The same where it is
     /// too early to ask again.
     pub(super) async fn keys(&self, about: &About, but: Option<&Arc<Keys>>) -> Result<Arc<Keys>, Error> {
         let mut kept = self.keys.lock().await;
-        if let Some((keys, at)) = &*kept {
+        if let Some((keys, at)) = &kept.found {
             let is_wanted = but.is_none_or(|but| !Arc::ptr_eq(but, keys)) && at.elapsed() < KEPT;
             if is_wanted || at.elapsed() < KEYS_REST {
                 return Ok(Arc::clone(keys));
             }
         }
-        let read = self.wire.get(&about.keys).await?;
-        let keys = Arc::new(Keys::parse(&read).ok_or(Error::Odd("set of keys"))?);
-        *kept = Some((Arc::clone(&keys), Instant::now()));
-        Ok(keys)
+        let read = async {
+            let read = self.wire.get(&about.keys).await?;
+            Keys::parse(&read).ok_or(Error::Odd("set of keys"))
+        };
+        kept.renew(read).await
     }
 
     /// The ID token that a code is good for.
@@ -153,5 +192,84 @@ impl About {
             tells_issuer: document.authorization_response_iss_parameter_supported,
             secret_in_body: knows("client_secret_post") && !knows("client_secret_basic"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use schemas::catalog::Role;
+    use schemas::id::TenantId;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn settings() -> Provider {
+        Provider {
+            issuer: "https://login.example.com".to_owned(),
+            client_id: "waybill".to_owned(),
+            client_secret: None,
+            scopes: Vec::new(),
+            domains: Vec::new(),
+            tenant: TenantId::from("default"),
+            role: Role::Free,
+            redirect_uri: "https://gw.example.com/auth/oidc/callback".to_owned(),
+        }
+    }
+
+    fn about(change: impl FnOnce(&mut Value)) -> Result<About, Error> {
+        let mut document = json!({"issuer": "https://login.example.com",
+            "authorization_endpoint": "https://login.example.com/authorize",
+            "token_endpoint": "https://tokens.example.com/token", "jwks_uri": "https://keys.example.com/keys"});
+        change(&mut document);
+        About::of(document.to_string().as_bytes(), &settings())
+    }
+
+    #[test]
+    fn a_provider_that_says_it_is_another_or_is_asked_in_the_clear_is_none() {
+        let good = about(|_| {}).expect("a provider");
+        assert!(!good.tells_issuer && !good.secret_in_body);
+        let by_form = about(|document| {
+            document["token_endpoint_auth_methods_supported"] = json!(["client_secret_post"]);
+            document["authorization_response_iss_parameter_supported"] = json!(true);
+        });
+        let by_form = by_form.expect("a provider");
+        assert!(by_form.tells_issuer && by_form.secret_in_body);
+        for (member, value) in [
+            ("issuer", json!("https://evil.example.com")),
+            ("issuer", json!("https://login.example.com/")),
+            ("token_endpoint", json!("http://tokens.example.com/token")),
+            ("jwks_uri", json!("http://keys.example.com/keys")),
+            ("jwks_uri", json!("file:///etc/passwd")),
+            ("authorization_endpoint", json!("javascript:alert(1)")),
+            ("authorization_endpoint", Value::Null),
+        ] {
+            assert!(
+                about(|document| document[member] = value.clone()).is_err(),
+                "{member} {value}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_did_not_answer_is_not_asked_again_at_once() {
+        let (mut kept, asked) = (Kept::<u8>::default(), Cell::new(0));
+        let read = |answer: Result<u8, Error>| {
+            let asked = &asked;
+            async move {
+                asked.set(asked.get() + 1);
+                answer
+            }
+        };
+
+        assert_eq!(kept.renew(read(Err(Error::Away))).await, Err(Error::Away));
+        tokio::time::advance(FAILED_REST / 2).await;
+        assert_eq!(kept.renew(read(Ok(1))).await, Err(Error::Away));
+        assert_eq!(asked.get(), 1);
+        tokio::time::advance(FAILED_REST).await;
+        assert_eq!(kept.renew(read(Ok(1))).await, Ok(Arc::new(1)));
+        assert_eq!(kept.renew(read(Ok(2))).await, Ok(Arc::new(2)));
+        assert_eq!(asked.get(), 3);
     }
 }

@@ -4,7 +4,7 @@ use schemas::account::attempts::Allowance;
 use serde_json::{Value, json};
 
 use super::{OURS, PASSWORD, call, choose, login, refresh, scene, settings, signed_in, tokens};
-use crate::scene::{ADMIN, CALLER, OPERATOR, PLAIN, Scene};
+use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, PLAIN, Scene};
 use crate::script::whole;
 
 #[tokio::test]
@@ -215,11 +215,9 @@ async fn people_sign_up_where_that_is_allowed_and_wait_for_approval_unless_their
         (201, &json!(true))
     );
     let told = login(&scene, "bob@example.com", PASSWORD).await;
-    assert_eq!(told.status, 403);
+    assert_eq!((told.status, &*told.code()), (401, "wrong_password"));
     assert!(told.body.contains("approval"), "{told:?}");
-    let wrong = login(&scene, "bob@example.com", "another password").await;
-    assert_eq!(wrong.status, 401, "only he is told");
-    let id = waits.json()["user_id"].as_str().expect("an id").to_owned();
+    let id = member_of(&scene, "bob@example.com").await.expect("a member");
     let enable = json!({"disabled": false}).to_string();
     let enabled = scene
         .call(&format!("PATCH /api/v1/users/{id}"), ADMIN, &enable)
@@ -227,8 +225,6 @@ async fn people_sign_up_where_that_is_allowed_and_wait_for_approval_unless_their
     assert_eq!(enabled.status, 200, "{enabled:?}");
     assert_eq!(login(&scene, "bob@example.com", PASSWORD).await.status, 200);
 
-    let twice = call(&scene, "POST /auth/signup", &[], &body("Ann@MIT.edu")).await;
-    assert_eq!(twice.status, 409);
     for (field, value) in [
         ("email", json!("nobody")),
         ("password", json!("short")),
@@ -243,6 +239,155 @@ async fn people_sign_up_where_that_is_allowed_and_wait_for_approval_unless_their
             (answer.status, answer.json()["error"]["param"].as_str()),
             (400, Some(field))
         );
+    }
+}
+
+/// The id of the member of `acme` who has an address.
+async fn member_of(scene: &Scene, email: &str) -> Option<String> {
+    let listed = scene.call("GET /api/v1/users", ADMIN, "").await.json();
+    let mut members = listed["data"].as_array().expect("members").iter();
+    let found = members.find(|member| member["email"] == email)?;
+    Some(found["id"].as_str().expect("an id").to_owned())
+}
+
+#[tokio::test]
+async fn nobody_learns_by_signing_up_whether_an_address_has_an_account() {
+    let scene = Scene::with(|config| {
+        settings(config);
+        config.sign_in.sign_up.enabled = true;
+        config.sign_in.sign_up.tenant = "acme".into();
+    })
+    .await;
+    signed_in(&scene, "ann", "pro").await;
+    let sign_up = |email: &'static str| {
+        let scene = &scene;
+        let body = json!({"email": email, "password": "another password 1"});
+        async move { call(scene, "POST /auth/signup", &[], &body).await }
+    };
+    let shown = |answer: &Answer, email: &str| (answer.status, answer.body.replace(email, "EMAIL"));
+
+    let known = sign_up("ann@example.com").await;
+    let new = sign_up("bob@example.com").await;
+    let again = sign_up("bob@example.com").await;
+    assert_eq!(known.status, 201);
+    assert_eq!(shown(&known, "ann@example.com"), shown(&new, "bob@example.com"));
+    assert_eq!(shown(&new, "bob@example.com"), shown(&again, "bob@example.com"));
+    // Nor by what the account lets in afterwards.
+    let failure = |answer: &Answer| {
+        let mut error = answer.json()["error"].clone();
+        error["request_id"] = Value::Null;
+        (answer.status, error)
+    };
+    let into_known = login(&scene, "ann@example.com", "another password 1").await;
+    let into_new = login(&scene, "bob@example.com", "another password 1").await;
+    let into_none = login(&scene, "eve@example.com", "another password 1").await;
+    assert_eq!(failure(&into_known), failure(&into_new));
+    assert_eq!(failure(&into_none), failure(&into_new));
+    assert_eq!(
+        login(&scene, "ann@example.com", PASSWORD).await.status,
+        200,
+        "nothing of hers is changed"
+    );
+    let listed = scene.call("GET /api/v1/users", ADMIN, "").await.json();
+    let count = listed["data"].as_array().expect("members").len();
+    assert_eq!(count, 2, "{listed}");
+}
+
+#[tokio::test]
+async fn of_members_who_are_to_have_one_address_at_once_one_is_made_and_the_others_are_not() {
+    let scene = scene().await;
+    let create = |id: String, email: &'static str| {
+        let scene = &scene;
+        let body = json!({"tenant": "acme", "id": id, "email": email, "password": PASSWORD});
+        async move {
+            scene
+                .call("POST /api/v1/users", OPERATOR, &body.to_string())
+                .await
+        }
+    };
+    let all = (0..6).map(|number| create(format!("m{number}"), "one@example.com"));
+    let answers = futures_util::future::join_all(all).await;
+    let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 409, 409, 409, 409, 409]);
+    for refused in answers.iter().filter(|answer| answer.status == 409) {
+        assert_eq!(refused.json()["error"]["param"], "email", "{refused:?}");
+    }
+    let listed = scene.call("GET /api/v1/users", ADMIN, "").await.json();
+    assert_eq!(listed["data"].as_array().expect("members").len(), 1, "{listed}");
+    assert_eq!(login(&scene, "one@example.com", PASSWORD).await.status, 200);
+
+    // An address that was held for a member who was not made is free at once.
+    let winner = listed["data"][0]["id"].as_str().expect("an id").to_owned();
+    let taken_id = create(winner.clone(), "two@example.com").await;
+    assert_eq!(
+        (taken_id.status, &taken_id.json()["error"]["param"]),
+        (409, &json!("id"))
+    );
+    let free = create("other".to_owned(), "two@example.com").await;
+    assert_eq!(free.status, 201, "{free:?}");
+
+    // Nor does a change take another's address, or leave half of itself.
+    let change = |id: String, email: &'static str| {
+        let scene = &scene;
+        async move {
+            let line = format!("PATCH /api/v1/users/{id}?tenant=acme");
+            let body = json!({"email": email}).to_string();
+            scene.call(&line, OPERATOR, &body).await
+        }
+    };
+    assert_eq!(change("other".to_owned(), "one@example.com").await.status, 409);
+    let both = futures_util::future::join_all([
+        change(winner, "three@example.com"),
+        change("other".to_owned(), "three@example.com"),
+    ])
+    .await;
+    let mut statuses = [both[0].status, both[1].status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409], "{both:?}");
+    assert_eq!(login(&scene, "three@example.com", PASSWORD).await.status, 200);
+    let kept = if both[0].status == 200 {
+        "two@example.com"
+    } else {
+        "one@example.com"
+    };
+    assert_eq!(
+        login(&scene, kept, PASSWORD).await.status,
+        200,
+        "the loser has what he had"
+    );
+    let listed = scene.call("GET /api/v1/users", ADMIN, "").await.json();
+    let mut emails: Vec<&str> = listed["data"]
+        .as_array()
+        .expect("members")
+        .iter()
+        .map(|member| member["email"].as_str().expect("an address"))
+        .collect();
+    emails.sort_unstable();
+    let mut expected = ["three@example.com", kept];
+    expected.sort_unstable();
+    assert_eq!(emails, expected);
+}
+
+#[tokio::test]
+async fn without_a_server_of_mail_nobody_is_written_to_and_says_so() {
+    let scene = scene().await;
+    signed_in(&scene, "ann", "pro").await;
+    for email in ["ann@example.com", "bob@example.com"] {
+        let answer = call(
+            &scene,
+            "POST /auth/forgot-password",
+            &[],
+            &json!({"email": email}),
+        )
+        .await;
+        assert_eq!((answer.status, &*answer.code()), (404, "not_found"));
+    }
+    let line = "POST /api/v1/users/ann/password-reset?tenant=acme&mail=maybe";
+    let odd = scene.call(line, OPERATOR, "").await;
+    assert_eq!((odd.status, &odd.json()["error"]["param"]), (400, &json!("mail")));
+    for line in ["GET /auth/oidc/login", "GET /auth/oidc/callback?code=a&state=b"] {
+        assert_eq!(call(&scene, line, &[], &Value::Null).await.status, 404, "{line}");
     }
 }
 

@@ -6,14 +6,16 @@ use super::{OURS, PASSWORD, call, login, refresh, scene, settings, signed_in, to
 use crate::scene::Scene;
 
 #[tokio::test]
-async fn each_refresh_token_is_good_once_and_the_second_time_ends_the_session() {
+async fn each_refresh_token_is_good_once_and_an_older_one_than_the_last_ends_the_session() {
     let scene = scene().await;
     let (first, cookie_1) = signed_in(&scene, "ann", "pro").await;
     let (other, _) = tokens(&login(&scene, "ann@example.com", PASSWORD).await);
 
     let (second, cookie_2) = tokens(&refresh(&scene, &cookie_1, &[OURS]).await);
+    let (third, cookie_3) = tokens(&refresh(&scene, &cookie_2, &[OURS]).await);
     assert_ne!(cookie_1, cookie_2);
-    for token in [&first, &second] {
+    assert_ne!(cookie_2, cookie_3);
+    for token in [&first, &second, &third] {
         assert_eq!(scene.call("GET /user/me", token, "").await.status, 200);
     }
     let stolen = refresh(&scene, &cookie_1, &[OURS]).await;
@@ -25,12 +27,11 @@ async fn each_refresh_token_is_good_once_and_the_second_time_ends_the_session() 
             .contains("max-age=0")
     );
 
-    assert_eq!(
-        refresh(&scene, &cookie_2, &[OURS]).await.status,
-        401,
-        "the session is over"
-    );
-    for token in [&first, &second] {
+    for cookie in [&cookie_2, &cookie_3] {
+        let ended = refresh(&scene, cookie, &[OURS]).await;
+        assert_eq!(ended.status, 401, "the session is over");
+    }
+    for token in [&first, &second, &third] {
         assert_eq!(scene.call("GET /user/me", token, "").await.status, 401);
     }
     assert_eq!(
@@ -41,20 +42,48 @@ async fn each_refresh_token_is_good_once_and_the_second_time_ends_the_session() 
 }
 
 #[tokio::test]
-async fn of_many_who_present_one_refresh_token_at_once_one_gets_the_next_and_the_session_ends() {
+async fn pages_that_present_one_refresh_token_at_once_are_given_the_same_next_one() {
     let scene = scene().await;
-    let (token, cookie) = signed_in(&scene, "ann", "pro").await;
+    let (token, cookie_1) = signed_in(&scene, "ann", "pro").await;
 
-    let all = (0..4).map(|_| refresh(&scene, &cookie, &[OURS]));
-    let mut statuses: Vec<u16> = futures_util::future::join_all(all)
-        .await
-        .iter()
-        .map(|answer| answer.status)
-        .collect();
-    statuses.sort_unstable();
+    let all = (0..4).map(|_| refresh(&scene, &cookie_1, &[OURS]));
+    let answers = futures_util::future::join_all(all).await;
+    let cookies: Vec<String> = answers.iter().map(|answer| tokens(answer).1).collect();
+    assert!(cookies.iter().all(|cookie| *cookie == cookies[0]), "{cookies:?}");
+    assert_ne!(cookies[0], cookie_1);
 
-    assert_eq!(statuses, [200, 401, 401, 401]);
+    let (_, cookie_2) = tokens(&refresh(&scene, &cookie_1, &[OURS]).await);
+    assert_eq!(cookie_2, cookies[0], "a moment later it is the same");
+    assert_eq!(scene.call("GET /user/me", &token, "").await.status, 200);
+    let (_, cookie_3) = tokens(&refresh(&scene, &cookie_2, &[OURS]).await);
+    assert_eq!(
+        refresh(&scene, &cookie_1, &[OURS]).await.status,
+        401,
+        "now it is too old"
+    );
+    assert_eq!(refresh(&scene, &cookie_3, &[OURS]).await.status, 401);
     assert_eq!(scene.call("GET /user/me", &token, "").await.status, 401);
+}
+
+#[tokio::test]
+async fn another_page_that_signs_its_visitor_in_leaves_no_cookie_with_him() {
+    let scene = scene().await;
+    signed_in(&scene, "eve", "pro").await;
+    let body = json!({"email": "eve@example.com", "password": PASSWORD});
+    let form = ("content-type", "text/plain");
+
+    for origin in ["https://evil.org", "null", "https://console.example.com.evil.org"] {
+        let answer = call(&scene, "POST /auth/login", &[("origin", origin), form], &body).await;
+        assert_eq!(
+            (answer.status, answer.header("set-cookie")),
+            (200, None),
+            "{origin}"
+        );
+    }
+    for origin in ["https://console.example.com", "http://localhost:3333"] {
+        let answer = call(&scene, "POST /auth/login", &[("origin", origin)], &body).await;
+        assert!(answer.header("set-cookie").is_some(), "{origin}");
+    }
 }
 
 #[tokio::test]

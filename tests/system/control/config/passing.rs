@@ -27,12 +27,6 @@ async fn meanwhile(client: &Client, push: impl Future<Output = ()>) -> Vec<(u16,
     answers.into_iter().flatten().collect()
 }
 
-async fn reload(scene: &Scene, models: &[Model]) {
-    scene.node.write_models(models);
-    let (code, output) = scene.node.command(&["reload"]).await;
-    assert_eq!(code, Some(0), "{output}");
-}
-
 #[tokio::test]
 async fn no_call_fails_while_the_only_leg_of_a_model_gets_another_address_and_is_put_back() {
     let (scene, operator) = scene().await;
