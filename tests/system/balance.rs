@@ -73,10 +73,10 @@ async fn backends_are_chosen_by_the_algorithm_of_their_endpoint() {
     ];
     let mut scene = Scene::start_on(o1, o2, |node| node.models(&models)).await;
     scene.pin();
-    let upstreams = [&scene.o1, &scene.o2, &o3];
     for model in ["turns", "least", "engine", "quick", "prefix"] {
         scene.price(model, Some(PRICE));
     }
+    let upstreams = [&scene.o1, &scene.o2, &o3];
 
     let before = calls(&upstreams);
     for _ in 0..9 {
