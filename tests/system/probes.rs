@@ -96,7 +96,7 @@ async fn what_engines_say_is_shown_and_steers_calls() {
     for (engine, waits) in [(&busy, 7), (&idle, 0)] {
         engine.page("/metrics", 200, &figures(waits));
     }
-    let (node, operator) = one_node(&[&busy, &idle], json!({"algorithm": "engine_aware"})).await;
+    let (mut node, operator) = one_node(&[&busy, &idle], json!({"algorithm": "engine_aware"})).await;
     let caller = node.client(ADMIN_KEY);
 
     until(&operator, "told", |all| {
@@ -133,6 +133,7 @@ async fn what_engines_say_is_shown_and_steers_calls() {
         heads.iter().all(|read| read.header("authorization").is_none()),
         "no credential goes there"
     );
+    node.check_books().await;
 }
 
 #[tokio::test]
@@ -142,7 +143,7 @@ async fn a_backend_that_dies_idle_is_left_out_within_two_intervals_and_back_when
     }
     let (mut dying, living) = (Upstream::start(), Upstream::start());
     let check = json!({"path": "/up", "interval_seconds": INTERVAL.as_secs(), "threshold": 3});
-    let (node, operator) = one_node(&[&dying, &living], json!({"health_check": check})).await;
+    let (mut node, operator) = one_node(&[&dying, &living], json!({"health_check": check})).await;
     let caller = node.client(ADMIN_KEY);
     while dying.reads().iter().all(|read| read.target != "/up") {
         sleep(Duration::from_millis(10)).await;
@@ -173,6 +174,7 @@ async fn a_backend_that_dies_idle_is_left_out_within_two_intervals_and_back_when
         assert_eq!(caller.post_chat(&chat("own")).await.status, 200);
     }
     assert_eq!(again.calls(), 2, "they take turns");
+    node.check_books().await;
 }
 
 #[tokio::test]
@@ -181,7 +183,7 @@ async fn a_host_that_is_too_hot_is_spared_for_a_minute_at_most() {
         return;
     }
     let (hot, cool) = (Upstream::start(), Upstream::start());
-    let node = open_to_loopback(Node::builder()).start().await;
+    let mut node = open_to_loopback(Node::builder()).start().await;
     let operator = node.client(OPERATOR_KEY);
     let placed = json!({"backends": [
         {"url": hot.root_url(), "node": "gpu-1"}, {"url": cool.root_url(), "node": "gpu-2"},
@@ -239,6 +241,7 @@ async fn a_host_that_is_too_hot_is_spared_for_a_minute_at_most() {
         (refused.status, &refused.json()["error"]["param"]),
         (400, &json!("fan"))
     );
+    node.check_books().await;
 }
 
 /// A cluster with two processes that look after health, and the operator at each of its gateways.
@@ -296,7 +299,7 @@ async fn when_whoever_looks_after_health_is_killed_the_other_reads_engines_withi
 
 #[tokio::test]
 async fn a_killed_backend_is_out_on_every_node_and_back_on_every_node_when_its_health_answers() {
-    let (mut scene, [a, b]) = fleet("600").await;
+    let (scene, [a, b]) = fleet("600").await;
     let mut dying = Upstream::start();
     register(&a, &[&dying], json!({"single_backend_rescue": false})).await;
     let addr = dying.addr();
@@ -329,6 +332,5 @@ async fn a_killed_backend_is_out_on_every_node_and_back_on_every_node_when_its_h
     until(&a, "closed", |all| all[0]["circuit_state"] == "closed").await;
     assert_eq!(a.post_chat(&chat("own")).await.status, 200);
     assert_eq!(again.calls(), 2);
-    let _ = scene.cluster();
     scene.finish().await;
 }
