@@ -261,7 +261,7 @@ async fn choose(
     let stay = Stay::find(state, (caller, asked.surface), spoken).await;
     let call = auto::Call {
         caller: caller.clone(),
-        catalog,
+        catalog: Arc::clone(&catalog),
         at: arrival.at,
         surface: asked.surface,
         wishes: asked.wishes.clone(),
@@ -276,8 +276,7 @@ async fn choose(
         (failure, Some(told))
     })?;
     while let Some(way) = walk.next().cloned() {
-        let call = Arc::clone(&walk.call);
-        let served = (&*call.catalog, &*way.model);
+        let served = (&*catalog, &*way.model);
         match demand(state, (caller, arrival.at), served, asked).await {
             Ok(()) => {
                 walk.stay.go(state, &way.model.id);

@@ -34,6 +34,9 @@ use crate::rounds::Rounds;
 
 pub use thermometer::Thermometer;
 
+/// Bytes of an answer with figures that are read at most.
+const FIGURES_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// How the role behaves.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -88,6 +91,3 @@ pub async fn run(
     }
     Ok(())
 }
-
-/// Bytes of an answer with figures that are read at most.
-const FIGURES_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -82,11 +82,16 @@ impl Plan {
         }
     }
 
-    /// True when a circuit keeps somebody out who might serve.
+    /// True when something that passes keeps somebody out who might serve.
     pub(crate) fn is_barred(&self) -> bool {
-        let is_circuit = |one: &Excluded| matches!(one.reason, Exclusion::CircuitOpen { .. });
+        let passes = |one: &Excluded| {
+            matches!(
+                one.reason,
+                Exclusion::CircuitOpen { .. } | Exclusion::Unhealthy | Exclusion::HotGpu
+            )
+        };
         let decision = self.decision.as_ref();
-        decision.is_some_and(|decision| decision.excluded.iter().any(is_circuit))
+        decision.is_some_and(|decision| decision.excluded.iter().any(passes))
     }
 }
 

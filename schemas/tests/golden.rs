@@ -47,6 +47,14 @@ fn a_waybill_keeps_its_form() {
 }
 
 #[test]
+fn a_waybill_with_a_decision_keeps_its_form_and_is_decided_again() {
+    let settled = keeps::<RequestSettled>("request.settled.decided.json");
+    let decision = settled.decision.expect("a decision");
+    assert_eq!(decision.replay().1, decision.order.first());
+    assert_eq!(decision.excluded.len(), 2);
+}
+
+#[test]
 fn a_lost_request_keeps_its_form() {
     let lost = keeps::<RequestLost>("request.lost.json");
     assert_eq!(lost.accepted, keeps::<RequestAccepted>("request.accepted.json"));

@@ -36,6 +36,8 @@ pub struct Plan {
     pub three_servers: bool,
     /// Gateways beyond the two that every cluster has.
     pub more_gateways: usize,
+    /// Two processes look after the health of upstreams, one of them at a time.
+    pub with_health: bool,
 }
 
 /// The names of gateways, in the order in which clusters have them.
@@ -135,6 +137,9 @@ impl Cluster {
         if plan.routers_apart {
             nodes.extend([("router-1", "router"), ("router-2", "router")]);
         }
+        if plan.with_health {
+            nodes.extend([("health-1", "health"), ("health-2", "health")]);
+        }
         let starts = nodes
             .into_iter()
             .map(|(name, roles)| services.node(builder, name, roles).start());
@@ -143,7 +148,8 @@ impl Cluster {
         (first, Self { services, nodes })
     }
 
-    /// A node by its name: `b` and further gateways, `ledger-1`, `ledger-2`, `router-1`, `router-2`.
+    /// A node by its name: `b` and further gateways, `ledger-1`, `ledger-2`, `router-1`, `router-2`,
+    /// `health-1`, `health-2`.
     pub fn node(&mut self, name: &str) -> &mut Node {
         let named = self.nodes.iter_mut().find(|node| node.name() == name);
         named.unwrap_or_else(|| panic!("no node is called {name}"))

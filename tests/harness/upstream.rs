@@ -3,7 +3,7 @@
 //! connections, keeps what it was sent, and notes when its peer left. A strict one refuses what its provider would.
 //! `GET /v1/models` and other reads are answered plainly and are not calls.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -107,6 +107,8 @@ struct State {
     refusals: Vec<String>,
     strict: bool,
     models: Vec<String>,
+    /// What reads of a path are answered.
+    pages: HashMap<String, (u16, String)>,
 }
 
 impl Upstream {
@@ -129,6 +131,7 @@ impl Upstream {
             refusals: Vec::new(),
             strict: false,
             models: vec!["m".to_owned()],
+            pages: HashMap::new(),
         };
         let shared = Arc::new(Shared {
             name: format!("u{}", addr.port()),
@@ -192,6 +195,12 @@ impl Upstream {
     /// The model ids that `GET /v1/models` lists.
     pub fn models(&self, ids: &[&str]) {
         self.shared.state.lock().models = ids.iter().map(|id| (*id).to_owned()).collect();
+    }
+
+    /// What reads of a path are answered from now on; without, they are told that all is well.
+    pub fn page(&self, path: &str, status: u16, body: &str) {
+        let mut state = self.shared.state.lock();
+        state.pages.insert(path.to_owned(), (status, body.to_owned()));
     }
 
     /// Calls that arrived so far.

@@ -207,3 +207,22 @@ async fn a_caller_who_leaves_ends_his_wait_and_pays_nothing() {
     assert_eq!((engine.wakes(), engine.calls()), (1, 0));
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn the_next_leg_is_woken_where_the_first_cannot_be() {
+    let engine = Engine::asleep(Duration::from_millis(300));
+    let offline = Boss::answering(500, "no");
+    let model = sleeper(
+        closed_addr(),
+        json!({"kind": "http", "url": offline.url("/wake")}),
+    )
+    .leg_at(&format!("http://{}/v1", engine.addr()), 1)
+    .set_leg("wake", json!({"kind": "vllm_sleep"}));
+    let scene = scene(vec![model]).await;
+
+    let answer = scene.client.post_chat(&chat("z")).await;
+
+    assert_eq!(answer.content(), "awake", "{}", answer.text());
+    assert_eq!((offline.asked().len(), engine.wakes()), (1, 1));
+    scene.finish().await;
+}

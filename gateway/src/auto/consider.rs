@@ -38,8 +38,9 @@ pub(crate) fn consider(
     at: Timestamp,
     known: &dyn Known,
 ) -> (Vec<Seen>, Vec<Considered>) {
-    let models = gate::all_visible(catalog, Some(key)).into_iter();
-    let each = models.map(|model| {
+    let models = gate::all_visible(catalog, Some(key));
+    let known = Lengths::of(known, &models);
+    let each = models.into_iter().map(|model| {
         let (model, priced_since) = model.priced(at);
         let policy = catalog.model_policy(&model.id);
         let considered = Considered {
@@ -47,18 +48,45 @@ pub(crate) fn consider(
                 || ModelPolicy::new(model.id.clone()),
                 |stored| ModelPolicy::clone(&stored.record),
             ),
-            offered: offered(catalog, &model, (surface, skim), known),
+            offered: offered(catalog, &model, (surface, skim), &known),
         };
         (Seen { model, priced_since }, considered)
     });
     each.unzip()
 }
 
+/// What is known, and how long answers are of models of which nothing is: as those of the others are.
+struct Lengths<'a> {
+    known: &'a dyn Known,
+    typical: u64,
+}
+
+impl<'a> Lengths<'a> {
+    fn of(known: &'a dyn Known, models: &[&Arc<Model>]) -> Self {
+        let lengths: Vec<u64> = models
+            .iter()
+            .filter_map(|model| known.answer_tokens(&model.id))
+            .collect();
+        let sum = lengths
+            .iter()
+            .fold(0_u64, |sum, length| sum.saturating_add(*length));
+        let count = u64::try_from(lengths.len()).unwrap_or(u64::MAX);
+        Self {
+            known,
+            typical: sum.checked_div(count).unwrap_or(ANSWER_TOKENS),
+        }
+    }
+
+    fn answer_tokens(&self, model: &ModelName) -> u64 {
+        self.known.answer_tokens(model).unwrap_or(self.typical)
+    }
+}
+
 fn offered(
     catalog: &Catalog,
     model: &Model,
     (surface, skim): (Surface, &Skim),
-    known: &dyn Known,
+    known: &Lengths<'_>,
 ) -> Result<Offered, Exclusion> {
     if !gate::serves(model, surface) {
         return Err(Exclusion::Purpose);
@@ -99,7 +127,7 @@ fn offered(
             let cost = money::cost(&route.price?, &usage, skim.images)?;
             u64::try_from(cost.0).ok()
         }),
-        ttft_ms: mean(&first, |route| known.ttft_ms(&route.endpoint_id)),
+        ttft_ms: mean(&first, |route| known.known.ttft_ms(&route.endpoint_id)),
         endpoints: routes.iter().map(|route| route.endpoint_id.clone()).collect(),
     })
 }
@@ -136,14 +164,14 @@ fn mean(routes: &[&Route], figure: impl Fn(&Route) -> Option<u64>) -> Option<u64
 }
 
 /// What the call is taken to use: its answer as long as its caller allows, else as answers of the model are.
-fn usage(model: &Model, (surface, skim): (Surface, &Skim), known: &dyn Known) -> Usage {
+fn usage(model: &Model, (surface, skim): (Surface, &Skim), known: &Lengths<'_>) -> Usage {
     let most = if model.max_output_length == 0 {
         u64::MAX
     } else {
         model.max_output_length
     };
     let allowed = skim.max_tokens.filter(|tokens| *tokens > 0);
-    let learned = || known.answer_tokens(&model.id).unwrap_or(ANSWER_TOKENS);
+    let learned = || known.answer_tokens(&model.id);
     let each = match surface {
         Surface::Embeddings => 0,
         _ => allowed.unwrap_or_else(learned).min(most),

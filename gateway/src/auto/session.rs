@@ -76,6 +76,24 @@ impl Stay {
         self.found.as_ref().map(|record| &record.model)
     }
 
+    /// Nobody answered the call: its session is nowhere.
+    pub(crate) fn forget(&mut self, state: &Arc<State>) {
+        if self.found.take().is_none() {
+            return;
+        }
+        let (kv, keys) = (state.ports.kv.clone(), self.keys());
+        state.leaving.spawn(async move {
+            for key in keys {
+                // One that stays is a model that is asked first once more.
+                let _ = timeout(WAIT, kv.delete(AFFINITY_BUCKET, &key, Expected::Any)).await;
+            }
+        });
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.names.iter().map(|name| name.record_key.clone()).collect()
+    }
+
     /// The call goes to a model: the next one of its session does so too, on whatever node.
     pub(crate) fn go(&mut self, state: &Arc<State>, model: &ModelName) {
         let now = state.ports.clock.now();
@@ -94,8 +112,7 @@ impl Stay {
             return;
         };
         self.found = Some(record);
-        let keys: Vec<String> = self.names.iter().map(|name| name.record_key.clone()).collect();
-        let kv = state.ports.kv.clone();
+        let (kv, keys) = (state.ports.kv.clone(), self.keys());
         state.leaving.spawn(async move {
             for key in keys {
                 let put = kv.put_for((AFFINITY_BUCKET, &key), value.clone(), Expected::Any, LIFE);

@@ -283,6 +283,33 @@ fn what_a_call_would_cost_is_reckoned_at_the_endpoints_that_would_serve() {
     assert_eq!(costs(&open), [Some(7 * 512_000), None, Some(2 * 512_000)]);
 }
 
+/// Answers of the model `known` have ten tokens, and nothing else is known.
+struct Short;
+
+impl Known for Short {
+    fn ttft_ms(&self, _: &EndpointId) -> Option<u64> {
+        None
+    }
+
+    fn answer_tokens(&self, model: &ModelName) -> Option<u64> {
+        (model.as_str() == "known").then_some(10)
+    }
+}
+
+#[test]
+fn a_model_of_whose_answers_nothing_is_known_is_taken_to_answer_as_others_do() {
+    let world = World::new(&[priced("known", 4), priced("new", 2)]);
+    let open = BODY.replace(r#""max_tokens":100,"#, "");
+    let by = (&world.catalog, &*caller(|_| {}).key);
+    let (_, considered) = consider(by, (Surface::Chat, &read(&open)), Timestamp::default(), &Short);
+
+    let costs: Vec<_> = considered
+        .iter()
+        .map(|considered| considered.offered.as_ref().expect("it is offered").cost_nano_usd)
+        .collect();
+    assert_eq!(costs, [Some(40_000), Some(20_000)]);
+}
+
 fn attempt(outcome: Outcome) -> Attempt {
     Attempt {
         endpoint_id: EndpointId::from("m:o1"),

@@ -14,7 +14,7 @@ use schemas::event::request::{Attempt, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::Report;
 use schemas::id::ModelName;
-use schemas::money::NanoUsd;
+use schemas::money::{NanoUsd, PriceVersion};
 use schemas::outcome::Outcome;
 use schemas::time::Timestamp;
 
@@ -46,6 +46,8 @@ pub(crate) struct Way {
     pub(crate) model: Arc<Model>,
     /// Since when its prices hold, where they change with time.
     pub(crate) priced_since: Option<Timestamp>,
+    /// The same, as the waybill has it.
+    pub(crate) price_version: PriceVersion,
     /// Nobody said what it is for.
     pub(crate) unlabeled: bool,
     /// Its place among the candidates of the record.
@@ -54,7 +56,8 @@ pub(crate) struct Way {
 
 /// What one call has tried, and may try.
 pub(crate) struct Walk {
-    pub(crate) call: Arc<Call>,
+    /// The call, until nobody else may be asked.
+    pub(crate) call: Option<Arc<Call>>,
     /// Where its session is.
     pub(crate) stay: Stay,
     attempts_max: u32,
@@ -92,10 +95,10 @@ impl Walk {
         let session = stay.model().cloned();
         match auto::decide((strategy, purpose), &considered, session.as_ref()) {
             Ok(decision) => {
-                let ways = ways(&decision, &seen);
+                let ways = ways(&call.catalog, &decision, &seen);
                 let record = record((strategy, purpose), decision, session);
                 Ok(Self {
-                    call: Arc::new(call),
+                    call: Some(Arc::new(call)),
                     stay,
                     attempts_max,
                     left: ways,
@@ -140,6 +143,12 @@ impl Walk {
         let others = behind.min(MODELS_MAX.saturating_sub(self.models + 1));
         let share = auto::share(self.attempts_max.saturating_sub(before), others);
         (before, before.saturating_add(share))
+    }
+
+    /// Its answer begins: nobody else is asked, and what that would have needed is let go.
+    pub(crate) fn stay_here(&mut self) {
+        self.call = None;
+        self.left.clear();
     }
 
     /// A limit bars the current model.
@@ -235,13 +244,14 @@ impl Walk {
     }
 }
 
-fn ways(decision: &Decision, seen: &[Seen]) -> VecDeque<Way> {
+fn ways(catalog: &Catalog, decision: &Decision, seen: &[Seen]) -> VecDeque<Way> {
     let order = decision.order.iter().take(WAYS_MAX).enumerate();
     let ways = order.filter_map(|(place, choice)| {
         let seen = seen.get(choice.place)?;
         Some(Way {
             model: Arc::clone(&seen.model),
             priced_since: seen.priced_since,
+            price_version: PriceVersion::of(&catalog.revision_text, seen.priced_since),
             unlabeled: choice.unlabeled,
             place,
         })

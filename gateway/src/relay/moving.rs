@@ -10,7 +10,6 @@ use schemas::auto::moves_on;
 use schemas::event::request::RequestSettled;
 use schemas::failure::Failure;
 use schemas::frame::Report;
-use schemas::money::PriceVersion;
 
 use super::{Live, Routed};
 use crate::dispatch::{Sending, Taken, offer, take};
@@ -28,7 +27,12 @@ impl Live {
     pub(super) fn heard(&mut self, frame: Frame) -> Option<Frame> {
         let mut end = match frame {
             Frame::End(end) if self.auto.is_some() => end,
-            frame => return Some(frame),
+            frame => {
+                if let Some(walk) = &mut self.auto {
+                    walk.stay_here();
+                }
+                return Some(frame);
+            }
         };
         let moves = moves_on(&end.report) && self.may_move();
         if let Some(walk) = &mut self.auto {
@@ -86,12 +90,12 @@ impl Live {
         let Some(walk) = &mut self.auto else {
             return Some(last);
         };
-        let Some(way) = walk.next().cloned() else {
+        let (Some(call), Some(way)) = (walk.call.clone(), walk.next().cloned()) else {
             return Some(last);
         };
         walk.moved = true;
         std::mem::replace(&mut self.held, Held::nothing()).release();
-        let (state, call) = (self.state.clone(), walk.call.clone());
+        let state = self.state.clone();
         let taking = async move {
             let sent = (call.surface, &call.skim, &call.body);
             take(&state, (&call.caller, call.at), (&call.catalog, &way.model), sent).await
@@ -105,16 +109,15 @@ impl Live {
 
     /// Sends the call to the model whose turn it is.
     fn arrive(&mut self, taken: Taken) {
-        let Some(walk) = &mut self.auto else {
+        let going = self.auto.as_mut().and_then(|walk| {
+            let (call, way) = (walk.call.clone()?, walk.current().cloned()?);
+            walk.stay.go(&self.state, &way.model.id);
+            Some((call, way, walk.attempts()))
+        });
+        let Some((call, way, attempts)) = going else {
             taken.held.release();
             return;
         };
-        let Some(way) = walk.current().cloned() else {
-            taken.held.release();
-            return;
-        };
-        walk.stay.go(&self.state, &way.model.id);
-        let call = walk.call.clone();
         let (body, skim) = match &taken.body {
             Some((body, skim)) => (body.clone(), skim),
             None => (call.body.clone(), &call.skim),
@@ -126,7 +129,7 @@ impl Live {
             output_tokens_held: taken.output_tokens_held,
             role: call.caller.role(),
             named: Some(way.model.id.0.clone()),
-            attempts: walk.attempts(),
+            attempts,
         };
         let offer = offer(&self.slot.accepted, (&call.catalog, &way.model), sending);
         self.public_model = offer.public_model.clone();
@@ -152,6 +155,7 @@ impl Live {
         if let Some(walk) = &mut self.auto
             && !walk.conclude(report, (begun, moves))
         {
+            walk.stay.forget(&self.state);
             self.routed = None;
         }
     }
@@ -167,7 +171,7 @@ impl Live {
             .auto_routed(walk.outcome(settled.outcome), record.strategy);
         settled.auto = Some(Box::new(record.clone()));
         if let Some(way) = walk.current() {
-            settled.price_version = PriceVersion::of(&walk.call.catalog.revision_text, way.priced_since);
+            settled.price_version = way.price_version.clone();
         }
     }
 }

@@ -2,6 +2,8 @@
 //! turn it is, and how many calls went there since their engines were read. None of it is shared, and none outlives the
 //! process: it is worth a better choice and nothing more.
 
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -19,7 +21,10 @@ const KNOWN_MAX: usize = 65_536;
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     ban_ms: u64,
+    /// Until when each is asked last.
     bans: DashMap<BackendId, u64>,
+    /// Until when anybody is.
+    banned_until_ms: AtomicU64,
     latencies: DashMap<BackendId, Latency>,
     turns: DashMap<EndpointId, u64>,
     young: DashMap<BackendId, Young>,
@@ -48,20 +53,22 @@ impl Memory {
     /// A backend could not be connected to, or did not answer at all.
     pub(crate) fn unreachable(&self, backend: &BackendId, now_ms: u64) {
         if self.ban_ms > 0 {
-            bounded(&self.bans).insert(backend.clone(), now_ms.saturating_add(self.ban_ms));
+            let until_ms = now_ms.saturating_add(self.ban_ms);
+            bounded(&self.bans, backend).insert(backend.clone(), until_ms);
+            self.banned_until_ms.fetch_max(until_ms, Ordering::Relaxed);
         }
     }
 
     /// A backend answered.
     pub(crate) fn reachable(&self, backend: &BackendId) {
-        if !self.bans.is_empty() {
+        if self.banned_until_ms.load(Ordering::Relaxed) > 0 {
             self.bans.remove(backend);
         }
     }
 
     /// How long it is to be asked last.
     pub(crate) fn banned_ms(&self, backend: &BackendId, now_ms: u64) -> Option<u64> {
-        if self.bans.is_empty() {
+        if self.banned_until_ms.load(Ordering::Relaxed) <= now_ms {
             return None;
         }
         let left_ms = self.bans.get(backend)?.saturating_sub(now_ms);
@@ -70,7 +77,7 @@ impl Memory {
 
     /// The first token of a streamed answer came.
     pub(crate) fn answered(&self, backend: &BackendId, took_us: u64, now_ms: u64) {
-        bounded(&self.latencies)
+        bounded(&self.latencies, backend)
             .entry(backend.clone())
             .and_modify(|latency| latency.add(took_us, now_ms))
             .or_insert_with(|| Latency::first(took_us, now_ms));
@@ -89,7 +96,9 @@ impl Memory {
 
     /// Counts one more, unless somebody did since `seen` was read.
     pub(crate) fn take_turn(&self, endpoint: &EndpointId, seen: u64) -> bool {
-        let mut turn = bounded(&self.turns).entry(endpoint.clone()).or_default();
+        let mut turn = bounded(&self.turns, endpoint)
+            .entry(endpoint.clone())
+            .or_default();
         let is_mine = *turn == seen;
         if is_mine {
             *turn = turn.wrapping_add(1);
@@ -105,7 +114,7 @@ impl Memory {
         sample: &Sample,
         (others, now_ms): (u64, u64),
     ) -> Option<Engine> {
-        let mut young = bounded(&self.young).entry(backend.clone()).or_default();
+        let mut young = bounded(&self.young, backend).entry(backend.clone()).or_default();
         if young.read_at_ms != sample.at_ms {
             *young = Young {
                 read_at_ms: sample.at_ms,
@@ -150,9 +159,9 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// The map, emptied when it is full of what may have been gone for long.
-fn bounded<K: std::hash::Hash + Eq, V>(map: &DashMap<K, V>) -> &DashMap<K, V> {
-    if map.len() >= KNOWN_MAX {
+/// The map, emptied when it is full of what may have been gone for long and there is another one to know.
+fn bounded<'m, K: Hash + Eq, V>(map: &'m DashMap<K, V>, key: &K) -> &'m DashMap<K, V> {
+    if !map.contains_key(key) && map.len() >= KNOWN_MAX {
         map.clear();
     }
     map

@@ -1,17 +1,17 @@
-//! Candidates that sleep. Somebody else may serve at once, while they are woken; where nobody does, the request waits
-//! for the first of them, and is the same request all the while.
+//! Candidates that sleep. Somebody else may serve at once, while the first of them is woken; where nobody does, the
+//! request waits for it, and is the same request all the while.
 
 use std::future::Future as _;
 
+use bus::dispatch::End;
 use schemas::balance::decision::Exclusion;
 use schemas::wake::record::Outcome;
 use tokio::time::Instant;
 
-use bus::dispatch::End;
-
 use crate::attempt::clocks::{Interruption, Timer, deadline, earlier, wait};
 use crate::fault::Fault;
 use crate::plan::Candidate;
+use crate::relay::Stop;
 use crate::state::Shared;
 use crate::wake;
 
@@ -20,16 +20,16 @@ use super::{Left, Request, Settled, stopped};
 /// What a request knows of candidates that sleep.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
-    /// The first that was found asleep.
-    first: Option<Candidate>,
-    /// It was waited for: whoever is not there now is not asleep.
-    heard: bool,
+    /// Those that were found asleep, in order.
+    found: Vec<Candidate>,
+    /// One of them is awake: whoever is not there now does not sleep.
+    woken: bool,
 }
 
 impl Request {
     /// True for a candidate that sleeps. The first one is woken, whoever serves the request.
     pub(super) async fn sleeps(&mut self, shared: &Shared, candidate: &Candidate) -> bool {
-        if candidate.endpoint.wake.is_none() || self.sleepers.heard {
+        if candidate.endpoint.wake.is_none() || self.sleepers.woken {
             return false;
         }
         let sleeps =
@@ -50,7 +50,7 @@ impl Request {
     ) -> bool {
         let (fault, was_sent) = fault;
         let sleeps =
-            candidate.endpoint.wake.is_some() && !self.sleepers.heard && fault.suggests_sleep(was_sent);
+            candidate.endpoint.wake.is_some() && !self.sleepers.woken && fault.suggests_sleep(was_sent);
         if sleeps {
             self.lay_down(shared, candidate);
         }
@@ -58,45 +58,55 @@ impl Request {
     }
 
     fn lay_down(&mut self, shared: &Shared, candidate: &Candidate) {
-        if self.sleepers.first.is_none() {
+        if self.sleepers.found.is_empty() {
             drop(shared.wakes.begin(candidate));
-            self.sleepers.first = Some(candidate.clone());
         }
+        self.sleepers.found.push(candidate.clone());
     }
 
-    /// Waits for the first candidate that sleeps, and asks it. `None` where none does, or it failed: then there is
-    /// nothing left to try.
+    /// Waits for the first candidate that sleeps, and asks it; for the next where it is told at once that the first does
+    /// not come. `None` where none sleeps, or the one that woke failed: then there is nothing left to try.
     pub(super) async fn rouse(&mut self, shared: &Shared) -> Option<Box<End>> {
-        let candidate = self.sleepers.first.take()?;
-        if self.trail.is_reported() || !self.trail.may_repeat() {
-            return None;
-        }
-        let outcome = match self.hear_of(shared, &candidate).await {
-            Ok(outcome) => outcome,
-            Err(stop) => {
-                let (outcome, failure) = stopped(stop);
-                return Some(self.end(outcome, Some(failure), Settled::default()));
+        let mut told = None;
+        for candidate in std::mem::take(&mut self.sleepers.found) {
+            if self.trail.is_reported() || !self.trail.may_repeat() {
+                return None;
             }
-        };
-        if let Some(failure) = outcome.failure() {
-            return Some(self.failed(failure));
+            let outcome = match self.hear_of(shared, &candidate).await {
+                Ok(outcome) => outcome,
+                Err(stop) => {
+                    let (outcome, failure) = stopped(stop);
+                    return Some(self.end(outcome, Some(failure), Settled::default()));
+                }
+            };
+            let Some(failure) = outcome.failure() else {
+                return self.ask_woken(shared, &candidate).await;
+            };
+            told.get_or_insert(failure);
+            if outcome == Outcome::Late {
+                break;
+            }
         }
-        self.sleepers.heard = true;
-        let prepared = self.prepare(shared, &candidate).ok()?;
+        told.map(|failure| self.failed(failure))
+    }
+
+    async fn ask_woken(&mut self, shared: &Shared, candidate: &Candidate) -> Option<Box<End>> {
+        self.sleepers.woken = true;
+        let prepared = self.prepare(shared, candidate).ok()?;
         let backend = candidate.backend_id();
         // What was found of it while it slept says nothing about it now.
         let claim = shared
             .circuits
             .begin(&candidate.endpoint.id, &backend, true)
             .await?;
-        match self.visit(shared, (&candidate, true), prepared, claim).await {
+        match self.visit(shared, (candidate, true), prepared, claim).await {
             Left::Ended(end) => Some(end),
             Left::Open => None,
         }
     }
 
     /// How waking a candidate goes, within the bound.
-    async fn hear_of(&self, shared: &Shared, candidate: &Candidate) -> Result<Outcome, crate::relay::Stop> {
+    async fn hear_of(&self, shared: &Shared, candidate: &Candidate) -> Result<Outcome, Stop> {
         let mut heard = shared.wakes.begin(candidate);
         let mut hearing = Box::pin(async move {
             // Nobody tells any more: the router ends.

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};
-use schemas::catalog::registered::HealthCheck;
 use schemas::catalog::{Endpoint, Origin};
 use schemas::wake::record::Outcome;
 use schemas::wake::{Exec, Http, Said, VllmSleep, Wake, command_reference, origin, root, wait};
@@ -65,11 +64,7 @@ impl<'q> Question<'q> {
 
 /// How long a call waits for an endpoint's service.
 pub(crate) fn bound(endpoint: &Endpoint) -> Duration {
-    wait(check(endpoint))
-}
-
-fn check(endpoint: &Endpoint) -> Option<&HealthCheck> {
-    endpoint.registered.as_deref()?.health_check.as_ref()
+    wait(endpoint.health_check())
 }
 
 /// Tells a service to wake unless it is up, and waits until it is.
@@ -102,7 +97,7 @@ async fn is_up(shared: &Shared, candidate: &Candidate, way: &Wake) -> bool {
     if let Wake::VllmSleep(vllm) = way {
         return is_sleeping(shared, candidate, vllm).await == Some(false);
     }
-    let check = check(&candidate.endpoint);
+    let check = candidate.endpoint.health_check();
     let path = check.map_or(HEALTH_PATH, |check| &check.path);
     let Some(base) = base_url(candidate) else {
         return false;

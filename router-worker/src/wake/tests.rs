@@ -160,6 +160,9 @@ async fn without_a_bus_a_node_wakes_alone_and_what_nobody_can_read_is_replaced()
 #[tokio::test]
 async fn nobody_waits_for_a_router_that_has_ended() {
     let mut stage = Stage::start().await;
+    while stage.scene.router.shared.wakes.queued.lock().is_some() {
+        tokio::task::yield_now().await;
+    }
     stage.tasks.shutdown().await;
 
     let mut waiting = stage.begin();

@@ -226,15 +226,18 @@ async fn refuse(stream: &mut TcpStream, shared: &Shared, why: &str) {
 /// Answers a model list or a probe.
 async fn answer_read(stream: &mut TcpStream, shared: &Shared, request: Received) -> std::io::Result<()> {
     let path = request.target.split('?').next().unwrap_or_default();
-    let body = if path.ends_with("/models") {
-        let ids = shared.state.lock().models.clone();
-        models(&request, &ids)
-    } else {
-        json!({"status": "ok"})
-    }
-    .to_string();
+    let page = shared.state.lock().pages.get(path).cloned();
+    let (status, body) = page.unwrap_or_else(|| {
+        let body = if path.ends_with("/models") {
+            let ids = shared.state.lock().models.clone();
+            models(&request, &ids)
+        } else {
+            json!({"status": "ok"})
+        };
+        (200, body.to_string())
+    });
     shared.state.lock().reads.push(request);
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
+    let head = format!("HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\ncontent-length: ");
     stream
         .write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes())
         .await

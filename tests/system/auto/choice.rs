@@ -4,7 +4,7 @@ use bytes::Bytes;
 use harness::{Behaviour, CALLER_KEY, Model, OTHER_KEY, Surface, chat};
 use serde_json::{Value, json};
 
-use super::{call, choice_of, done, each, minted, operator, routed, say, scene, scene_with, set, until};
+use super::{choice_of, done, each, minted, operator, routed, say, scene, scene_with, set, until};
 use crate::rows::{assert_row, endpoint};
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn only_models_are_chosen_that_the_caller_may_use_and_that_can_take_the_ca
 #[tokio::test]
 async fn embeddings_go_to_no_model_of_another_purpose_and_every_surface_has_it() {
     let scene = scene_with(
-        |o1, _| vec![Model::new("vectors").set("embeddings", true).leg(o1, 0)],
+        |o1, _| vec![Model::new("vectors").set("model_type", "embedding").leg(o1, 0)],
         |node| node,
     )
     .await;
@@ -291,7 +291,13 @@ async fn embeddings_go_to_no_model_of_another_purpose_and_every_surface_has_it()
     );
 
     let body = json!({"model": "auto", "input": "hi"});
-    let embed = || async { call(&scene.client, "POST", "/v1/embeddings", body.clone()).await };
+    let embed = || async {
+        let answer = scene
+            .client
+            .post_inference("/v1/embeddings", body.to_string())
+            .await;
+        answer.expect("a whole answer")
+    };
     let answer = embed().await;
     assert_eq!(
         (answer.status, routed(&answer)),

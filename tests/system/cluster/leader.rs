@@ -34,6 +34,7 @@ const THREE: Plan = Plan {
     proxied: false,
     three_servers: true,
     more_gateways: 0,
+    with_health: false,
 };
 
 #[tokio::test]

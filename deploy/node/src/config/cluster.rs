@@ -47,11 +47,14 @@ impl Roles {
         &self.0
     }
 
+    /// True when the process reads files of models: what it writes into the catalogue, or credentials.
+    pub fn read_models(&self) -> bool {
+        self.has(NodeRole::Gateway) || self.has(NodeRole::Router)
+    }
+
     /// True when the process reads the catalogue.
     pub fn read_catalog(&self) -> bool {
-        [NodeRole::Gateway, NodeRole::Router, NodeRole::Health]
-            .iter()
-            .any(|role| self.has(*role))
+        self.read_models() || self.has(NodeRole::Health)
     }
 }
 

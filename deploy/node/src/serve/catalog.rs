@@ -198,7 +198,7 @@ async fn join_cluster(config: &Config, adapters: &Adapters, kv: &dyn Kv) -> anyh
 }
 
 pub(super) async fn compile(config: &Config, now: Timestamp) -> anyhow::Result<Compiled> {
-    if !config.roles.read_catalog() {
+    if !config.roles.read_models() {
         return Ok(Compiled::default());
     }
     let mut compiled = catalog_files::compile(config, now)?;

@@ -153,7 +153,7 @@ pub(crate) struct Wanted {
     /// Sessions stay on their replica.
     #[serde(default)]
     session_affinity: bool,
-    /// How health is to be looked at. It is kept, and has no effect yet.
+    /// How the health of its replicas is asked for.
     #[serde(default)]
     health_check: Option<HealthCheck>,
     /// How a sleeping service is woken. Of kind `exec` in files alone.

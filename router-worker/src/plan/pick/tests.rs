@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use schemas::affinity::Level;
 use schemas::affinity::prefill::{Prefill, Prompt, Terms};
 use schemas::affinity::record::Record;
-use schemas::balance::snapshot;
+use schemas::balance::Algorithm;
+use schemas::balance::decision::Decision;
+use schemas::balance::snapshot::{self, Engine, Prefix};
 use schemas::catalog::{Catalog, Endpoint, Route};
 use schemas::id::EndpointId;
 use schemas::time::Timestamp;
@@ -35,6 +37,46 @@ struct Calls<'a>(&'a HashMap<&'static str, u64>);
 impl Outlook for Calls<'_> {
     fn calls(&self, backend: &BackendId) -> u64 {
         self.0.get(backend.as_str()).copied().unwrap_or(0)
+    }
+}
+
+/// Anything may be known of a backend, always the same.
+struct Dice(u64);
+
+impl Dice {
+    fn of(&self, name: &str, salt: u64) -> u64 {
+        let seed = name.bytes().fold(self.0 ^ salt, |seed, byte| {
+            seed.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
+        Draws::new(seed).next()
+    }
+}
+
+impl Outlook for Dice {
+    fn calls(&self, backend: &BackendId) -> u64 {
+        self.of(backend.as_str(), 1) % 4
+    }
+
+    fn engine(&self, backend: &BackendId) -> Option<Engine> {
+        let draw = self.of(backend.as_str(), 2);
+        (draw % 3 > 0).then_some(Engine {
+            waiting: draw % 4,
+            sent: draw % 3,
+            kv_percent_milli: draw % 100_001,
+        })
+    }
+
+    fn ttft_us(&self, backend: &BackendId) -> Option<u64> {
+        let draw = self.of(backend.as_str(), 3);
+        (draw % 3 > 0).then_some(draw % 1_000_000)
+    }
+
+    fn banned_ms(&self, backend: &BackendId) -> Option<u64> {
+        (self.of(backend.as_str(), 4) % 8 == 0).then_some(1_000)
+    }
+
+    fn turn(&self, endpoint: &EndpointId) -> u64 {
+        self.of(endpoint.as_str(), 5) % 100
     }
 }
 
@@ -79,6 +121,11 @@ impl World {
 
     /// The plan of a call whose session is at a backend, or nowhere.
     fn plan(&self, found: Option<&str>, draw: u64) -> Plan {
+        self.plan_by(&Calls(&self.calls), found, draw)
+    }
+
+    /// The same by what somebody else knows of backends.
+    fn plan_by(&self, outlook: &dyn Outlook, found: Option<&str>, draw: u64) -> Plan {
         let model = model(self.routes.clone());
         let mut catalog = Catalog::default();
         for record in records(&self.endpoints, &model) {
@@ -92,9 +139,12 @@ impl World {
             tokens: self.tokens,
         };
         let sight = Sight {
-            prefix: None,
+            prefix: Some(Prefix {
+                instructions: draw % 5,
+                conversation: draw % 7,
+            }),
             terms: &snapshot::Terms::default(),
-            outlook: &Calls(&self.calls),
+            outlook,
             circuits: &self.open,
             session: Some(Session {
                 found: record.as_ref().map(|record| (Level::L2, record)),
@@ -291,4 +341,45 @@ fn an_elephant_does_not_queue_up_behind_another_unless_it_must() {
     world.reads("b", 200_000);
     let (firsts, _) = world.firsts(None);
     assert_eq!(firsts.len(), 2, "{firsts:?}");
+}
+
+#[test]
+fn ten_thousand_plans_begin_with_what_their_events_say_again() {
+    let names = ["e#0", "e#1", "f#0", "f#1", "f#2", "g"];
+    let mut told = 0;
+    for draw in 0..10_000_u64 {
+        let mut dice = Draws::new(draw);
+        let algorithm = |dice: &mut Draws| Algorithm::ALL[dice.below(Algorithm::ALL.len())];
+        let mut endpoints = vec![
+            endpoint("e", &["http://0", "http://1"]),
+            endpoint("f", &["http://0", "http://1", "http://2"]),
+            endpoint("g", &["http://0"]),
+        ];
+        for endpoint in &mut endpoints {
+            endpoint.algorithm = algorithm(&mut dice);
+        }
+        let mut world = World::of(endpoints, vec![route("e", 0), route("f", 0), route("g", 1)]);
+        world.routes[0].weight_micro = 1 + dice.next() % 1_000_000;
+        world.open = Open(names.into_iter().filter(|_| dice.below(5) == 0).collect());
+        let found = names.get(dice.below(12)).copied();
+        if world.open.0.len() == names.len() {
+            continue;
+        }
+
+        let plan = world.plan_by(&Dice(draw), found, dice.next());
+
+        let Some(decision) = plan.decision.as_deref() else {
+            continue;
+        };
+        let event = serde_json::to_string(decision).expect("plain data");
+        let read: Decision = serde_json::from_str(&event).expect("as it was written");
+        let first = plan.candidates[0].backend_id();
+        let (choice, again) = read.replay();
+        assert_eq!(again, Some(&first), "{event}");
+        if decision.snapshot.is_some() {
+            assert_eq!(choice.verdict, plan.verdict, "{event}");
+        }
+        told += 1;
+    }
+    assert!(told > 9_900, "{told}");
 }

@@ -226,6 +226,16 @@ async fn each_role_does_its_work_and_nothing_else() {
     assert_refused(circuit(Arc::clone(&gateway)).await, "$KV.wb_circuit.01");
     assert_refused(circuit(Arc::clone(&ledger)).await, "$KV.wb_circuit.01");
 
+    // Who wakes which service is agreed on by routers alone.
+    let wake = |nats: Arc<Nats>| async move {
+        let place = (subject::WAKE_BUCKET, "01");
+        nats.put_for(place, one(), Expected::Any, PATIENCE).await
+    };
+    wake(Arc::clone(&router)).await.expect("a router's claim");
+    for nats in [&gateway, &ledger, &health] {
+        assert_refused(wake(Arc::clone(nats)).await, "$KV.wb_wake.01");
+    }
+
     // What callers said and were answered is for gateways alone.
     let key = "tenant.resp_1";
     let put = gateway.put(subject::RESPONSE_BUCKET, key, one(), Expected::Any);

@@ -2,6 +2,7 @@
 
 mod legs;
 mod providers;
+mod wake;
 
 use schemas::balance::Algorithm;
 use schemas::catalog::ProviderKind;
