@@ -411,7 +411,7 @@ impl Live {
         }
         let now = self.state.ports.clock.now();
         Some(Standings {
-            of: self.held.standings(),
+            least: self.held.standings(),
             period: self.state.ports.limits.period(now),
             now,
         })

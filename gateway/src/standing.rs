@@ -67,11 +67,40 @@ const fn unit(key: LimitKey) -> Unit {
     }
 }
 
+/// Whether answers tell of such a limit. That a call runs says nothing about whether another may follow.
+pub(crate) fn is_told(key: LimitKey) -> bool {
+    key != LimitKey::Concurrency
+}
+
+/// Of calls, of tokens and of money, the limit of which the least is left.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Least([Option<(LimitKey, Standing)>; 3]);
+
+impl Least {
+    /// Those of some; of two of which as much is left, the first.
+    pub(crate) fn of(standings: impl Iterator<Item = (LimitKey, Standing)>) -> Self {
+        let mut least = Self::default();
+        for (key, standing) in standings {
+            let place = match unit(key) {
+                Unit::Calls => 0,
+                Unit::Tokens => 1,
+                Unit::NanoUsd => 2,
+            };
+            if let Some(known) = least.0.get_mut(place)
+                && known.is_none_or(|(_, known)| standing.remaining < known.remaining)
+            {
+                *known = Some((key, standing));
+            }
+        }
+        least
+    }
+}
+
 /// How the limits stand under which a call was admitted.
 #[derive(Debug)]
 pub(crate) struct Standings {
-    /// Every one of them.
-    pub(crate) of: Vec<(LimitKey, Standing)>,
+    /// Of each kind, the one of which the least is left.
+    pub(crate) least: Least,
     /// The day and month of now.
     pub(crate) period: Arc<Period>,
     /// When they stood so.
@@ -118,14 +147,7 @@ impl Standings {
         headers.reserve(HEADERS_MAX);
         let mut values = Values::default();
         let mut quota_resets = None;
-        for kind in [Unit::Calls, Unit::Tokens, Unit::NanoUsd] {
-            let of_kind = self.of.iter().filter(|(key, _)| {
-                // That a call runs says nothing about whether another may follow.
-                unit(*key) == kind && *key != LimitKey::Concurrency
-            });
-            let Some((key, standing)) = of_kind.min_by_key(|(_, standing)| standing.remaining) else {
-                continue;
-            };
+        for (key, standing) in self.least.0.iter().flatten() {
             let resets_at = resets_at(*key, &self.period.calendar, self.now);
             let seconds = resets_at.map(|at| seconds_until(at, self.now));
             values.put(*key, standing, seconds);
@@ -370,12 +392,11 @@ mod tests {
     fn of_each_kind_the_limit_of_which_the_least_is_left_is_told() {
         let of = [
             (LimitKey::Rpm, standing(60, 50)),
-            (LimitKey::Concurrency, standing(2, 0)),
             (LimitKey::DailyCalls, standing(1_000, 7)),
             (LimitKey::DailyUsd, standing(1_000_000_000, 250_000_000)),
         ];
         let standings = Standings {
-            of: of.to_vec(),
+            least: Least::of(of.into_iter()),
             period: Arc::new(Period::at(Tz::Asia__Shanghai, NOON)),
             now: NOON,
         };

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use schemas::limit::Now;
 use schemas::limit::holdings::demand::{Charge, Exit, Used};
-use schemas::limit::limits::LimitKey;
-use schemas::limit::{Now, Standing};
 use schemas::outcome::Outcome;
 use tokio::time::timeout;
 use tracing::error;
 
 use super::Limiter;
 use super::machine::Machine;
+use crate::standing::{Least, is_told};
 
 /// How long a request that used more than it reserved waits for the rest, before it pays what can be had.
 const COVER_WAIT: Duration = Duration::from_secs(1);
@@ -45,15 +45,15 @@ impl Held {
         self.0.is_none()
     }
 
-    /// How every limit of the request stands, in order.
-    pub(crate) fn standings(&self) -> Vec<(LimitKey, Standing)> {
+    /// How those limits of the request stand that its answer tells.
+    pub(crate) fn standings(&self) -> Least {
         let standings = |open: &Open| {
             open.with(|machine, grant, now| {
-                let standings = machine.holdings.standings(grant, now);
-                standings.map(|(bound, standing)| (bound.key, standing)).collect()
+                let standings = machine.holdings.standings(grant, now, |bound| is_told(bound.key));
+                Least::of(standings.map(|(bound, standing)| (bound.key, standing)))
             })
         };
-        self.0.as_ref().map_or_else(Vec::new, standings)
+        self.0.as_ref().map_or_else(Least::default, standings)
     }
 
     /// Returns once what a request used beyond its reservation is in hand, or cannot be had, or after a second. To be

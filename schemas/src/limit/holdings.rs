@@ -338,10 +338,16 @@ impl Holdings {
         }
     }
 
-    /// How every limit of a granted request stands, in order.
-    pub fn standings(&self, grant: u64, now: Now) -> impl Iterator<Item = (&Bound, Standing)> {
+    /// How limits of a granted request stand, in order: those whose bounds are `wanted`.
+    pub fn standings(
+        &self,
+        grant: u64,
+        now: Now,
+        wanted: impl Fn(&Bound) -> bool,
+    ) -> impl Iterator<Item = (&Bound, Standing)> {
         let with = self.grants.get(&grant).into_iter();
         let with = with.flat_map(|grant| grant.bounds.iter().zip(&grant.held));
+        let with = with.filter(move |(bound, _)| wanted(bound));
         with.map(move |(bound, (place, _))| {
             let limit = self.shelf.entry(*place).map(|entry| &entry.limit);
             (bound, standing(bound, limit, now))

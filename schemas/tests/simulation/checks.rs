@@ -98,17 +98,16 @@ pub(crate) fn granted(bus: &Bus, nodes: &[Node], bounds: &[Bound], (index, grant
         spending(nodes, bounds, name)?;
     }
     let now = node.now(0, 1);
-    for (bound, _) in holdings.standings(grant, now) {
-        if bound.key.kind() == Kind::Concurrency {
-            let record = bus.slots.get(&bound.name).and_then(|past| past.newest());
-            let held = record.map_or(0, |record| record.holder(&boot(node)).count);
-            let in_use = in_use(node, &bound.name);
-            if in_use > held {
-                return Err(format!(
-                    "{}: node {index} admits {in_use}, it holds {held}",
-                    bound.name
-                ));
-            }
+    let concurrencies = holdings.standings(grant, now, |bound| bound.key.kind() == Kind::Concurrency);
+    for (bound, _) in concurrencies {
+        let record = bus.slots.get(&bound.name).and_then(|past| past.newest());
+        let held = record.map_or(0, |record| record.holder(&boot(node)).count);
+        let in_use = in_use(node, &bound.name);
+        if in_use > held {
+            return Err(format!(
+                "{}: node {index} admits {in_use}, it holds {held}",
+                bound.name
+            ));
         }
     }
     Ok(())

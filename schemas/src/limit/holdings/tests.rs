@@ -523,16 +523,18 @@ fn standings_of_a_granted_request_are_those_of_its_layers() {
     let mut node = holdings("boot");
     let bounds = [
         bound(LimitKey::Rpm, Scope::Key, 100),
+        bound(LimitKey::Concurrency, Scope::Key, 5),
         bound(LimitKey::DailyUsd, Scope::Tenant, 1_000),
     ];
     let grant = bus.granted(&mut node, demand(&bounds, at(0)), at(0));
 
-    let standings = node.standings(grant, at(0));
+    let standings = node.standings(grant, at(0), |bound| bound.key != LimitKey::Concurrency);
 
     let left: Vec<(LimitKey, u64)> = standings
         .map(|(bound, standing)| (bound.key, standing.remaining))
         .collect();
     assert_eq!(left, [(LimitKey::Rpm, 99), (LimitKey::DailyUsd, 960)]);
     assert_eq!(node.permits(grant).len(), 1);
-    assert_eq!(node.standings(99, at(0)).count(), 0);
+    assert_eq!(node.standings(grant, at(0), |_| true).count(), 3);
+    assert_eq!(node.standings(99, at(0), |_| true).count(), 0);
 }
