@@ -123,11 +123,14 @@ impl Server {
         self.child.wait().expect("the end");
     }
 
-    /// Makes the server stand still (`STOP`) or go on (`CONT`).
+    /// Makes the server stand still (`STOP`), with all of its threads when this returns, or go on (`CONT`).
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &id]).status();
         assert!(sent.expect("kill runs").success());
+        while signal == "STOP" && !stands_still(&id) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Takes away what it has on disk; it must not run.
@@ -226,4 +229,15 @@ where
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("it never succeeds: {failure:?}");
+}
+
+/// True when every thread of a process is stopped.
+fn stands_still(id: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).expect("a process");
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // Its name, in brackets, comes first.
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.chars().next());
+        state.flatten().is_none_or(|state| state == 'T')
+    })
 }
