@@ -54,7 +54,7 @@ pub use config::Config;
 pub use configuration::Configuration;
 pub use error::Error;
 pub use manage::openapi::text as openapi;
-pub use serve::{Gateway, bind, run};
+pub use serve::{Calls, Gateway, bind, run};
 pub use settle::recover;
 pub use small::SmallCalls;
 pub use state::Ports;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -80,6 +81,37 @@ impl Gateway {
     /// Where administrators reach it, when that is apart.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin_addr
+    }
+
+    /// A way to call it from this process.
+    pub fn calls(&self) -> Calls {
+        Calls {
+            routes: Routes::main(&self.state),
+            connection: self.state.connections.open(self.addr),
+            state: self.state.clone(),
+        }
+    }
+}
+
+/// Calls of the main listener's paths that come over no socket, as from one connection of this machine.
+pub struct Calls {
+    state: Shared,
+    routes: Routes,
+    connection: Arc<Connection>,
+}
+
+impl Calls {
+    /// Answers a request as it would be answered over a socket.
+    pub async fn call(&self, request: Request) -> Response {
+        let server = (self.state.clone(), self.routes.clone());
+        let Ok(response) = layers::around(server, self.connection.clone(), request).await;
+        response
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.state.connections.close(&self.connection);
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use schemas::catalog::replica::meant_for;
 use schemas::catalog::{CredentialRef, Endpoint, Origin};
 use schemas::seal::{Context, OpenError, PrivateKey, Sealed};
 use schemas::secret::Secret;
@@ -76,8 +77,8 @@ impl Credentials {
         Arc::clone(&self.book.read())
     }
 
-    /// The secret that an endpoint refers to. What files hold is for their own endpoints: whoever registers one at run
-    /// time names none of it.
+    /// The secret that an endpoint refers to. What files hold is for their own endpoints at the addresses that they give
+    /// them: whoever registers one at run time names none of it. One that is kept for no address in particular is for any.
     pub(crate) fn referred(
         &self,
         endpoint: &Endpoint,
@@ -85,7 +86,10 @@ impl Credentials {
         reference: &CredentialRef,
     ) -> Option<Arc<Secret<String>>> {
         match endpoint.origin {
-            Origin::File => book.get(reference).cloned(),
+            Origin::File => {
+                let meant = book.get(&meant_for(reference, &endpoint.backends));
+                meant.or_else(|| book.get(reference)).cloned()
+            }
             Origin::Runtime => self.machine.as_ref()?(reference).map(Arc::new),
         }
     }

@@ -8,6 +8,7 @@ pub mod routing;
 
 use std::collections::HashMap;
 
+use schemas::catalog::replica::meant_for;
 use schemas::catalog::{CredentialRef, Endpoint, Model};
 use schemas::id::ModelName;
 use schemas::secret::Secret;
@@ -30,6 +31,20 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// The secrets as routers keep them: each for the addresses of its endpoint.
+    pub fn book(&self) -> HashMap<CredentialRef, Secret<String>> {
+        let named = self.endpoints.iter().flat_map(|endpoint| {
+            let references = endpoint.credentials.iter();
+            references.map(|reference| (reference, &endpoint.backends))
+        });
+        named
+            .filter_map(|(reference, backends)| {
+                let secret = self.credentials.get(reference)?.clone();
+                Some((meant_for(reference, backends), secret))
+            })
+            .collect()
+    }
+
     /// Adds `other`; models that are already there keep their place.
     pub fn extend(&mut self, other: Self) {
         for model in other.models {

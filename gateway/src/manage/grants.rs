@@ -326,3 +326,6 @@ fn shown(key: &Key, revision: u64, token: Option<String>) -> Shown {
         revision,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,10 +94,10 @@ async fn scene() -> (Scene, Arc<Faults>) {
     (Scene::on(wrap, |_| {}).await, faults)
 }
 
-/// The changes that the spool tells of, once there are `count`: their ids, and the name each gave.
-async fn told(scene: &Scene, count: usize) -> Vec<(String, String)> {
+/// The changes that the spool tells of, once there are `count`.
+async fn audited(scene: &Scene, count: usize) -> Vec<Audited> {
     let mut events: Vec<Audited> = scene.events(AUDIT);
-    for _ in 0..400 {
+    for _ in 0..1_000 {
         if events.len() >= count {
             break;
         }
@@ -105,11 +105,20 @@ async fn told(scene: &Scene, count: usize) -> Vec<(String, String)> {
         events = scene.events(AUDIT);
     }
     events
+}
+
+/// The same: their ids, and the name each gave.
+async fn told(scene: &Scene, count: usize) -> Vec<(String, String)> {
+    let events = audited(scene, count).await;
+    let name = |event: &Audited| {
+        let name = event.change.fields.get("name");
+        name.and_then(|name| name.to.as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    events
         .iter()
-        .map(|event| {
-            let name = event.change.fields["name"].to.as_str();
-            (event.change.id.to_string(), name.unwrap_or_default().to_owned())
-        })
+        .map(|event| (event.change.id.to_string(), name(event)))
         .collect()
 }
 
@@ -214,7 +223,7 @@ async fn everybody_who_changes_something_of_one_record_at_once_has_his_change_ma
         refused.first()
     );
     // Each was made of what the one before left: what it did not name stayed as it was.
-    let mut events: Vec<Audited> = scene.events(AUDIT);
+    let mut events = audited(&scene, AT_ONCE + 1).await;
     events.retain(|event| &*event.id == "ann" && event.change.replaced.is_some());
     assert_eq!(events.len(), AT_ONCE);
     let shown = scene

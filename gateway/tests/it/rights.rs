@@ -195,3 +195,114 @@ async fn public_routing_tells_everybody_of_what_he_sees_in_the_listing() {
         assert_eq!(routes.keys().collect::<Vec<_>>(), told);
     }
 }
+
+/// The status of the one model that asks for a role.
+async fn staff(scene: &Scene, key: &str) -> u16 {
+    call(scene, "GET /v1/models/org/staff", key, Value::Null)
+        .await
+        .status
+}
+
+#[tokio::test]
+async fn a_model_asks_for_roles_that_operators_granted() {
+    let scene = Scene::new().await;
+    let keys = "POST /api/v1/tenant/api-keys";
+    let internal = json!({"name": "k", "tenant": "acme", "role": "internal"});
+    let of_tenant = text(&done(&scene, keys, ADMIN, internal.clone()).await["key"]);
+    let of_operator = text(&done(&scene, keys, OPERATOR, internal).await["key"]);
+    assert_eq!(
+        (staff(&scene, &of_tenant).await, staff(&scene, &of_operator).await),
+        (404, 200)
+    );
+
+    done(
+        &scene,
+        "POST /api/v1/users",
+        ADMIN,
+        json!({"id": "ann", "role": "internal"}),
+    )
+    .await;
+    let of_ann = json!({"name": "k", "user": "ann", "role": "internal"});
+    let of_ann = text(&done(&scene, keys, ADMIN, of_ann).await["key"]);
+    assert_eq!(staff(&scene, &of_ann).await, 404);
+    let ann = "PATCH /api/v1/users/ann?tenant=acme";
+    done(&scene, ann, OPERATOR, json!({"role": "internal"})).await;
+    assert_eq!(staff(&scene, &of_ann).await, 200);
+    // What an operator granted is the most that counts, however others turn it.
+    done(&scene, ann, ADMIN, json!({"role": "free"})).await;
+    assert_eq!(staff(&scene, &of_ann).await, 404);
+    done(&scene, ann, ADMIN, json!({"role": "internal"})).await;
+    assert_eq!(staff(&scene, &of_ann).await, 200);
+    done(&scene, ann, OPERATOR, json!({"role": "pro"})).await;
+    done(&scene, ann, ADMIN, json!({"role": "internal"})).await;
+    assert_eq!(staff(&scene, &of_ann).await, 404);
+}
+
+#[tokio::test]
+async fn a_key_that_is_nobodys_is_lowered_with_who_made_it_until_another_takes_it_over() {
+    let scene = Scene::new().await;
+    done(
+        &scene,
+        "POST /api/v1/users",
+        OPERATOR,
+        json!({"tenant": "acme", "id": "ann", "role": "admin"}),
+    )
+    .await;
+    let of_ann = administrator(&scene, json!({"user": "ann"})).await;
+    let admin = json!({"name": "robot", "role": "admin"});
+    let robot = done(&scene, "POST /api/v1/tenant/api-keys", &of_ann, admin.clone()).await;
+    let key = text(&robot["key"]);
+    // What it makes is bound to her as well.
+    let made = text(&done(&scene, "POST /api/v1/tenant/api-keys", &key, admin).await["key"]);
+    let administers = |key: String| {
+        let scene = &scene;
+        async move { call(scene, "GET /api/v1/users", &key, Value::Null).await.status }
+    };
+    assert_eq!(
+        (administers(key.clone()).await, administers(made.clone()).await),
+        (200, 200)
+    );
+
+    let ann = "PATCH /api/v1/users/ann?tenant=acme";
+    done(&scene, ann, OPERATOR, json!({"role": "free"})).await;
+    assert_eq!(
+        (administers(key.clone()).await, administers(made.clone()).await),
+        (403, 403)
+    );
+    assert_eq!(
+        call(&scene, "GET /v1/models/m", &key, Value::Null).await.status,
+        200
+    );
+    done(&scene, ann, OPERATOR, json!({"role": "admin", "disabled": true})).await;
+    assert_eq!(
+        (administers(key.clone()).await, administers(of_ann).await),
+        (403, 401)
+    );
+    assert_eq!(
+        call(&scene, "GET /v1/models/m", &key, Value::Null).await.status,
+        200
+    );
+
+    let line = format!("POST /api/v1/tenant/api-keys/{}/rotate", text(&robot["id"]));
+    let taken = text(&done(&scene, &line, ADMIN, Value::Null).await["key"]);
+    assert_eq!((administers(taken).await, administers(key).await), (200, 401));
+}
+
+#[tokio::test]
+async fn the_callers_of_a_tenant_have_so_many_trials_within_a_minute() {
+    let scene = Scene::new().await;
+    let upstream = json!({"name": "e", "kind": "vllm", "backends": [{"url": "http://own.example:8000"}]});
+    let endpoint = text(&done(&scene, "POST /api/v1/endpoints", ADMIN, upstream).await["id"]);
+    let line = format!("POST /api/v1/endpoints/{endpoint}/test");
+    for _ in 0..30 {
+        let told = done(&scene, &line, ADMIN, Value::Null).await;
+        assert_eq!(told["ok"], false, "there is no router: {told}");
+    }
+
+    let more = call(&scene, &line, ADMIN, Value::Null).await;
+
+    assert_eq!((more.status, more.code()), (429, "too_many_attempts".to_owned()));
+    assert!(more.header("retry-after").is_some(), "{more:?}");
+    // Who asks for another tenant is another.
+    assert_eq!(call(&scene, &line, OPERATOR, Value::Null).await.status, 200);
+}

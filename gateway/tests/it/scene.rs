@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::body::Body;
 use bus::clock::{Clock, SystemClock};
 use bus::embedded::{Embedded, Options as BusOptions};
 use bus::follow::{self, CatalogView};
@@ -15,6 +16,7 @@ use bus::{Expected, Kv};
 use gateway::key::{Grant, record};
 use gateway::limits::{self, Limiter};
 use gateway::{Config, Ports, caller, metrics};
+use http_body_util::{BodyExt as _, Collected};
 use prometheus_client::registry::Registry;
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::tenant::{Tenant, tenant_key};
@@ -48,6 +50,8 @@ pub(crate) const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role
 /// A running gateway.
 pub(crate) struct Scene {
     pub(crate) addr: SocketAddr,
+    /// The same without a socket.
+    calls: gateway::Calls,
     pub(crate) script: Arc<Script>,
     pub(crate) spool: Spool,
     pub(crate) bus: Arc<Embedded>,
@@ -116,7 +120,7 @@ impl Scene {
         let mut config = Config::new(listen, NodeId::from("n1"), Secret::new(SECRET.to_vec()));
         change(&mut config);
         let gateway = gateway::bind(config, ports, metrics).await.expect("a gateway");
-        let addr = gateway.local_addr();
+        let (addr, calls) = (gateway.local_addr(), gateway.calls());
         let stop = shutdown.clone();
         tasks.spawn(async move {
             gateway::run(gateway, stop, CancellationToken::new())
@@ -125,6 +129,7 @@ impl Scene {
         });
         Self {
             addr,
+            calls,
             script,
             spool,
             bus,
@@ -144,6 +149,19 @@ impl Scene {
             .await
             .expect("an end in time");
         Answer::parse(&bytes)
+    }
+
+    /// The same as over a connection that stays open, without one.
+    pub(crate) async fn within(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let (method, uri) = line.split_once(' ').expect("a method and a path");
+        let mut request = http::Request::builder().method(method).uri(uri);
+        for (name, value) in [("host", "waybill")].iter().chain(headers) {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_owned())).expect("a request");
+        let (parts, body) = self.calls.call(request).await.into_parts();
+        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+        Answer::of(&parts, &body)
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {
@@ -227,6 +245,35 @@ impl Answer {
             cased,
             body,
             complete,
+        }
+    }
+
+    fn of(parts: &http::response::Parts, body: &[u8]) -> Self {
+        let lines = parts.headers.iter().map(|(name, value)| {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            format!("\r\n{name}: {value}")
+        });
+        let head: String = std::iter::once(format!("HTTP/1.1 {}", parts.status.as_u16()))
+            .chain(lines)
+            .collect();
+        Self {
+            status: parts.status.as_u16(),
+            cased: head.clone(),
+            head,
+            body: String::from_utf8_lossy(body).into_owned(),
+            complete: true,
+        }
+    }
+
+    /// An answer as a test says that it was.
+    pub(crate) fn told(status: u16, head: &str, body: &str) -> Self {
+        let head = format!("HTTP/1.1 {status}\r\n{head}");
+        Self {
+            status,
+            cased: head.clone(),
+            head,
+            body: body.to_owned(),
+            complete: true,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use schemas::catalog::Backend;
+use schemas::catalog::replica::meant_for;
 use schemas::egress::Egress;
 use schemas::seal::{SEED_BYTES, seal};
 
@@ -186,6 +187,32 @@ async fn what_is_referred_to_comes_before_what_is_sealed() {
     scene.call(PLAIN).await;
 
     assert_eq!(sent(&server), ["authorization: Bearer secret-k1"]);
+}
+
+#[test]
+fn an_endpoint_of_a_file_is_given_what_is_meant_for_where_it_lies_and_nothing_else() {
+    let at = |url: &str| endpoint("e", &[url]);
+    let (old, new) = (at("http://old"), at("http://new"));
+    let reference = CredentialRef("e#0".to_owned());
+    let meant = |endpoint: &Endpoint, secret: &str| {
+        (
+            meant_for(&reference, &endpoint.backends),
+            Secret::new(secret.to_owned()),
+        )
+    };
+    let credentials: Credentials = [meant(&old, "for the old")].into_iter().collect();
+    // As files are taken over: what is new is there before the endpoint has moved.
+    credentials.add([meant(&new, "for the new")].into_iter().collect());
+    let book = credentials.book();
+
+    let given = |endpoint: &Endpoint| {
+        let secret = credentials.referred(endpoint, &book, &reference);
+        secret.map(|secret| secret.reveal().clone())
+    };
+
+    assert_eq!(given(&old).as_deref(), Some("for the old"));
+    assert_eq!(given(&new).as_deref(), Some("for the new"));
+    assert_eq!(given(&at("http://elsewhere")), None);
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
-//! What the replicas of an endpoint are called: circuits, sessions and rows know them by these names.
+//! What the replicas of an endpoint are called: circuits, sessions and rows know them by these names. And which secrets are
+//! theirs.
 
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Backend, hex};
+use super::{Backend, CredentialRef, hex};
 use crate::id::{BackendId, EndpointId};
 
 /// Characters of what tells replicas of one endpoint apart.
@@ -40,9 +41,24 @@ fn name(endpoint: &EndpointId, base_url: &str, salt: u32) -> BackendId {
     if salt > 0 {
         hash.update(salt.to_be_bytes());
     }
+    BackendId::new(format!("{endpoint}#{}", digits(hash)))
+}
+
+/// The place in a router's book of a secret that files give: what the catalogue calls it, and the addresses that it is
+/// meant for. While another address takes the place of one, neither is sent what is meant for the other.
+pub fn meant_for(reference: &CredentialRef, replicas: &[Backend]) -> CredentialRef {
+    let mut hash = Sha256::new();
+    for replica in replicas {
+        hash.update(replica.base_url.as_bytes());
+        hash.update(b"\n");
+    }
+    CredentialRef(format!("{}@{}", reference.0, digits(hash)))
+}
+
+fn digits(hash: Sha256) -> String {
     let mut digits = hex(&hash.finalize());
     digits.truncate(DIGITS);
-    BackendId::new(format!("{endpoint}#{digits}"))
+    digits
 }
 
 #[cfg(test)]
@@ -70,6 +86,20 @@ mod tests {
         assert_eq!(named(&[two, three]), all[1..]);
         assert_eq!(named(&[three, one]), [all[2].clone(), all[0].clone()]);
         assert_eq!(named(&[one]), ["e"], "one alone bears the endpoint's name");
+    }
+
+    #[test]
+    fn a_secret_is_meant_for_its_addresses_and_no_others() {
+        let of = |urls: &[&str]| {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            let replicas = replicas(&EndpointId::from("e"), &urls);
+            meant_for(&CredentialRef("e#0".to_owned()), &replicas).0
+        };
+
+        assert_eq!(of(&["http://h:1"]), of(&["http://h:1"]));
+        assert_ne!(of(&["http://h:1"]), of(&["http://h:2"]));
+        assert_ne!(of(&["http://h:1"]), of(&["http://h:1", "http://h:2"]));
+        assert!(of(&["http://h:1"]).starts_with("e#0@"));
     }
 
     #[test]

@@ -113,12 +113,13 @@ pub(super) async fn seed(config: &Config, adapters: &Adapters) -> anyhow::Result
     } else if !config.keys.is_empty() || config.models_path.is_some() {
         info!("keys and models are written into the catalogue by nodes with the role gateway");
     }
+    let book = compiled.book();
     Ok(Seeded {
         configuration,
-        references: compiled.credentials.keys().cloned().collect(),
+        references: book.keys().cloned().collect(),
         served: compiled.models.iter().map(|model| model.id.clone()).collect(),
         credentials: Arc::new(
-            router_worker::Credentials::new(compiled.credentials)
+            router_worker::Credentials::new(book)
                 .opening(adapters.sealing.private.clone())
                 .referring(crate::sealing::machine(config)),
         ),

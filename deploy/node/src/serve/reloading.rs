@@ -180,7 +180,8 @@ impl Reloader {
     /// Puts a configuration in force, if it is right as a whole; callers of what stays notice nothing.
     async fn take(&mut self, config: &Config, now: Timestamp) -> Result<String, Refusal> {
         let compiled = self.judged(config, now).await?;
-        let references: HashSet<CredentialRef> = compiled.credentials.keys().cloned().collect();
+        let book = compiled.book();
+        let references: HashSet<CredentialRef> = book.keys().cloned().collect();
         let served: HashSet<ModelName> = compiled.models.iter().map(|model| model.id.clone()).collect();
         let records = {
             let seeds = Seeds {
@@ -196,7 +197,7 @@ impl Reloader {
         let (models, endpoints) = (compiled.models.len(), compiled.endpoints.len());
         let warnings = catalog::warnings(config, &compiled);
         // First what is new, last what is gone: requests run on either side of the change.
-        self.credentials.add(compiled.credentials);
+        self.credentials.add(book);
         if catalog::writes(config) {
             self.write(config, records, now).await?;
         }

@@ -1,0 +1,238 @@
+//! What one tenant has is not there for another: each of its things is named in every place of every path that the router
+//! has, with every kind of credential of the other tenant's. What is answered tells nothing of it, and is the same, byte
+//! by byte but for what any two answers differ in, as what is told to whoever names something that nobody has.
+//!
+//! `WAYBILL_ISOLATION=100000` makes so many attempts (`make isolation`); without it there are fewer, the same each time.
+
+use crate::scene::{Answer, Scene};
+use crate::script::whole;
+
+mod attempts;
+mod books;
+mod judge;
+mod world;
+
+use attempts::{Sent, Way};
+use judge::Probe;
+use world::Tenants;
+
+/// What is in everything that the one tenant has.
+const CANARY: &str = "c4n4ry";
+const DISPATCH: &str = "the token of whoever hands out grants";
+const PASSWORD: &str = "correct horse battery 1";
+/// Attempts where nobody says how many.
+const ATTEMPTS: usize = 3_000;
+/// How much is told of what is wrong.
+const TOLD_MAX: usize = 12;
+
+/// An attempt: which way, which thing, with which credential.
+type Attempt = (usize, usize, usize);
+
+/// Bends answers, to see that it is found.
+type Bend = fn(&Sent, Answer) -> Answer;
+
+/// What looks like a thing and is nobody's.
+fn absent(thing: &str) -> String {
+    let last = thing.chars().last().filter(char::is_ascii);
+    let other = if last == Some('a') { 'b' } else { 'a' };
+    let mut text = thing.to_owned();
+    text.pop();
+    text.push(other);
+    text
+}
+
+struct Sweep {
+    tenants: Tenants,
+    ways: Vec<Way>,
+    bend: Bend,
+}
+
+impl Sweep {
+    async fn new(bend: Bend) -> Self {
+        let tenants = Tenants::new().await;
+        let described = tenants
+            .scene
+            .within("GET /api/v1/openapi.json", &[], "")
+            .await
+            .json();
+        let routes = gateway::routes::of_main(&gateway::Config::new(
+            tenants.scene.addr,
+            schemas::id::NodeId::from("n1"),
+            schemas::secret::Secret::new(b"secret".to_vec()),
+        ));
+        Self {
+            ways: attempts::all(&routes, &described),
+            tenants,
+            bend,
+        }
+    }
+
+    /// So many of all attempts, spread evenly: first those that read, then those that might change something.
+    fn drawn(&self, wanted: usize) -> Vec<Attempt> {
+        let (things, credentials) = (self.tenants.things.len(), self.tenants.credentials.len());
+        let all = self.ways.len() * things * credentials;
+        // A prime beyond every one of the three: what is drawn walks through all of them at once.
+        let step = 1_000_003;
+        let number = |n: usize| (n * step) % all;
+        let of = |n: usize| {
+            (
+                n / (things * credentials),
+                n / credentials % things,
+                n % credentials,
+            )
+        };
+        let mut drawn: Vec<Attempt> = (0..wanted.min(all)).map(number).map(of).collect();
+        // What is said in a body stays in things of the caller's own: from then on he may hear it.
+        drawn.sort_by_key(|(way, ..)| {
+            let way = &self.ways[*way];
+            (!way.reads(), way.says(), way.method == "POST")
+        });
+        drawn
+    }
+
+    async fn call(&self, way: &Way, named: &str, credential: &str) -> Answer {
+        let sent = way.sent(named, &self.tenants.own);
+        let bearer = format!("Bearer {credential}");
+        let mut headers: Vec<(&str, &str)> = sent
+            .headers
+            .iter()
+            .map(|(name, value)| (*name, &**value))
+            .collect();
+        if !credential.is_empty() {
+            headers.push(("authorization", &bearer));
+        }
+        if way.asks() {
+            self.tenants.scene.script.clear();
+            self.tenants
+                .scene
+                .script
+                .push(whole(r#"{"id":"x","object":"response","output":[]}"#));
+        }
+        let answer = self.tenants.scene.within(&sent.line, &headers, &sent.body).await;
+        (self.bend)(&sent, answer)
+    }
+
+    /// What is wrong with the answers to so many attempts.
+    async fn faults(&self, wanted: usize) -> Vec<String> {
+        let known: Vec<&str> = self.tenants.things.iter().map(|(_, id)| &**id).collect();
+        let known: Vec<&str> = known.into_iter().filter(|id| !id.starts_with("org/")).collect();
+        let (mut faults, mut said) = (Vec::new(), Vec::new());
+        for (way, thing, credential) in self.drawn(wanted) {
+            let way = &self.ways[way];
+            let (what, thing) = &self.tenants.things[thing];
+            let (whose, secret) = &self.tenants.credentials[credential];
+            let nothing = absent(thing);
+            let (foreign, none) = (
+                self.call(way, thing, secret).await,
+                self.call(way, &nothing, secret).await,
+            );
+            let (foreign, none) = (
+                Probe {
+                    named: thing,
+                    answer: &foreign,
+                },
+                Probe {
+                    named: &nothing,
+                    answer: &none,
+                },
+            );
+            if let Some(fault) = judge::fault(&foreign, &none, (&known, &said)) {
+                faults.push(format!(
+                    "{} {} {:?} with {what}, by {whose}: {fault}",
+                    way.method, way.path, way.place
+                ));
+            }
+            if way.says() && !said.contains(thing) {
+                said.push(thing.clone());
+                // Longer ones first: one may be a part of another.
+                said.sort_by_key(|text| std::cmp::Reverse(text.len()));
+            }
+        }
+        faults
+    }
+}
+
+fn told(faults: &[String]) -> String {
+    format!(
+        "{} faults:\n{}",
+        faults.len(),
+        faults[..faults.len().min(TOLD_MAX)].join("\n\n")
+    )
+}
+
+/// What the one tenant has, as operators read it.
+async fn kept(scene: &Scene) -> Vec<serde_json::Value> {
+    let bearer = format!("Bearer {}", crate::scene::OPERATOR);
+    let exported = scene
+        .within("GET /admin/config/export", &[("authorization", &bearer)], "")
+        .await
+        .json();
+    let records = exported["records"].as_array().cloned().unwrap_or_default();
+    let of_them = |one: &serde_json::Value| {
+        let record = &one["record"];
+        let tenant = format!("{CANARY}-t");
+        record["tenant"] == *tenant || record["id"] == *tenant
+    };
+    records.into_iter().filter(of_them).collect()
+}
+
+#[tokio::test]
+async fn what_one_tenant_has_is_not_there_for_another() {
+    let wanted = std::env::var("WAYBILL_ISOLATION").ok();
+    let wanted = wanted.map_or(ATTEMPTS, |text| text.parse().expect("a number"));
+    let sweep = Sweep::new(|_, answer| answer).await;
+    let before = kept(&sweep.tenants.scene).await;
+    assert!(before.len() >= 5, "{before:?}");
+
+    let faults = sweep.faults(wanted).await;
+
+    assert!(faults.is_empty(), "{}", told(&faults));
+    assert_eq!(
+        kept(&sweep.tenants.scene).await,
+        before,
+        "nothing of theirs was changed"
+    );
+}
+
+#[tokio::test]
+async fn a_route_that_tells_of_another_tenant_is_found() {
+    let leaks: [(&str, Bend, &str); 3] = [
+        (
+            "/api/v1/endpoints",
+            |sent, answer| match sent.line.starts_with("GET /api/v1/endpoints?") {
+                true => Answer::told(
+                    200,
+                    "",
+                    &format!("{{\"data\":[{{\"name\":\"{CANARY}-endpoint\"}}]}}"),
+                ),
+                false => answer,
+            },
+            "tells of",
+        ),
+        (
+            "/api/v1/users/{id}",
+            |sent, answer| match sent.line.starts_with("GET /api/v1/users/c4n4ry-user") {
+                true => Answer::told(403, "", "{}"),
+                false => answer,
+            },
+            "it is there",
+        ),
+        (
+            "/api/v1/tenant/api-keys/{id}",
+            |sent, answer| match sent.body.contains("c4n4ry-model") {
+                true => Answer::told(200, "", "{}"),
+                false => answer,
+            },
+            "it is there",
+        ),
+    ];
+    let mut sweep = Sweep::new(|_, answer| answer).await;
+    let all = sweep.ways.clone();
+    for (path, bend, said) in leaks {
+        sweep.bend = bend;
+        sweep.ways = all.iter().filter(|way| way.path == path).cloned().collect();
+        let faults = sweep.faults(ATTEMPTS).await;
+        let found = |fault: &String| fault.contains(said) && fault.contains(path);
+        assert!(faults.iter().any(found), "{said}: {}", told(&faults));
+    }
+}
