@@ -107,6 +107,22 @@ struct Asked {
     priced_since: Option<Timestamp>,
 }
 
+impl Asked {
+    /// What it is sent to a model as.
+    fn sending(&self, caller: &Caller, model: &Model, attempts_max: u32) -> Sending<'_> {
+        let auto = self.auto.as_ref();
+        Sending {
+            skim: &self.skim,
+            wishes: &self.wishes,
+            told: &self.told,
+            output_tokens_held: self.output_tokens_held,
+            role: caller.key.counts(),
+            named: auto.map(|_| model.id.0.clone()),
+            attempts: auto.map_or((0, attempts_max), |walk| walk.attempts()),
+        }
+    }
+}
+
 /// Lets a request in, or says why not.
 async fn admit(
     state: &Shared,
@@ -416,14 +432,12 @@ fn dispatch(
         asked.held.release();
         return Err(full().into());
     };
+    let chosen = asked.auto.is_some();
     let accepted = RequestAccepted {
         request_id: arrival.request_id,
         payer: caller.payer(),
         surface: asked.surface,
-        model: match &asked.auto {
-            Some(_) => auto::name(),
-            None => model.id.clone(),
-        },
+        model: if chosen { auto::name() } else { model.id.clone() },
         reservation,
         price_version: PriceVersion::of(&catalog.revision_text, asked.priced_since),
         started_at: arrival.at,
@@ -438,19 +452,8 @@ fn dispatch(
         asked.held.release();
         return Err(full().into());
     }
-    let sending = Sending {
-        skim: &asked.skim,
-        wishes: &asked.wishes,
-        told: &asked.told,
-        output_tokens_held: asked.output_tokens_held,
-        role: caller.key.counts(),
-        named: asked.auto.as_ref().map(|_| model.id.0.clone()),
-        attempts: asked
-            .auto
-            .as_ref()
-            .map_or((0, state.config.attempts_max), |walk| walk.attempts()),
-    };
-    let offer = offer(&accepted, (catalog, &model), sending);
+    let most = state.config.attempts_max;
+    let offer = offer(&accepted, (catalog, &model), asked.sending(caller, &model, most));
     let terms = Terms {
         model,
         stream: asked.skim.stream,

@@ -60,6 +60,9 @@ impl Candidate {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) candidates: Vec<Candidate>,
+    /// The first that probes or its circuit keep out and that may only be asleep: nobody would ask it, so that it is
+    /// woken without.
+    pub(crate) sleeper: Option<Candidate>,
     /// What is told of it: nothing where there was one way and nobody was left out.
     pub(crate) decision: Option<Box<Decision>>,
     /// How the session decided; `None` where none is looked for.
@@ -77,6 +80,7 @@ impl Plan {
         });
         Self {
             candidates,
+            sleeper: None,
             decision,
             verdict,
         }
@@ -351,6 +355,7 @@ impl<'a> Survey<'a> {
         }
         let mut candidates: Vec<Candidate> = seats.into_iter().map(|seat| seat.candidate).collect();
         candidates.extend(last.into_iter().map(|seat| seat.candidate));
+        let sleeper = barred.sleeper.filter(|_| !candidates.is_empty());
         if candidates.is_empty() {
             candidates.extend(barred.rescue);
         }
@@ -361,7 +366,10 @@ impl<'a> Survey<'a> {
                     excluded: self.excluded,
                 };
                 let verdict = verdict.or_else(|| sight.nowhere());
-                Ok(Plan::new(candidates, verdict, told))
+                Ok(Plan {
+                    sleeper,
+                    ..Plan::new(candidates, verdict, told)
+                })
             }
             (true, Some(soonest_ms)) => Err(Nobody::new(all_open(soonest_ms), self.excluded)),
             (true, None) => Err(Nobody::new(none_available(), self.excluded)),
@@ -447,6 +455,8 @@ impl Seat {
 struct Barred {
     /// The first that may be tried anyway, if nobody else can.
     rescue: Option<Candidate>,
+    /// The first that may only be asleep.
+    sleeper: Option<Candidate>,
     /// Until the first circuit may be probed.
     soonest_ms: Option<u64>,
 }
@@ -460,7 +470,11 @@ impl Barred {
         // What is too hot is not made hotter, whoever else is out.
         let may_work = reason != Exclusion::HotGpu;
         // What sleeps fails probes and calls, and comes when it is called.
-        let may_try = candidate.endpoint.single_backend_rescue || candidate.endpoint.wake.is_some();
+        let may_sleep = candidate.endpoint.wake.is_some();
+        let may_try = candidate.endpoint.single_backend_rescue || may_sleep;
+        if may_work && may_sleep && self.sleeper.is_none() {
+            self.sleeper = Some(candidate.clone());
+        }
         if may_work && may_try && self.rescue.is_none() {
             self.rescue = Some(Candidate {
                 bypass: true,

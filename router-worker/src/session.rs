@@ -117,6 +117,7 @@ impl Request {
                 self.stay.decide(plan.verdict);
                 let is_barred = plan.is_barred();
                 self.decision = plan.decision;
+                self.expect_asleep(&shared, plan.sleeper);
                 self.walk(&shared, &plan.candidates, is_barred).await
             }
             Err(nobody) => {

@@ -17,7 +17,7 @@ use bus::{Entry, Expected, Kv};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use schemas::catalog::Catalog;
-use schemas::engine::Sample;
+use schemas::engine::{SAMPLE_AGE_MS_MAX, Sample};
 use schemas::event::health::{Cause, EndpointChanged};
 use schemas::health::{
     HOST_AGE_MS_MAX, Host, Probed, Recovered, Spared, decode, encode, name_of_key, probed_key,
@@ -274,6 +274,11 @@ impl State {
                 at_ms: now_ms,
                 ..sample
             });
+            // No watch tells of the end of a lifetime: what is too old goes when another comes.
+            if !self.samples.contains_key(&backend) {
+                self.samples
+                    .retain(|_, seen| seen.is_within(SAMPLE_AGE_MS_MAX, now_ms));
+            }
             note(&mut self.samples, backend, sample, (entry.revision, now_ms));
         } else if let Some(backend) = backend(health::PROBED) {
             let probed: Option<Probed> = value.and_then(decode);
@@ -282,6 +287,10 @@ impl State {
         } else if let Some(host) = name_of_key(&entry.key, health::HOST) {
             let host: Arc<str> = host.into();
             let said = value.and_then(decode);
+            if !self.hosts.contains_key(&host) {
+                self.hosts
+                    .retain(|_, seen| seen.is_within(HOST_AGE_MS_MAX, now_ms));
+            }
             note(&mut self.hosts, host, said, (entry.revision, now_ms));
         } else if let Some(backend) = backend(health::RECOVERED) {
             let recovered: Option<Recovered> = value.and_then(decode);

@@ -64,10 +64,8 @@ impl Stay {
         let kv = &state.ports.kv;
         let reads = names.iter().map(|name| kv.get(AFFINITY_BUCKET, &name.record_key));
         let read = timeout(WAIT, join_all(reads)).await.unwrap_or_default();
-        let records = read.into_iter().filter_map(|entry| entry.ok()??.value);
-        let found = records
-            .filter_map(|value| serde_json::from_slice(&value).ok())
-            .next();
+        let mut records = read.into_iter().filter_map(|entry| entry.ok()??.value);
+        let found = records.find_map(|value| serde_json::from_slice(&value).ok());
         Self { names, found }
     }
 

@@ -491,3 +491,27 @@ fn backends_that_are_asked_in_turn_are_asked_in_turn_whatever_the_draws() {
     let firsts: Vec<String> = (0..4).map(|draw| order(&open, draw).remove(0)).collect();
     assert_eq!(firsts, ["a#0", "a#2", "a#0", "a#2"]);
 }
+
+#[test]
+fn who_may_only_be_asleep_is_woken_though_nobody_asks_it_and_tried_when_nobody_else_is_left() {
+    let mut asleep = endpoint("e1", &["http://u1"]);
+    asleep.wake = Some(Arc::new(schemas::wake::Wake::VllmSleep(
+        schemas::wake::VllmSleep::default(),
+    )));
+    let model = model(vec![route("e1", 0), route("e2", 1)]);
+    let catalog = catalog(&[asleep, endpoint("e2", &["http://u2"])], &model);
+    let sleeper = |open: &[(&'static str, u64)]| {
+        let open = Open(open.iter().copied().collect());
+        let plan = plan(&catalog, &offer(&model), &open, 7).expect("a plan");
+        let first = plan.candidates[0].endpoint.id.to_string();
+        (
+            first,
+            plan.sleeper.map(|candidate| candidate.endpoint.id.to_string()),
+        )
+    };
+
+    assert_eq!(sleeper(&[]), ("e1".to_owned(), None));
+    assert_eq!(sleeper(&[("e1", 9)]), ("e2".to_owned(), Some("e1".to_owned())));
+    assert_eq!(sleeper(&[("e2", 9)]), ("e1".to_owned(), None));
+    assert_eq!(sleeper(&[("e1", 9), ("e2", 9)]), ("e1".to_owned(), None));
+}

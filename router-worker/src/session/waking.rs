@@ -57,6 +57,13 @@ impl Request {
         sleeps
     }
 
+    /// Has a candidate woken that nobody asks, because probes or its circuit keep it out.
+    pub(super) fn expect_asleep(&mut self, shared: &Shared, candidate: Option<Candidate>) {
+        if let Some(candidate) = candidate {
+            self.lay_down(shared, &candidate);
+        }
+    }
+
     fn lay_down(&mut self, shared: &Shared, candidate: &Candidate) {
         if self.sleepers.found.is_empty() {
             drop(shared.wakes.begin(candidate));

@@ -227,6 +227,20 @@ fn what_another_watch_does_not_tell_is_there_no_more() {
 }
 
 #[test]
+fn what_is_too_old_goes_when_another_comes() {
+    let stage = stage();
+    stage.tell(1, &sample_key(), Some(br#"{"waiting":4,"at_ms":0}"#.to_vec()));
+    stage.tell(2, &host_key("gpu-1"), Some(host(1.0)));
+    stage.clock.set(60_001);
+    let other = schemas::engine::record_key(&BackendId::from("e#1"));
+    stage.tell(3, &other, Some(br#"{"waiting":4,"at_ms":0}"#.to_vec()));
+    stage.tell(4, &host_key("gpu-2"), Some(host(1.0)));
+
+    let state = stage.signs.state.read();
+    assert_eq!((state.samples.len(), state.hosts.len()), (1, 1));
+}
+
+#[test]
 fn what_cannot_be_read_is_not_there() {
     let stage = stage();
     for key in [

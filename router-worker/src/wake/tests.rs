@@ -1,3 +1,5 @@
+//! Rounds before a bucket: one wakes, the others hear how that goes, whoever dies or stays away.
+
 use bus::Expected;
 use bytes::Bytes;
 use schemas::id::{EndpointId, NodeId};

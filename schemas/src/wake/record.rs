@@ -17,8 +17,10 @@ pub const CLAIM_LIFE: Duration = Duration::from_secs(6);
 pub const CLAIM_EVERY: Duration = Duration::from_secs(2);
 /// How long is remembered that a service is up: as long as those take who wait for it to hear so.
 const AWAKE_LIFE: Duration = Duration::from_secs(5);
-/// How long nobody is told again to wake a service that did not come.
-const FAILED_LIFE: Duration = Duration::from_secs(10);
+/// How long nobody is told again to wake a service that did not come in time.
+const LATE_LIFE: Duration = Duration::from_secs(10);
+/// The same of one that cannot come before something else has.
+const BLOCKED_LIFE: Duration = Duration::from_secs(30);
 /// When a caller may try again while a service is being woken, in seconds.
 const WAKING_SECONDS: u64 = 30;
 /// The same where something else has to come first.
@@ -53,7 +55,8 @@ impl Outcome {
     pub const fn life(self) -> Duration {
         match self {
             Self::Awake => AWAKE_LIFE,
-            Self::Late | Self::Queued | Self::Offline => FAILED_LIFE,
+            Self::Late => LATE_LIFE,
+            Self::Queued | Self::Offline => BLOCKED_LIFE,
         }
     }
 

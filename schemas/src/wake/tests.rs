@@ -1,3 +1,5 @@
+//! What is said of waking, what is answered, and what is refused.
+
 use super::record::{Outcome, Record};
 use super::*;
 use crate::failure::FailureCode;

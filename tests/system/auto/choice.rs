@@ -1,21 +1,17 @@
 //! Who may leave the choice, and who is chosen.
 
 use bytes::Bytes;
-use harness::{Behaviour, CALLER_KEY, Model, OTHER_KEY, Surface, chat};
+use harness::{Behaviour, CALLER_KEY, Model, OTHER_KEY, Scene, Surface, Upstream, chat};
 use serde_json::{Value, json};
 
 use super::{choice_of, done, each, minted, operator, routed, say, scene, scene_with, set, until};
 use crate::rows::{assert_row, endpoint};
 
 #[tokio::test]
-async fn off_it_is_the_name_of_nothing_and_on_the_policies_choose_and_the_bill_is_the_chosen_models() {
+async fn off_it_is_the_name_of_nothing_and_on_the_bill_is_that_of_the_model_that_was_chosen() {
     let scene = scene().await;
-    scene
-        .o1
-        .default(Behaviour::chat("from the cheap one").usage(1_000, 100));
-    scene
-        .o2
-        .default(Behaviour::chat("from the dear one").usage(1_000, 100));
+    let first = Behaviour::chat("from the cheap one").usage(1_000, 100);
+    scene.o1.default(first);
     let off = scene.client.post_chat(&chat("auto")).await;
     let nothing = scene.client.post_chat(&chat("nothing")).await;
     assert_eq!((off.status, off.error_code().as_str()), (404, "model_not_found"));
@@ -52,7 +48,17 @@ async fn off_it_is_the_name_of_nothing_and_on_the_policies_choose_and_the_bill_i
         told["cost_nano_usd"].as_u64() > choice["candidates"][0]["scores"]["cost_nano_usd"].as_u64(),
         "{choice}"
     );
+    let counted = scene.metric("waybill_auto_routing_total{outcome=\"first\",strategy=\"cost\"}");
+    assert!(counted.await >= 1.0);
+    scene.finish().await;
+}
 
+#[tokio::test]
+async fn the_policies_choose_and_where_they_leave_nobody_that_is_said() {
+    let scene = scene().await;
+    for upstream in [&scene.o1, &scene.o2] {
+        upstream.default(Behaviour::chat("hi").usage(1_000, 100));
+    }
     say(&scene, "cheap", json!({"quality_weight": 0.2})).await;
     set(&scene, true, "quality").await;
     let answer = until(&scene.client, |answer| routed(answer) == "dear").await.0;
@@ -83,12 +89,6 @@ async fn off_it_is_the_name_of_nothing_and_on_the_policies_choose_and_the_bill_i
     assert_eq!(
         each(&choice["excluded"], "model"),
         [json!("dear"), json!("cheap")]
-    );
-    assert!(
-        scene
-            .metric("waybill_auto_routing_total{outcome=\"first\",strategy=\"cost\"}")
-            .await
-            >= 1.0
     );
     scene.finish().await;
 }
@@ -224,6 +224,23 @@ async fn only_models_are_chosen_that_the_caller_may_use_and_that_can_take_the_ca
         json!([{"model": "short", "reason": "context_length"}])
     );
 
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_tenant_and_a_key_are_confined_to_their_models() {
+    let of_zenith = |o1: &Upstream, _: &Upstream| {
+        vec![
+            Model::new("of-zenith")
+                .set("tenants", json!(["zenith"]))
+                .leg(o1, 0),
+        ]
+    };
+    let scene = scene_with(of_zenith, |node| node).await;
+    for upstream in [&scene.o1, &scene.o2] {
+        upstream.default(Behaviour::chat("hi"));
+    }
+    set(&scene, true, "balanced").await;
     let zenith = scene.client.with_key(OTHER_KEY);
     say(&scene, "of-zenith", json!({"purpose": "chat"})).await;
     let answer = until(&zenith, |answer| routed(answer) == "of-zenith").await.0;
@@ -238,19 +255,8 @@ async fn only_models_are_chosen_that_the_caller_may_use_and_that_can_take_the_ca
 }
 
 #[tokio::test]
-async fn embeddings_go_to_no_model_of_another_purpose_and_every_surface_has_it() {
-    let scene = scene_with(
-        |o1, _| vec![Model::new("vectors").set("model_type", "embedding").leg(o1, 0)],
-        |node| node,
-    )
-    .await;
-    for upstream in [&scene.o1, &scene.o2] {
-        upstream.default(Behaviour::chat("hi"));
-    }
-    set(&scene, true, "cost").await;
-    for model in ["cheap", "dear"] {
-        say(&scene, model, json!({"purpose": "chat"})).await;
-    }
+async fn every_surface_has_it_each_for_its_purpose() {
+    let scene = of_chat_and_vectors().await;
     for surface in [Surface::Chat, Surface::Responses, Surface::Messages] {
         let answer = scene.client.post(surface, &surface.ask("auto")).await;
         assert_eq!(
@@ -289,7 +295,29 @@ async fn embeddings_go_to_no_model_of_another_purpose_and_every_surface_has_it()
         "{}",
         answer.text()
     );
+    scene.finish().await;
+}
 
+/// A scene whose chat models are known to be such, and a model that embeds, of which nothing is said.
+async fn of_chat_and_vectors() -> Scene {
+    let scene = scene_with(
+        |o1, _| vec![Model::new("vectors").set("model_type", "embedding").leg(o1, 0)],
+        |node| node,
+    )
+    .await;
+    for upstream in [&scene.o1, &scene.o2] {
+        upstream.default(Behaviour::chat("hi"));
+    }
+    set(&scene, true, "cost").await;
+    for model in ["cheap", "dear"] {
+        say(&scene, model, json!({"purpose": "chat"})).await;
+    }
+    scene
+}
+
+#[tokio::test]
+async fn embeddings_go_to_no_model_of_another_purpose() {
+    let scene = of_chat_and_vectors().await;
     let body = json!({"model": "auto", "input": "hi"});
     let embed = || async {
         let answer = scene
