@@ -55,7 +55,10 @@ const MISTAKES: [Mistake; 11] = [
             ("WAYBILL_ROLES", "gateway,router"),
             ("API_KEY_SECRET", SECRET),
             ("JWT_SECRET_KEY", SECRET),
-            ("WAYBILL_PUBLIC_KEY", "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="),
+            (
+                "WAYBILL_PUBLIC_KEY",
+                "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=",
+            ),
         ],
         REFUSED,
         "environment: WAYBILL_MASTER_KEY",
