@@ -10,7 +10,8 @@
 //! what a node has of them in hand are its **holdings**: **permits** of rates, **slots** of concurrencies, and of
 //! quotas what it has **taken**. An **idempotency key** is claimed by one request, which holds it until its answer can
 //! be **replayed**; a **session** is calls that are kept on one backend, by **affinity**; a **change** is what somebody
-//! made of a record of the catalogue, and the **actor** is who; an **account** is by what a member signs in.
+//! made of a record of the catalogue, and the **actor** is who; changes of several records that count together are
+//! written in one **passage**; an **account** is by what a member signs in.
 
 pub mod account;
 pub mod affinity;

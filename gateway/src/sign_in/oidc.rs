@@ -30,6 +30,8 @@ use crate::manage::openapi::{Operation, Parameter};
 use crate::manage::{Parameters, json, parameters, settings};
 use crate::state::Shared;
 
+#[cfg(test)]
+mod corpus;
 mod flow;
 mod identity;
 mod provider;
@@ -38,7 +40,11 @@ mod wire;
 use flow::Flow;
 use identity::{Person, Wrong};
 pub(crate) use provider::Oidc;
-pub use wire::is_address;
+
+/// True for an address that a provider may have: under TLS, or on the machine itself.
+pub fn is_address(text: &str) -> bool {
+    wire::address(text).is_some_and(|uri| uri.query().is_none())
+}
 
 /// The cookie of whoever is on the way.
 const COOKIE: &str = "waybill_oidc";

@@ -22,6 +22,8 @@ const DISPATCH: &str = "the token of whoever hands out grants";
 const PASSWORD: &str = "correct horse battery 1";
 /// Attempts where nobody says how many.
 const ATTEMPTS: usize = 3_000;
+/// What answers with figures of the whole node.
+const FIGURES: &str = "/metrics";
 /// How much is told of what is wrong.
 const TOLD_MAX: usize = 12;
 
@@ -126,16 +128,17 @@ impl Sweep {
                 self.call(way, thing, secret).await,
                 self.call(way, &nothing, secret).await,
             );
-            let (foreign, none) = (
-                Probe {
-                    named: thing,
-                    answer: &foreign,
-                },
-                Probe {
-                    named: &nothing,
-                    answer: &none,
-                },
-            );
+            let told = |named| Probe {
+                named,
+                answer: &foreign,
+            };
+            // What is counted goes on counting from one answer to the next: only what it names is judged.
+            let none = Probe {
+                named: &nothing,
+                answer: &none,
+            };
+            let none = if way.path == FIGURES { told(thing) } else { none };
+            let foreign = told(thing);
             if let Some(fault) = judge::fault(&foreign, &none, (&known, &said)) {
                 faults.push(format!(
                     "{} {} {:?} with {what}, by {whose}: {fault}",
@@ -150,6 +153,12 @@ impl Sweep {
         }
         faults
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test that can be made longer")]
+fn wanted() -> usize {
+    let told = std::env::var("WAYBILL_ISOLATION").ok();
+    told.map_or(ATTEMPTS, |text| text.parse().expect("a number"))
 }
 
 fn told(faults: &[String]) -> String {
@@ -178,13 +187,11 @@ async fn kept(scene: &Scene) -> Vec<serde_json::Value> {
 
 #[tokio::test]
 async fn what_one_tenant_has_is_not_there_for_another() {
-    let wanted = std::env::var("WAYBILL_ISOLATION").ok();
-    let wanted = wanted.map_or(ATTEMPTS, |text| text.parse().expect("a number"));
     let sweep = Sweep::new(|_, answer| answer).await;
     let before = kept(&sweep.tenants.scene).await;
     assert!(before.len() >= 5, "{before:?}");
 
-    let faults = sweep.faults(wanted).await;
+    let faults = sweep.faults(wanted()).await;
 
     assert!(faults.is_empty(), "{}", told(&faults));
     assert_eq!(
@@ -199,29 +206,32 @@ async fn a_route_that_tells_of_another_tenant_is_found() {
     let leaks: [(&str, Bend, &str); 3] = [
         (
             "/api/v1/endpoints",
-            |sent, answer| match sent.line.starts_with("GET /api/v1/endpoints?") {
-                true => Answer::told(
-                    200,
-                    "",
-                    &format!("{{\"data\":[{{\"name\":\"{CANARY}-endpoint\"}}]}}"),
-                ),
-                false => answer,
+            |sent, answer| {
+                if sent.line.starts_with("GET /api/v1/endpoints?") {
+                    let body = format!("{{\"data\":[{{\"name\":\"{CANARY}-endpoint\"}}]}}");
+                    return Answer::told(200, "", &body);
+                }
+                answer
             },
             "tells of",
         ),
         (
             "/api/v1/users/{id}",
-            |sent, answer| match sent.line.starts_with("GET /api/v1/users/c4n4ry-user") {
-                true => Answer::told(403, "", "{}"),
-                false => answer,
+            |sent, answer| {
+                if sent.line.starts_with("GET /api/v1/users/c4n4ry-user") {
+                    return Answer::told(403, "", "{}");
+                }
+                answer
             },
             "it is there",
         ),
         (
             "/api/v1/tenant/api-keys/{id}",
-            |sent, answer| match sent.body.contains("c4n4ry-model") {
-                true => Answer::told(200, "", "{}"),
-                false => answer,
+            |sent, answer| {
+                if sent.body.contains("c4n4ry-model") {
+                    return Answer::told(200, "", "{}");
+                }
+                answer
             },
             "it is there",
         ),

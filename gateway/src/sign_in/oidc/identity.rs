@@ -298,6 +298,3 @@ fn signed(token: &str, keys: &Keys) -> Result<Claims, Wrong> {
     }
     serde_json::from_slice(&decoded(claims)?).map_err(|_| Wrong::Form)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,5 @@
 //! The provider of identities: what it says of itself and its keys, kept for a while, and the exchange of a code for a
-//! token. Keys are read again when a token names one that is not known, and no more often than every half minute.
+//! token. Keys are read again when a token names one that is not known, and no more often than every few seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::sign_in::settings::Provider;
 /// How long what a provider says of itself is kept.
 const KEPT: Duration = Duration::from_hours(1);
 /// How long its keys stay at least although a token names another.
-const KEYS_REST: Duration = Duration::from_secs(30);
+const KEYS_REST: Duration = Duration::from_secs(3);
 /// How long nobody asks again after nothing came.
 const FAILED_REST: Duration = Duration::from_secs(2);
 /// Longest token or code of a provider that is passed on, in bytes.

@@ -122,11 +122,6 @@ pub(super) fn address(text: &str) -> Option<Uri> {
     (is_named && is_private).then_some(uri)
 }
 
-/// True for an address that a provider may have.
-pub fn is_address(text: &str) -> bool {
-    address(text).is_some_and(|uri| uri.query().is_none())
-}
-
 /// A text as it stands in a form or a query.
 pub(super) fn encoded(text: &str) -> String {
     use std::fmt::Write as _;

@@ -28,7 +28,10 @@ impl Books {
         let books = self.clone();
         answer(scene, QUERY_LOGS, move |query: LogsQuery| {
             let rows = books.rows_of(&query.filter).into_iter();
-            let data = rows.take(query.limit as usize).map(row).collect();
+            let data = rows
+                .take(usize::try_from(query.limit).expect("few"))
+                .map(row)
+                .collect();
             LogsAnswer { data, next: None }
         })
         .await;
@@ -61,7 +64,10 @@ impl Books {
         .await;
         answer(scene, QUERY_AUDIT, move |query: AuditQuery| {
             let admitted = self.changes.iter().filter(|change| query.filter.admits(change));
-            let data = admitted.take(query.limit as usize).cloned().collect();
+            let data = admitted
+                .take(usize::try_from(query.limit).expect("few"))
+                .cloned()
+                .collect();
             AuditAnswer { data, next: None }
         })
         .await;

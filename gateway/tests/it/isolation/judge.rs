@@ -9,7 +9,7 @@ use crate::scene::Answer;
 /// What is different in any two answers, whatever they say.
 const OWN_HEADERS: [&str; 4] = ["x-request-id", "request-id", "x-waybill-config", "etag"];
 /// The same within bodies.
-const OWN_FIELDS: [&str; 9] = [
+const OWN_FIELDS: [&str; 12] = [
     "request_id",
     "revision",
     "created_at",
@@ -19,6 +19,10 @@ const OWN_FIELDS: [&str; 9] = [
     "key",
     "prefix",
     "catalog_revision",
+    // How things stand at that moment, whoever asks.
+    "is_current",
+    "latency_ms",
+    "watch_age",
 ];
 /// What fresh ids begin with.
 const FRESH: [&str; 8] = ["key-", "ekey-", "grant-", "ep-", "rt-", "pr-", "user-", "resp_"];

@@ -145,9 +145,8 @@ impl World {
         if let Some(maker) = self.maker(held) {
             let (at_most, counting) = match (maker.is_disabled, maker.role) {
                 (true, _) => (Role::Free, Role::Free),
-                (false, Some(Role::Operator)) => (Role::Operator, Role::Operator),
+                (false, Some(Role::Operator) | None) => (Role::Operator, Role::Operator),
                 (false, Some(role)) => (role, counted(maker)),
-                (false, None) => (Role::Operator, Role::Operator),
             };
             role = role.min(at_most);
             counts = counts.min(if self.without == Rule::Grants {

@@ -4,14 +4,20 @@
 use harness::provider::{Brought, CLIENT_ID, CLIENT_SECRET, Forged, Provider};
 use harness::{Answer, Client, NodeBuilder, OPERATOR_KEY, Plan, Scene};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
-use super::super::{call, done};
+use super::super::{LOOK_EVERY, PATIENCE, call, done};
 use super::{NO_LIMITS, login, member, refresh, tokens};
 
-/// A node that signs people in by a provider.
+/// A node that signs people in by a provider, whose addresses are of a listed domain.
 fn by(provider: &Provider, node: NodeBuilder) -> NodeBuilder {
+    of_domains(provider, &["example.com"], node)
+}
+
+/// The same, whose addresses are of these domains; with none, of any.
+fn of_domains(provider: &Provider, domains: &[&str], node: NodeBuilder) -> NodeBuilder {
     let oidc = json!({"issuer": provider.issuer(), "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET,
-        "allowed_domains": ["example.com"], "tenant": "acme", "role": "pro"});
+        "allowed_domains": domains, "tenant": "acme", "role": "pro"});
     let node = node
         .setting("oidc", oidc)
         .env("SITE_PUBLIC_BASE_URL", "https://gw.test");
@@ -362,6 +368,58 @@ async fn an_account_is_its_address_at_the_provider_once_and_for_all_and_no_passw
         "{}",
         disabled.text()
     );
+    assert_eq!(provider.faults(), Vec::<String>::new());
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_is_of_no_listed_domain_waits_for_approval_and_keys_that_the_provider_changes_are_read_again()
+{
+    let provider = Provider::start().await;
+    let mut scene = Scene::start_with(|node| of_domains(&provider, &[], node)).await;
+    scene.pin();
+    let nobody = scene.client.with_key("");
+    let operator = nobody.with_key(OPERATOR_KEY);
+
+    for _ in 0..2 {
+        let waiting = signed_in(&nobody, &provider, person("ann")).await;
+        assert_eq!(
+            (waiting.status, session(&waiting)),
+            (403, None),
+            "{}",
+            waiting.text()
+        );
+        assert!(waiting.text().contains("approval"), "{}", waiting.text());
+    }
+    let listed = done(&operator, "GET", "/api/v1/users?tenant=acme", Value::Null).await;
+    let mut members = listed["data"].as_array().expect("members").iter();
+    let ann = members
+        .find(|member| member["email"] == "ann@example.com")
+        .expect("ann");
+    assert_eq!((&ann["role"], &ann["disabled"]), (&json!("pro"), &json!(true)));
+    let path = format!("/api/v1/users/{}?tenant=acme", ann["id"].as_str().expect("an id"));
+    done(&operator, "PATCH", &path, json!({"disabled": false})).await;
+    let admitted = signed_in(&nobody, &provider, person("ann")).await;
+    assert_eq!(admitted.status, 303, "{}", admitted.text());
+
+    // Until it is time to ask again, a key that is not known is nobody's.
+    provider.rotate();
+    let start = Instant::now();
+    loop {
+        let answer = signed_in(&nobody, &provider, person("ann")).await;
+        if answer.status == 303 {
+            break;
+        }
+        assert_eq!(
+            (answer.status, session(&answer)),
+            (403, None),
+            "{}",
+            answer.text()
+        );
+        assert!(start.elapsed() < PATIENCE, "the new keys are not read");
+        sleep(LOOK_EVERY).await;
+    }
+    assert_eq!(provider.keys_read(), 2);
     assert_eq!(provider.faults(), Vec::<String>::new());
     scene.finish().await;
 }

@@ -1,10 +1,15 @@
 //! The corpus of ID tokens that say nothing, and those that say who somebody is.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use schemas::account::Identity;
+use schemas::account::email::Email;
+use schemas::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::*;
+use super::identity::{Expected, Keys, Person, Wrong, read};
 
 const NOON: i64 = 1_796_000_000;
 const ISSUER: &str = "https://login.example.com";
