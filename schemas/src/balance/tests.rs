@@ -293,10 +293,16 @@ fn of_two_that_are_drawn_the_quicker_is_asked_and_who_was_not_measured_is_taken_
     snapshot.candidates[1].ttft_us = None;
     snapshot.candidates[1].calls = 0;
     let shares = counts(&snapshot);
-    assert!((600..730).contains(&shares[&1]), "it is to be measured: {shares:?}");
+    assert!(
+        (600..730).contains(&shares[&1]),
+        "it is to be measured: {shares:?}"
+    );
     snapshot.candidates[1].calls = 1;
     let shares = counts(&snapshot);
-    assert!(!shares.contains_key(&1), "twice the mean of the others: {shares:?}");
+    assert!(
+        !shares.contains_key(&1),
+        "twice the mean of the others: {shares:?}"
+    );
 
     let calls = group(Algorithm::PowerOfTwo, &[5, 4, 9]);
     assert!(
