@@ -89,6 +89,7 @@ impl fmt::Display for Algorithm {
 }
 
 /// True for what an event need not say.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
 pub(crate) const fn is_zero(number: &u64) -> bool {
     *number == 0
 }

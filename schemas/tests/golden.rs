@@ -122,7 +122,9 @@ fn every_golden_file_is_understood_by_its_type_name() {
         assert_ne!(event, Event::Unknown, "{name:?}");
         kinds.push(envelope.kind);
     }
+    // A type that grew has an example of each form.
     kinds.sort();
+    kinds.dedup();
     let known = [
         subject::AUDIT,
         subject::HEALTH_CIRCUIT,

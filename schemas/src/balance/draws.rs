@@ -19,11 +19,6 @@ impl Draws {
         mixed(self.0)
     }
 
-    /// The next bits, as few as any reader of JSON keeps of a number.
-    pub const fn short(&mut self) -> u64 {
-        shortened(self.next())
-    }
-
     /// A place among `count`, 0 for none.
     pub fn below(&mut self, count: usize) -> usize {
         if count < 2 {

@@ -67,8 +67,7 @@ pub fn explain(decision: &Decision, figures: bool) -> Explanation {
 
 fn chosen(decision: &Decision) -> String {
     let Some(snapshot) = &decision.snapshot else {
-        let only = decision.order.is_empty();
-        let told = if only {
+        let told = if decision.order.is_empty() {
             "nobody could be asked"
         } else {
             "it was the only one of the first priority that could be asked"
@@ -187,7 +186,7 @@ fn left_out(excluded: &Excluded) -> LeftOut {
 }
 
 fn why(reason: Exclusion) -> String {
-    let words = match reason {
+    match reason {
         Exclusion::CircuitOpen { retry_in_ms: 0 } => {
             "its circuit is open, and another call is trying it".to_owned()
         }
@@ -210,6 +209,5 @@ fn why(reason: Exclusion) -> String {
         }
         Exclusion::Untranslatable => "it cannot be told what was asked for".to_owned(),
         Exclusion::Asleep => "its service sleeps, and was told to wake".to_owned(),
-    };
-    words
+    }
 }

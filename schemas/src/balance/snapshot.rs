@@ -32,7 +32,7 @@ pub struct Snapshot {
 
 /// A leg of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "DecidedLeg")]
+#[schemars(rename = "DecisionLeg")]
 pub struct Leg {
     /// Where it leads.
     pub endpoint: EndpointId,

@@ -72,7 +72,7 @@ impl Outlook for Dice {
     }
 
     fn banned_ms(&self, backend: &BackendId) -> Option<u64> {
-        (self.of(backend.as_str(), 4) % 8 == 0).then_some(1_000)
+        self.of(backend.as_str(), 4).is_multiple_of(8).then_some(1_000)
     }
 
     fn turn(&self, endpoint: &EndpointId) -> u64 {
