@@ -17,13 +17,16 @@ const LINE_BYTES_MAX: usize = 16 * 1024;
 /// Most labels of one line.
 const LABELS_MAX: usize = 64;
 
+/// The labels of a figure with their values, as they stand.
+type Labels<'t> = Vec<(&'t str, Cow<'t, str>)>;
+
 /// One figure.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figure<'t> {
     /// Its name.
     pub(crate) name: &'t str,
     /// Its labels, as they stand.
-    pub(crate) labels: Vec<(&'t str, Cow<'t, str>)>,
+    pub(crate) labels: Labels<'t>,
     /// Its value; it may be no number.
     pub(crate) value: f64,
 }
@@ -91,7 +94,7 @@ fn figure<'t>(name: &'t str, rest: &'t str) -> Option<Figure<'t>> {
 }
 
 /// The labels up to the closing brace, and what follows it.
-fn labels(text: &str) -> Option<(Vec<(&str, Cow<'_, str>)>, &str)> {
+fn labels(text: &str) -> Option<(Labels<'_>, &str)> {
     let mut labels = Vec::new();
     let mut rest = text.trim_start();
     loop {

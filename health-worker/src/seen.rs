@@ -92,9 +92,9 @@ impl Seen {
                         // Whose it was does not matter: a record goes a day after its backend.
                         return;
                     };
-                    told.iter_mut().for_each(|told| {
+                    if let Some(told) = &mut told {
                         told.insert(record.backend.clone());
-                    });
+                    }
                     if record.state == CircuitState::Open {
                         state.open.insert(record.backend, record.opening);
                     } else {

@@ -21,7 +21,7 @@ fn question(url: &str, guarded: bool) -> Question {
 async fn a_question_has_no_credential_and_follows_no_redirect() {
     let server = Server::start(|path| match path {
         "/away" => Some(b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n".to_vec()),
-        _ => answer(200, "figures"),
+        _ => Some(answer(200, "figures")),
     })
     .await;
     let asked = question(&format!("{}/metrics?a=b", server.url()), false);
@@ -49,11 +49,11 @@ async fn a_question_has_no_credential_and_follows_no_redirect() {
 #[tokio::test]
 async fn an_answer_has_a_bound_in_size_and_in_time() {
     let server = Server::start(|path| match path {
-        "/long" => answer(200, &"x".repeat(101)),
+        "/long" => Some(answer(200, &"x".repeat(101))),
         "/endless" => None,
         "/cut" => Some(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf".to_vec()),
         "/odd" => Some(b"hello\r\n\r\n".to_vec()),
-        _ => answer(200, ""),
+        _ => Some(answer(200, "")),
     })
     .await;
     let client = client(&[]);
@@ -76,7 +76,7 @@ async fn an_answer_has_a_bound_in_size_and_in_time() {
 
 #[tokio::test]
 async fn addresses_that_endpoints_of_run_time_may_not_have_are_not_called() {
-    let server = Server::start(|_| answer(200, "")).await;
+    let server = Server::start(|_| Some(answer(200, ""))).await;
     let port = server.url().rsplit_once(':').expect("a port").1.to_owned();
     let named = format!("http://localhost:{port}/health");
     let mapped = format!("http://[::ffff:127.0.0.1]:{port}/health");

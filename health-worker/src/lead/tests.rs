@@ -1,7 +1,8 @@
 //! Tests of leading, on a bucket: one at a time, and another soon after.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use super::*;
 use crate::testing::Stage;

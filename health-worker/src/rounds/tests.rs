@@ -1,7 +1,6 @@
 //! Rounds over servers on sockets: what is written of them, and told.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bus::follow::{self, CatalogView};
 use schemas::catalog::registered::HealthCheck;
@@ -13,7 +12,7 @@ use schemas::health::{Probed, decode};
 use schemas::id::NodeId;
 use schemas::subject::{CATALOG_BUCKET, CIRCUIT_BUCKET};
 use serde::de::DeserializeOwned;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -89,7 +88,7 @@ async fn rounds(stage: &Stage, config: Config, scene: impl Future<Output = ()>) 
 
 fn checked(url: &str, threshold: u32) -> Endpoint {
     let mut checked = endpoint("e", schemas::catalog::ProviderKind::OpenaiCompat, &[url]);
-    checked.registered = registered(
+    checked.registered = Some(registered(
         "vllm",
         Some(HealthCheck {
             path: "/up".into(),
@@ -97,7 +96,7 @@ fn checked(url: &str, threshold: u32) -> Endpoint {
             threshold,
             start_period_seconds: 0,
         }),
-    );
+    ));
     checked
 }
 
@@ -113,11 +112,11 @@ fn probed_out(probed: Option<Probed>) -> bool {
 async fn what_engines_say_is_written_and_what_others_say_is_not() {
     let stage = Stage::new();
     let engine = Server::start(|path| match path {
-        "/metrics" => answer(200, FIGURES),
-        _ => answer(200, ""),
+        "/metrics" => Some(answer(200, FIGURES)),
+        _ => Some(answer(200, "")),
     })
     .await;
-    let other = Server::start(|_| answer(404, "")).await;
+    let other = Server::start(|_| Some(answer(404, ""))).await;
     let urls = [engine.url(), other.url()];
     let kind = schemas::catalog::ProviderKind::OpenaiCompat;
     catalogue(&stage, &endpoint("e", kind, &[&urls[0], &urls[1]])).await;
@@ -147,7 +146,7 @@ async fn what_engines_say_is_written_and_what_others_say_is_not() {
 #[tokio::test]
 async fn a_backend_that_dies_is_left_out_and_is_back_when_it_answers() {
     let stage = Stage::new();
-    let server = Server::start(|_| answer(200, "")).await;
+    let server = Server::start(|_| Some(answer(200, ""))).await;
     catalogue(&stage, &checked(&server.url(), 2)).await;
     let key = probed_key(&backend());
 
@@ -155,9 +154,9 @@ async fn a_backend_that_dies_is_left_out_and_is_back_when_it_answers() {
         while server.asked("/up") == 0 {
             sleep(Duration::from_millis(10)).await;
         }
-        server.script(|_| answer(503, ""));
+        server.script(|_| Some(answer(503, "")));
         until(&stage, &key, probed_out).await;
-        server.script(|_| answer(200, ""));
+        server.script(|_| Some(answer(200, "")));
         until(&stage, &key, |probed: Option<Probed>| {
             probed.is_some_and(|probed| !probed.out)
         })
@@ -172,7 +171,7 @@ async fn a_backend_that_dies_is_left_out_and_is_back_when_it_answers() {
 #[tokio::test]
 async fn whoever_takes_over_brings_back_who_was_left_out_and_forgets_whom_nobody_asks() {
     let stage = Stage::new();
-    let server = Server::start(|_| answer(200, "")).await;
+    let server = Server::start(|_| Some(answer(200, ""))).await;
     catalogue(&stage, &checked(&server.url(), 3)).await;
     for backend in ["e#0", "gone#0"] {
         let out = Probed {
@@ -205,7 +204,7 @@ async fn whoever_takes_over_brings_back_who_was_left_out_and_forgets_whom_nobody
 #[tokio::test]
 async fn a_backend_whose_circuit_is_open_is_asked_and_its_recovery_told() {
     let stage = Stage::new();
-    let server = Server::start(|_| answer(503, "")).await;
+    let server = Server::start(|_| Some(answer(503, ""))).await;
     let plain = endpoint(
         "e",
         schemas::catalog::ProviderKind::OpenaiCompat,
@@ -225,7 +224,7 @@ async fn a_backend_whose_circuit_is_open_is_asked_and_its_recovery_told() {
         }
         let key = recovered_key(&backend());
         assert_eq!(written::<Recovered>(&stage, &key).await, None);
-        server.script(|_| answer(200, ""));
+        server.script(|_| Some(answer(200, "")));
         let took = until(&stage, &key, |recovered: Option<Recovered>| {
             recovered.is_some_and(|recovered| recovered.opening == record.opening)
         })
@@ -238,7 +237,7 @@ async fn a_backend_whose_circuit_is_open_is_asked_and_its_recovery_told() {
 #[tokio::test]
 async fn exporters_tell_how_hot_hosts_are() {
     let stage = Stage::new();
-    let exporter = Server::start(|_| answer(200, "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 91\n")).await;
+    let exporter = Server::start(|_| Some(answer(200, "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 91\n"))).await;
     let mut config = config();
     config.thermometers.push(Thermometer {
         host: "gpu-1".into(),

@@ -47,15 +47,15 @@ pub(crate) fn endpoint(id: &str, kind: ProviderKind, urls: &[&str]) -> Endpoint 
     }
 }
 
-pub(crate) fn registered(kind: &str, check: Option<HealthCheck>) -> Option<Arc<Registered>> {
-    Some(Arc::new(Registered {
+pub(crate) fn registered(kind: &str, check: Option<HealthCheck>) -> Arc<Registered> {
+    Arc::new(Registered {
         name: "n".into(),
         kind: kind.into(),
         hosts: Vec::new(),
         algorithm: Algorithm::RoundRobin,
         health_check: check,
         created_at: Timestamp::from_micros(7),
-    }))
+    })
 }
 
 fn check() -> HealthCheck {
@@ -115,14 +115,14 @@ fn hosted_apis_are_asked_for_no_figures() {
     engine.profile = "vllm".to_owned();
     assert_eq!(asked(&engine).len(), 1);
     engine.profile = String::new();
-    engine.registered = registered("sglang", None);
+    engine.registered = Some(registered("sglang", None));
     assert_eq!(asked(&engine).len(), 1);
 }
 
 #[test]
 fn whose_health_is_to_be_asked_for_is_asked_whatever_he_is() {
     let mut hosted = endpoint("e", ProviderKind::Anthropic, &["https://u/v1"]);
-    hosted.registered = registered("anthropic", Some(check()));
+    hosted.registered = Some(registered("anthropic", Some(check())));
     hosted.origin = Origin::Runtime;
 
     let targets = asked(&hosted);
@@ -146,7 +146,7 @@ fn nobody_is_asked_who_is_off_and_no_engine_that_did_not_want_it_where_that_is_s
 
     let mut catalog = Catalog::default();
     let mut wanted = endpoint("f", ProviderKind::OpenaiCompat, &["http://u"]);
-    wanted.registered = registered("vllm", Some(check()));
+    wanted.registered = Some(registered("vllm", Some(check())));
     for endpoint in [endpoint("e", ProviderKind::OpenaiCompat, &["http://u"]), wanted] {
         let bytes = encode(&endpoint).expect("plain data");
         catalog

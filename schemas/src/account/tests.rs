@@ -43,26 +43,32 @@ fn each_refresh_token_is_good_once_and_one_that_comes_twice_ends_its_session() {
 
 #[test]
 fn the_token_before_the_newest_gives_the_newest_for_ten_seconds_and_no_older_one_does() {
-    let one = account().signed_in("s1".into(), at(0), MONTH);
-    let (once, _) = next(&one, ("s1", 0), 10);
-    let (twice, _) = next(&once, ("s1", 1), 20);
+    let made = account().signed_in("s1".into(), at(0), MONTH);
+    let (first, _) = next(&made, ("s1", 0), 10);
+    let (second, _) = next(&first, ("s1", 1), 20);
 
     for (seconds, gives_again) in [(-41, false), (-40, true), (20, true), (29, true), (30, false)] {
-        let turned = twice.turned(("s1", 1), at(seconds), MONTH);
+        let turned = second.turned(("s1", 1), at(seconds), MONTH);
         assert_eq!(turned == Turned::Again(2), gives_again, "{seconds}: {turned:?}");
         assert!(gives_again || matches!(turned, Turned::Reused(_)), "{seconds}");
     }
     assert!(matches!(
-        twice.turned(("s1", 0), at(21), MONTH),
+        second.turned(("s1", 0), at(21), MONTH),
         Turned::Reused(_)
     ));
-    assert!(matches!(once.turned(("s1", 2), at(11), MONTH), Turned::Reused(_)));
-    assert!(matches!(one.turned(("s1", 1), at(1), MONTH), Turned::Reused(_)));
+    assert!(matches!(
+        first.turned(("s1", 2), at(11), MONTH),
+        Turned::Reused(_)
+    ));
+    assert!(matches!(made.turned(("s1", 1), at(1), MONTH), Turned::Reused(_)));
     // It counts from the rotation, not from when it was presented last.
-    let Turned::Again(_) = once.turned(("s1", 0), at(19), MONTH) else {
+    let Turned::Again(_) = first.turned(("s1", 0), at(19), MONTH) else {
         panic!("it gives the newest again");
     };
-    assert!(matches!(once.turned(("s1", 0), at(20), MONTH), Turned::Reused(_)));
+    assert!(matches!(
+        first.turned(("s1", 0), at(20), MONTH),
+        Turned::Reused(_)
+    ));
 }
 
 #[test]

@@ -105,9 +105,9 @@ pub fn decide(
     order.retain(|choice| {
         let offered = kept.iter().find(|(place, ..)| *place == choice.place);
         let endpoints = offered.map_or(&[][..], |(_, _, offered)| &offered.endpoints);
-        let adds = endpoints
-            .iter()
-            .fold(false, |adds, endpoint| covered.insert(endpoint) || adds);
+        let before = covered.len();
+        covered.extend(endpoints);
+        let adds = covered.len() > before;
         if !adds {
             excluded.push(Left {
                 model: choice.model.clone(),

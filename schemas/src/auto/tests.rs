@@ -221,14 +221,14 @@ fn models_for_the_purpose_come_before_those_of_which_nobody_said_anything_and_ot
 #[test]
 fn without_anybody_for_the_purpose_that_is_said_and_without_anybody_at_all_that() {
     let chat = with(considered("chat", None, None), |policy| {
-        policy.purpose = Some(Purpose::Chat)
+        policy.purpose = Some(Purpose::Chat);
     });
     let mut embeds = considered("embeds", None, None);
     embeds.offered = Err(Exclusion::Purpose);
     let mut toolless = considered("toolless", None, None);
     toolless.offered = Err(Exclusion::Tools);
     let disabled = with(considered("disabled", None, None), |policy| {
-        policy.routing_enabled = false
+        policy.routing_enabled = false;
     });
     let nobody = |all: &[Considered]| {
         decide((Strategy::Balanced, Purpose::Embedding), all, None)
@@ -262,7 +262,7 @@ fn every_reason_is_told_by_name() {
         })
         .collect();
     all.push(with(considered("off", None, None), |policy| {
-        policy.routing_enabled = false
+        policy.routing_enabled = false;
     }));
     let mut nowhere = considered("nowhere", None, None);
     nowhere.offered = Ok(Offered::default());

@@ -103,22 +103,25 @@ fn among(snapshot: &Snapshot, places: &[usize], draws: &mut Draws) -> Choice {
             .get(leg)
             .map_or(Algorithm::Weighted, |leg| leg.algorithm)
     };
-    let drawn = if is_one_leg && !algorithm(first.leg).is_weighted() {
+    let by_weight = if is_one_leg && !algorithm(first.leg).is_weighted() {
         None
     } else {
         pick::weighted(snapshot, eligible, draws)
     };
-    let leg = drawn.as_ref().and_then(at).map_or(first.leg, |drawn| drawn.leg);
+    let leg = by_weight
+        .as_ref()
+        .and_then(at)
+        .map_or(first.leg, |drawn| drawn.leg);
     if algorithm(leg).is_weighted() {
         return Choice {
-            chosen: drawn,
+            chosen: by_weight,
             ..Choice::default()
         };
     }
     let is_of_leg = |place: &usize| at(place).is_some_and(|candidate| candidate.leg == leg);
     let own: Vec<usize> = eligible.iter().copied().filter(is_of_leg).collect();
     let chosen = match algorithm(leg) {
-        Algorithm::Weighted => drawn,
+        Algorithm::Weighted => by_weight,
         Algorithm::RoundRobin => pick::in_turn(snapshot, &own, leg),
         Algorithm::LeastConnections => pick::least_calls(snapshot, &own, draws),
         Algorithm::EngineAware => pick::idlest(snapshot, &own, draws),

@@ -44,12 +44,12 @@ pub(super) fn group(algorithm: Algorithm, calls: &[u64]) -> Snapshot {
     }
 }
 
-pub(super) fn engine(waiting: u64, sent: u64, kv_percent_milli: u64) -> Option<Engine> {
-    Some(Engine {
+pub(super) fn engine(waiting: u64, sent: u64, kv_percent_milli: u64) -> Engine {
+    Engine {
         waiting,
         sent,
         kv_percent_milli,
-    })
+    }
 }
 
 /// How often each place is chosen in a thousand draws.
@@ -181,9 +181,9 @@ fn least_connections_asks_whom_fewest_calls_are_at_and_draws_among_equals() {
 #[test]
 fn an_engine_with_a_shorter_queue_is_asked_and_the_cache_breaks_ties() {
     let mut snapshot = group(Algorithm::EngineAware, &[0, 0, 0]);
-    snapshot.candidates[0].engine = engine(1, 0, 0);
-    snapshot.candidates[1].engine = engine(0, 0, 99_000);
-    snapshot.candidates[2].engine = engine(0, 0, 98_999);
+    snapshot.candidates[0].engine = Some(engine(1, 0, 0));
+    snapshot.candidates[1].engine = Some(engine(0, 0, 99_000));
+    snapshot.candidates[2].engine = Some(engine(0, 0, 98_999));
     assert_eq!(
         always(&snapshot),
         2,
@@ -199,7 +199,7 @@ fn an_engine_with_a_shorter_queue_is_asked_and_the_cache_breaks_ties() {
 fn engines_alike_are_told_apart_by_calls_and_then_by_luck() {
     let mut snapshot = group(Algorithm::EngineAware, &[4, 3, 3]);
     for candidate in &mut snapshot.candidates {
-        candidate.engine = engine(2, 0, 50_000);
+        candidate.engine = Some(engine(2, 0, 50_000));
     }
 
     let counts = counts(&snapshot);
@@ -218,7 +218,7 @@ fn what_was_sent_since_an_engine_was_read_counts_as_waiting() {
     for draw in 0..12 {
         snapshot.draw = draw;
         for (place, candidate) in snapshot.candidates.iter_mut().enumerate() {
-            candidate.engine = engine(0, sent[place], 0);
+            candidate.engine = Some(engine(0, sent[place], 0));
             candidate.calls = sent[place];
         }
         sent[decide(&snapshot).chosen.expect("one")] += 1;
@@ -233,17 +233,17 @@ fn without_any_data_that_is_fresh_the_fewest_calls_decide_and_without_some_the_m
 
     // The mean of 0 and 4 waiting is 2.
     let mut snapshot = group(Algorithm::EngineAware, &[0, 0, 0]);
-    snapshot.candidates[1].engine = engine(4, 0, 0);
-    snapshot.candidates[2].engine = engine(0, 0, 0);
+    snapshot.candidates[1].engine = Some(engine(4, 0, 0));
+    snapshot.candidates[2].engine = Some(engine(0, 0, 0));
     assert_eq!(always(&snapshot), 2, "who does not say is not favoured");
-    snapshot.candidates[2].engine = engine(4, 0, 0);
-    snapshot.candidates[1].engine = engine(6, 0, 0);
+    snapshot.candidates[2].engine = Some(engine(4, 0, 0));
+    snapshot.candidates[1].engine = Some(engine(6, 0, 0));
     assert_eq!(always(&snapshot), 2);
-    snapshot.candidates[2].engine = engine(8, 0, 0);
-    snapshot.candidates[1].engine = engine(9, 0, 0);
+    snapshot.candidates[2].engine = Some(engine(8, 0, 0));
+    snapshot.candidates[1].engine = Some(engine(9, 0, 0));
     snapshot.candidates.push(candidate("e#3", 0));
-    snapshot.candidates[3].engine = engine(30, 0, 0);
-    snapshot.candidates[2].engine = engine(29, 0, 0);
+    snapshot.candidates[3].engine = Some(engine(30, 0, 0));
+    snapshot.candidates[2].engine = Some(engine(29, 0, 0));
     assert_eq!(
         always(&snapshot),
         1,
@@ -251,7 +251,7 @@ fn without_any_data_that_is_fresh_the_fewest_calls_decide_and_without_some_the_m
     );
     // Three engines with as much to do: who does not say is as good as they are.
     for place in 1..4 {
-        snapshot.candidates[place].engine = engine(5, 0, 0);
+        snapshot.candidates[place].engine = Some(engine(5, 0, 0));
     }
     assert_eq!(counts(&snapshot).len(), 4, "nor starved");
 }
@@ -264,7 +264,7 @@ fn a_sample_that_is_too_old_or_tells_of_no_queue_is_no_data() {
         at_ms: 100_000,
         ..Sample::default()
     };
-    assert_eq!(Engine::of(&sample, 115_000, 3), engine(2, 3, 10));
+    assert_eq!(Engine::of(&sample, 115_000, 3), Some(engine(2, 3, 10)));
     assert_eq!(Engine::of(&sample, 115_001, 3), None);
     let silent = Sample {
         waiting: None,
@@ -311,18 +311,18 @@ fn of_two_that_are_drawn_the_quicker_is_asked_and_who_was_not_measured_is_taken_
     );
 }
 
-fn prefix(instructions: u64, conversation: u64) -> Option<Prefix> {
-    Some(Prefix {
+fn prefix(instructions: u64, conversation: u64) -> Prefix {
+    Prefix {
         instructions,
         conversation,
-    })
+    }
 }
 
 /// Where prompts of so many instructions go.
 fn homes(snapshot: &Snapshot, prompts: u64) -> Vec<BackendId> {
     let home = |instructions| {
         let snapshot = Snapshot {
-            prefix: prefix(instructions, instructions * 31),
+            prefix: Some(prefix(instructions, instructions * 31)),
             ..snapshot.clone()
         };
         let place = decide(&snapshot).chosen.expect("one");
@@ -355,7 +355,7 @@ fn prompts_that_begin_alike_go_to_one_backend_and_hardly_any_moves_when_another_
 #[test]
 fn a_prompt_goes_elsewhere_when_where_it_belongs_has_much_more_to_do_than_the_mean() {
     let mut snapshot = group(Algorithm::PrefixAware, &[0, 0, 0]);
-    snapshot.prefix = prefix(5, 6);
+    snapshot.prefix = Some(prefix(5, 6));
     let home = always(&snapshot);
 
     // With 9 calls in all and this one, the mean is a third of ten, and the bound a quarter above: 4.1, so 5.
@@ -371,7 +371,7 @@ fn a_prompt_goes_elsewhere_when_where_it_belongs_has_much_more_to_do_than_the_me
     // Conversations with the same instructions spread from there.
     let spread: std::collections::BTreeSet<usize> = (0..50)
         .map(|conversation| {
-            snapshot.prefix = prefix(5, conversation);
+            snapshot.prefix = Some(prefix(5, conversation));
             always(&snapshot)
         })
         .collect();
@@ -414,12 +414,12 @@ fn a_session_is_moved_by_the_queues_of_engines_where_those_decide() {
             backend: BackendId::from("e#0"),
         }),
     });
-    snapshot.candidates[0].engine = engine(3, 0, 0);
-    snapshot.candidates[1].engine = engine(0, 0, 0);
-    snapshot.candidates[2].engine = engine(1, 0, 0);
+    snapshot.candidates[0].engine = Some(engine(3, 0, 0));
+    snapshot.candidates[1].engine = Some(engine(0, 0, 0));
+    snapshot.candidates[2].engine = Some(engine(1, 0, 0));
     assert_eq!(always(&snapshot), 0, "it runs many calls, and few of them wait");
 
-    snapshot.candidates[0].engine = engine(3, 1, 0);
+    snapshot.candidates[0].engine = Some(engine(3, 1, 0));
     assert_eq!(always(&snapshot), 1);
     assert!(matches!(
         decide(&snapshot).verdict,

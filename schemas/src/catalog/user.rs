@@ -326,7 +326,7 @@ mod tests {
 
         let granted = |catalog: &mut Catalog, granted| {
             alice(catalog, |user| {
-                (user.role, user.granted) = (Some(Role::Admin), granted)
+                (user.role, user.granted) = (Some(Role::Admin), granted);
             });
         };
         granted(&mut catalog, None);
@@ -373,7 +373,7 @@ mod tests {
             Some(Role::Free)
         );
         alice(&mut catalog, |user| {
-            (user.role, user.disabled) = (Some(Role::Admin), true)
+            (user.role, user.disabled) = (Some(Role::Admin), true);
         });
         assert_eq!(
             role(&catalog, &made),

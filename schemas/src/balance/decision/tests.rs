@@ -202,7 +202,7 @@ fn every_reason_has_a_word_and_is_told_in_words() {
 #[test]
 fn what_others_do_at_a_backend_is_told_only_with_figures() {
     let mut snapshot = group(Algorithm::EngineAware, &[3, 4]);
-    snapshot.candidates[0].engine = engine(2, 1, 40_500);
+    snapshot.candidates[0].engine = Some(engine(2, 1, 40_500));
     let (decision, _) = recorded(snapshot);
 
     let with = explain(&decision, true);
