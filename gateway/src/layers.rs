@@ -90,6 +90,8 @@ impl Routes {
             };
         }
         request.extensions_mut().insert(arrival);
+        // For what is done to its end though its caller leaves.
+        request.extensions_mut().insert(state.leaving.clone());
         path::mend(&mut request);
         let Ok(response) = self.router.call(request).await;
         response

@@ -3,14 +3,15 @@
 
 use std::panic::resume_unwind;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use axum::{Extension, Router};
 
 use http::StatusCode;
+use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::config::Config;
@@ -123,8 +124,8 @@ impl Table {
 
 /// Does what a call asks for in a task of its own. Whoever leaves takes his connection with him and all that is done on
 /// it; what is written in several steps would stay half written, and what is written would not be told of.
-async fn to_its_end(request: Request, next: Next) -> Response {
-    let done = tokio::spawn(next.run(request).in_current_span()).await;
+async fn to_its_end(Extension(tasks): Extension<TaskTracker>, request: Request, next: Next) -> Response {
+    let done = tasks.spawn(next.run(request).in_current_span()).await;
     done.unwrap_or_else(|ended| match ended.try_into_panic() {
         Ok(panic) => resume_unwind(panic),
         // The node ends, and whoever waits with it.

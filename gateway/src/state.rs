@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub(crate) cors_origins: Vec<HeaderValue>,
     /// What is known of idempotency keys.
     pub(crate) keys: Keys,
-    /// Requests whose callers left, on their way to settlement.
+    /// Requests whose callers left, on their way to settlement, and changes that are done whole though they leave.
     pub(crate) leaving: TaskTracker,
     phase: AtomicU8,
 }

@@ -36,8 +36,8 @@ pub struct Plan {
     pub three_servers: bool,
     /// Gateways beyond the two that every cluster has.
     pub more_gateways: usize,
-    /// Two processes look after the health of upstreams, one of them at a time.
-    pub with_health: bool,
+    /// Processes that look after the health of upstreams, one of them at a time.
+    pub health_workers: usize,
 }
 
 /// The names of gateways, in the order in which clusters have them.
@@ -137,9 +137,8 @@ impl Cluster {
         if plan.routers_apart {
             nodes.extend([("router-1", "router"), ("router-2", "router")]);
         }
-        if plan.with_health {
-            nodes.extend([("health-1", "health"), ("health-2", "health")]);
-        }
+        let health = ["health-1", "health-2"].into_iter().take(plan.health_workers);
+        nodes.extend(health.map(|name| (name, "health")));
         let starts = nodes
             .into_iter()
             .map(|(name, roles)| services.node(builder, name, roles).start());

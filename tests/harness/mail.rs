@@ -92,7 +92,7 @@ fn unquoted(body: &str) -> String {
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
         bytes.push(u8::from_str_radix(&piece[..2], 16).expect("two digits"));
-        bytes.extend(piece[2..].as_bytes());
+        bytes.extend(&piece.as_bytes()[2..]);
     }
     String::from_utf8(bytes).expect("text")
 }
@@ -149,11 +149,11 @@ impl MailServer {
         let (tls, kept) = (acceptor(), Arc::clone(&met));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            let mut talks = JoinSet::new();
+            let mut conversations = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 kept.lock().connections += 1;
                 let (tls, met) = (tls.clone(), Arc::clone(&kept));
-                talks.spawn(async move {
+                conversations.spawn(async move {
                     let talk = Talk::new(met, wire);
                     match wire {
                         Wire::Tls => {
@@ -385,7 +385,7 @@ impl Talk {
         let mut met = self.met.lock();
         if let Some((times @ 1.., answer)) = &mut met.refusing {
             *times -= 1;
-            return Next::Say(*answer);
+            return Next::Say(answer);
         }
         self.to.push(address.to_owned());
         Next::Say("250 fine")

@@ -31,6 +31,9 @@ const END_MAX: Duration = Duration::from_mins(1);
 /// How often the harness looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// A role, and whether the nodes that have it or the others are meant; a variable and its value.
+type OfRole = ((&'static str, bool), (String, String));
+
 /// What a node is started with.
 #[must_use]
 #[derive(Debug, Clone)]
@@ -38,7 +41,7 @@ pub struct NodeBuilder {
     settings: Option<String>,
     models: Option<String>,
     env: BTreeMap<String, String>,
-    env_of_roles: Vec<((&'static str, bool), (String, String))>,
+    env_of_roles: Vec<OfRole>,
     args: Vec<String>,
     name: String,
     roles: Option<String>,

@@ -1,4 +1,4 @@
-//! A provider of identities on a loopback port, strict as OpenID Connect asks: it takes each code once, from the client
+//! A provider of identities on a loopback port, strict as `OpenID` Connect asks: it takes each code once, from the client
 //! that it gave it to, for the address that it was asked for, and with the verifier of its challenge. What it signs can
 //! be forged on purpose.
 
@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -230,7 +231,7 @@ fn decoded(text: &str) -> String {
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
         bytes.push(u8::from_str_radix(&piece[..2], 16).expect("two digits"));
-        bytes.extend(piece[2..].as_bytes());
+        bytes.extend(&piece.as_bytes()[2..]);
     }
     String::from_utf8(bytes).expect("text")
 }
@@ -331,7 +332,7 @@ impl State {
     }
 
     fn token(&self, given: &Given) -> String {
-        let now = chrono::Utc::now().timestamp();
+        let now = UNIX_EPOCH.elapsed().expect("a time").as_secs();
         let mut claims = json!({"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 300,
             "nonce": given.nonce, "email_verified": true});
         let members = claims.as_object_mut().expect("claims");
@@ -343,8 +344,7 @@ impl State {
         let (alg, kid) = match self.forged {
             Forged::Unsigned => ("none", self.name("rsa")),
             Forged::ByPublicKey => ("HS256", self.name("rsa")),
-            Forged::Elliptic => ("ES256", self.name("ec")),
-            Forged::ByOther => ("ES256", self.name("ec")),
+            Forged::Elliptic | Forged::ByOther => ("ES256", self.name("ec")),
             Forged::Not | Forged::Claim(..) => ("RS256", self.name("rsa")),
         };
         let header = json!({"alg": alg, "typ": "JWT", "kid": kid});

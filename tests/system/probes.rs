@@ -247,7 +247,7 @@ async fn a_host_that_is_too_hot_is_spared_for_a_minute_at_most() {
 /// A cluster with two processes that look after health, and the operator at each of its gateways.
 async fn fleet(cooldown: &str) -> (Scene, [Client; 2]) {
     let plan = Plan {
-        with_health: true,
+        health_workers: 2,
         ..Plan::default()
     };
     let prepared = |node: NodeBuilder| open_to_loopback(node).env("CIRCUIT_COOLDOWN_SECONDS", cooldown);

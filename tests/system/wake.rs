@@ -64,7 +64,7 @@ async fn fifty_calls_at_once_on_two_nodes_wake_an_engine_once_and_are_all_served
     let body = chat("z");
     let answers = join_all((0..50).map(|_| scene.client.post_chat(&body))).await;
 
-    let texts: Vec<String> = answers.iter().map(|answer| answer.content()).collect();
+    let texts: Vec<String> = answers.iter().map(harness::Answer::content).collect();
     assert!(texts.iter().all(|text| text == "awake"), "{texts:?}");
     assert_eq!((engine.wakes(), engine.calls()), (1, 50));
     let told = wakings(&scene, 1).await;
@@ -189,7 +189,7 @@ async fn another_leg_serves_at_once_while_the_first_is_woken_beside() {
 
 #[tokio::test]
 async fn a_caller_who_leaves_ends_his_wait_and_pays_nothing() {
-    let engine = Engine::asleep(Duration::from_secs(60));
+    let engine = Engine::asleep(Duration::from_mins(1));
     let scene = scene(vec![sleeper(engine.addr(), json!({"kind": "vllm_sleep"}))]).await;
 
     scene

@@ -279,8 +279,7 @@ impl Resolver<'_> {
         let first_run = self.has_no_file() && models.path.is_none() && !self.manifest.is_active();
         let (keys, mut warnings) = keys::from_settings(settings, self.document)?;
         warnings.extend(idle::problems(settings, self.document, parts.bus.is_shared()));
-        warnings.extend(parts.warnings);
-        warnings.extend(self.manifest.warnings.clone());
+        warnings.extend(parts.warnings.into_iter().chain(self.manifest.warnings.clone()));
         Ok(Config {
             listen: self.listen()?.unwrap_or(LISTEN),
             admin_listen: self.admin_listen()?,
@@ -310,9 +309,7 @@ impl Resolver<'_> {
             fixed: Fixed::of(self.document),
             demo: settings.demo.unwrap_or(first_run),
             discover: settings.discover.unwrap_or(first_run && !parts.bus.is_shared()),
-            unservable: parts
-                .unservable
-                .map_or_else(|| self.open_to_others(), |found| Ok(Some(found)))?,
+            unservable: parts.unservable.or(self.open_to_others()?),
             roles: parts.roles,
             pool: parts.pool,
             bus: parts.bus,

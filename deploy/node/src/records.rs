@@ -350,7 +350,9 @@ fn read(Members(members): Members) -> Result<Limits, UsageError> {
 /// Limits after a change.
 fn merged(found: &Value, changed: &[Pair]) -> Value {
     let mut limits = Members(found.as_object().cloned().unwrap_or_default());
-    changed.iter().for_each(|pair| limits.edit(pair));
+    for pair in changed {
+        limits.edit(pair);
+    }
     let Members(mut limits) = limits;
     if let Some(models) = limits.get_mut(PER_MODEL).and_then(Value::as_object_mut) {
         models.retain(|_, limits| limits.as_object().is_none_or(|limits| !limits.is_empty()));

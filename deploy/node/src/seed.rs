@@ -100,11 +100,11 @@ pub async fn apply(
     }
     let passage = Passage::begin(kv).await?;
     // Another node may have written the same meanwhile.
-    let changed = changes(records, &current(kv).await?, complete);
-    if changed.is_empty() {
+    let wanted = changes(records, &current(kv).await?, complete);
+    if wanted.is_empty() {
         return Ok(Some(passage.end().await?));
     }
-    let (changes, writes): (Vec<RecordChange>, Vec<Write>) = changed.into_iter().unzip();
+    let (changes, writes): (Vec<RecordChange>, Vec<Write>) = wanted.into_iter().unzip();
     // What cannot be kept counts all the same: who changes a file wants it in force.
     let begun = keeper.revisions.begin(keeper.told.clone(), &changes).await;
     let written = passage.write(writes).await;

@@ -209,7 +209,7 @@ fn every_gate_of_a_named_model_holds_and_is_the_reason() {
             model.routes[0].context_length = 110;
         }),
         change("blind leg", &|model| {
-            model.input_modalities = Modalities::TEXT | Modalities::IMAGE
+            model.input_modalities = Modalities::TEXT | Modalities::IMAGE;
         }),
         change("weightless", &|model| {
             model.input_modalities = Modalities::TEXT | Modalities::IMAGE;

@@ -42,7 +42,7 @@ const GRANTS_OF_MEMBER_MAX: usize = 1_000;
 /// How long the record of a grant is kept after its end: a day.
 const KEPT_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 /// How often grants that ended are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_mins(1);
 /// Grants that are taken away at once, at most.
 const SWEPT_MAX: usize = 1_000;
 /// How long the catalogue may take over one of them.

@@ -215,13 +215,8 @@ impl Changed for Models {
         let catalog = act.state.ports.catalog.load();
         let name = ModelName(Arc::clone(&place.id));
         rights::may_show(act.caller, &catalog, &name)?;
-        let decide = |overlay: Option<&Overlay>| match overlay {
-            Some(overlay) => patched(&catalog, overlay, &patch),
-            None => {
-                let fresh = Overlay::new(name.clone(), act.arrival.at);
-                patched(&catalog, &fresh, &patch)
-            }
-        };
+        let fresh = Overlay::new(name.clone(), act.arrival.at);
+        let decide = |overlay: Option<&Overlay>| patched(&catalog, overlay.unwrap_or(&fresh), &patch);
         upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }

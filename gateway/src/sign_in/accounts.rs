@@ -94,21 +94,17 @@ pub(super) async fn by_email(state: &Shared, email: &Email) -> Result<Option<Acc
 pub(super) async fn create(state: &Shared, wanted: &Account, now: Timestamp) -> Result<(), Failure> {
     let who = (&wanted.tenant, &wanted.user);
     let is_new = claim(state, &wanted.email, who, now).await?;
-    match put(state, &wanted.key(), wanted, Expected::Absent).await? {
-        Some(revision) => {
-            // Whoever found the code for the first account is too late.
-            withdraw_setup(state).await;
-            seen(state, revision).await;
-            Ok(())
+    let Some(revision) = put(state, &wanted.key(), wanted, Expected::Absent).await? else {
+        if is_new {
+            release(state, &wanted.email, who).await;
         }
-        None => {
-            if is_new {
-                release(state, &wanted.email, who).await;
-            }
-            let text = "the member has an account already";
-            Err(Failure::new(FailureCode::AlreadyExists, text))
-        }
-    }
+        let text = "the member has an account already";
+        return Err(Failure::new(FailureCode::AlreadyExists, text));
+    };
+    // Whoever found the code for the first account is too late.
+    withdraw_setup(state).await;
+    seen(state, revision).await;
+    Ok(())
 }
 
 /// Takes an account away that was just made.

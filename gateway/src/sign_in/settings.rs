@@ -69,7 +69,7 @@ impl Default for Settings {
     }
 }
 
-/// A provider of identities, as OpenID Connect has it.
+/// A provider of identities, as `OpenID` Connect has it.
 #[derive(Debug, Clone)]
 pub struct Provider {
     /// Its address, which is its name as well.

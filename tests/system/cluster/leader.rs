@@ -34,7 +34,7 @@ const THREE: Plan = Plan {
     proxied: false,
     three_servers: true,
     more_gateways: 0,
-    with_health: false,
+    health_workers: 0,
 };
 
 #[tokio::test]

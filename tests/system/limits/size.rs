@@ -18,7 +18,7 @@ const EIGHT: Plan = Plan {
     proxied: false,
     three_servers: false,
     more_gateways: 6,
-    with_health: false,
+    health_workers: 0,
 };
 /// How long a call may take whose node has hundreds of others.
 const PATIENCE: Duration = Duration::from_mins(2);

@@ -26,7 +26,7 @@ pub(super) const PROXIED: Plan = Plan {
     proxied: true,
     three_servers: false,
     more_gateways: 0,
-    with_health: false,
+    health_workers: 0,
 };
 
 /// The keys of the harness, that of the caller with limits.

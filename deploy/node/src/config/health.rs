@@ -67,17 +67,16 @@ impl Resolver<'_> {
             return Ok(None);
         };
         let whole = (0..=150_u32).find(|whole| f64::from(*whole) >= told.floor());
-        match whole.filter(|_| (0.0..=TEMPERATURE_MAX).contains(&told)) {
-            Some(whole) => Ok(Some(whole)),
-            None => {
-                let message = "this is no temperature of an accelerator";
-                let remedy = "write 0 to 150 degrees Celsius, or null for never";
-                let problem = self
-                    .document
-                    .problem("gpu_temperature_threshold", message, remedy);
-                Err(problem.into())
-            }
+        let whole = whole.filter(|_| (0.0..=TEMPERATURE_MAX).contains(&told));
+        if whole.is_some() {
+            return Ok(whole);
         }
+        let message = "this is no temperature of an accelerator";
+        let remedy = "write 0 to 150 degrees Celsius, or null for never";
+        let problem = self
+            .document
+            .problem("gpu_temperature_threshold", message, remedy);
+        Err(problem.into())
     }
 }
 

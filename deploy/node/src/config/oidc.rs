@@ -76,15 +76,12 @@ impl Resolver<'_> {
     fn redirect_uri(&self) -> Result<String, Error> {
         let base = self.environment.get(BASE_URL).map(str::trim);
         let base = base.map(|base| base.trim_end_matches('/'));
-        match base.filter(|base| is_address(base)) {
-            Some(base) => Ok(format!("{base}{CALLBACK}")),
-            None => {
-                let message =
-                    "the provider sends browsers back to this site, whose address is not set".to_owned();
-                let remedy = "set SITE_PUBLIC_BASE_URL, like https://waybill.example.com";
-                Err(self.given(("oidc", None, BASE_URL), message, remedy))
-            }
+        if let Some(base) = base.filter(|base| is_address(base)) {
+            return Ok(format!("{base}{CALLBACK}"));
         }
+        let message = "the provider sends browsers back to this site, whose address is not set".to_owned();
+        let remedy = "set SITE_PUBLIC_BASE_URL, like https://waybill.example.com";
+        Err(self.given(("oidc", None, BASE_URL), message, remedy))
     }
 }
 

@@ -69,6 +69,21 @@ fn in_a_cluster_keys_are_given_and_only_routers_hold_what_opens() {
     assert!(public_key(&loaded(dir.path(), "", &[nats])).is_err());
 }
 
+/// Files and links in `other`, some of which lead out of it.
+fn furnish(dir: &tempfile::TempDir, other: &tempfile::TempDir, elsewhere: &tempfile::TempDir) {
+    std::fs::write(elsewhere.path().join("key"), "sk-of-somebody").expect("write");
+    std::os::unix::fs::symlink(elsewhere.path(), other.path().join("way")).expect("link");
+    std::os::unix::fs::symlink(elsewhere.path().join("key"), other.path().join("out")).expect("link");
+    std::fs::create_dir(other.path().join("below")).expect("a directory");
+    std::os::unix::fs::symlink("../key", other.path().join("below/near")).expect("link");
+    std::fs::write(other.path().join("key"), "sk-of-a-file\n").expect("write");
+    let (empty, large) = (other.path().join("empty"), other.path().join("large"));
+    std::fs::write(&empty, "\n").expect("write");
+    std::fs::write(&large, vec![b'x'; SECRET_BYTES_MAX + 1]).expect("write");
+    std::os::unix::fs::symlink(dir.path().join("secrets/master_key"), other.path().join("link"))
+        .expect("link");
+}
+
 #[test]
 fn references_reach_what_is_an_upstreams_and_nothing_of_the_node() {
     let (dir, other, elsewhere) = (
@@ -76,18 +91,8 @@ fn references_reach_what_is_an_upstreams_and_nothing_of_the_node() {
         tempfile::tempdir().expect("two"),
         tempfile::tempdir().expect("three"),
     );
-    std::fs::write(elsewhere.path().join("key"), "sk-of-somebody").expect("write");
-    std::os::unix::fs::symlink(elsewhere.path(), other.path().join("way")).expect("link");
-    std::os::unix::fs::symlink(elsewhere.path().join("key"), other.path().join("out")).expect("link");
-    std::fs::create_dir(other.path().join("below")).expect("a directory");
-    std::os::unix::fs::symlink("../key", other.path().join("below/near")).expect("link");
+    furnish(&dir, &other, &elsewhere);
     let secret = other.path().join("key");
-    std::fs::write(&secret, "sk-of-a-file\n").expect("write");
-    let (empty, large) = (other.path().join("empty"), other.path().join("large"));
-    std::fs::write(&empty, "\n").expect("write");
-    std::fs::write(&large, vec![b'x'; SECRET_BYTES_MAX + 1]).expect("write");
-    std::os::unix::fs::symlink(dir.path().join("secrets/master_key"), other.path().join("link"))
-        .expect("link");
     let config = loaded(
         dir.path(),
         &format!("credentials_dir: {}", other.path().display()),

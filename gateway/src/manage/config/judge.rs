@@ -239,8 +239,8 @@ pub(super) fn put_back(
         return may_become(caller, catalog, signing_in, (read(from).as_ref(), &after));
     }
     if key.starts_with(place::MODEL) {
-        let named = [to, from].into_iter().flatten();
-        let mut names = named.filter_map(|record| serde_json::from_value(record.get("id")?.clone()).ok());
+        let records = [to, from].into_iter().flatten();
+        let mut names = records.filter_map(|record| serde_json::from_value(record.get("id")?.clone()).ok());
         return names.try_for_each(|name| rights::may_show(caller, catalog, &name));
     }
     Ok(())

@@ -44,18 +44,18 @@ impl Flow {
     /// What the browser keeps: `<id>.<second>.<place in base64url>.<signature>`.
     pub(super) fn cookie(&self, signer: &Signer) -> String {
         let place = URL_SAFE_NO_PAD.encode(&self.return_to);
-        let signed = format!("{}.{}.{place}", self.id, self.at);
-        let signature = signer.derived("cookie", &signed);
-        format!("{signed}.{signature}")
+        let text = format!("{}.{}.{place}", self.id, self.at);
+        let signature = signer.derived("cookie", &text);
+        format!("{text}.{signature}")
     }
 
     /// Reads what a browser kept; `None` for what is none of ours, or too old.
     pub(super) fn read(cookie: &str, signer: &Signer, now: Timestamp) -> Option<Self> {
-        let (signed, signature) = cookie.rsplit_once('.')?;
-        if cookie.len() > COOKIE_BYTES_MAX || !is_same(&signer.derived("cookie", signed), signature) {
+        let (text, signature) = cookie.rsplit_once('.')?;
+        if cookie.len() > COOKIE_BYTES_MAX || !is_same(&signer.derived("cookie", text), signature) {
             return None;
         }
-        let mut parts = signed.split('.');
+        let mut parts = text.split('.');
         let mut part = || parts.next();
         let (id, at, place) = (part()?, part()?, part()?);
         let at: i64 = at.parse().ok()?;

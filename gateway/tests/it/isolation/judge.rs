@@ -88,7 +88,7 @@ fn erase(value: &mut Value, named: &str) {
         Value::Array(values) => values.iter_mut().for_each(|value| erase(value, named)),
         Value::String(text) => {
             let is_fresh = |lead: &&str| text.starts_with(*lead) && text.len() >= lead.len() + 16;
-            if *text == named || FRESH.iter().any(|lead| is_fresh(lead)) || is_uuid(text) {
+            if *text == named || FRESH.iter().any(is_fresh) || is_uuid(text) {
                 "@".clone_into(text);
             } else {
                 *text = text.replace(named, "@");

@@ -147,10 +147,10 @@ impl Tenants {
         let mut things = things(&one, &response, &text(&price["id"]), &route);
         let theirs = rows.iter().filter(|row| row.tenant.as_str().starts_with(CANARY));
         things.extend(theirs.map(|row| ("a request", row.request_id.to_string())));
-        let changed = changes
+        let told_of = changes
             .iter()
             .find(|change| change.tenant.as_str().starts_with(CANARY));
-        things.extend(changed.map(|change| ("a change", change.change.id.to_string())));
+        things.extend(told_of.map(|change| ("a change", change.change.id.to_string())));
         Books { rows, changes }.open(&mut scene).await;
         booked(&mut scene);
         let spare = json!({"name": "spare"});
@@ -196,7 +196,8 @@ async fn first_route(scene: &Scene, key: &str) -> String {
 /// What somebody might name of a tenant.
 fn things(one: &Held, response: &str, price: &str, route: &str) -> Vec<(&'static str, String)> {
     let tenant = format!("{CANARY}-t");
-    let hex: String = one.user.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex: Vec<String> = one.user.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex.concat();
     let (endpoint, key) = (text(&one.endpoint["id"]), text(&one.member["id"]));
     vec![
         ("a tenant", tenant.clone()),

@@ -233,7 +233,10 @@ pub(super) fn take(world: &mut World, call: &Call, caller: &Credential, told: &V
         "rotate" => {
             let maker = maker(caller);
             let Some(key) = key(world, &call.key) else { return };
-            key.secret = told["key"].as_str().expect("a secret").to_owned();
+            told["key"]
+                .as_str()
+                .expect("a secret")
+                .clone_into(&mut key.secret);
             key.maker = if key.user.is_none() { maker } else { None };
         }
         "key" => {

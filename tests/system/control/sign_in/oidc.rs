@@ -177,6 +177,20 @@ async fn nobody_comes_back_in_the_place_of_somebody_else() {
     }
     let good = back(&nobody, &mine.cookie, &brought.query()).await;
     assert_eq!(good.status, 303, "nothing of that used it up: {}", good.text());
+    let logs = scene.node.logs().join("\n");
+    assert!(
+        !logs.contains(&brought.code) && !logs.contains(&brought.state),
+        "codes are in the log"
+    );
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn what_another_provider_answers_or_another_person_was_given_signs_nobody_in() {
+    let provider = Provider::start().await;
+    let mut scene = Scene::start_with(|node| by(&provider, node)).await;
+    scene.pin();
+    let nobody = scene.client.with_key("");
 
     // Another provider's answer, and one that does not say whose it is.
     for query in [
@@ -239,11 +253,6 @@ async fn nobody_comes_back_in_the_place_of_somebody_else() {
         .await;
         assert_eq!((answer.status, answer.header("location")), (400, ""), "{place}");
     }
-    let logs = scene.node.logs().join("\n");
-    assert!(
-        !logs.contains(&brought.code) && !logs.contains(&brought.state),
-        "codes are in the log"
-    );
     scene.finish().await;
 }
 
