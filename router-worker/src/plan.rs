@@ -109,14 +109,14 @@ pub(crate) struct Nobody {
 }
 
 impl Nobody {
-    fn new(failure: Failure, excluded: Vec<Excluded>) -> Box<Self> {
+    fn new(failure: Failure, excluded: Vec<Excluded>) -> Self {
         let decision = (!excluded.is_empty()).then(|| {
             Box::new(Decision {
                 excluded,
                 ..Decision::default()
             })
         });
-        Box::new(Self { failure, decision })
+        Self { failure, decision }
     }
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn plan(
     draw: u64,
 ) -> Result<Plan, Box<Nobody>> {
     let Some(model) = catalog.model_of(&offer.owner, offer.model.as_str()) else {
-        return Err(Nobody::new(none_available(), Vec::new()));
+        return Err(Box::new(Nobody::new(none_available(), Vec::new())));
     };
     let mut survey = Survey {
         legs: Vec::with_capacity(model.routes.len()),
@@ -325,7 +325,7 @@ impl<'a> Survey<'a> {
                 FailureCode::PinNotFound,
                 "the pinned provider does not serve this model",
             );
-            return Err(Nobody::new(failure, self.excluded));
+            return Err(Box::new(Nobody::new(failure, self.excluded)));
         };
         let candidates = leg.candidates(true, draws).take(1).collect();
         let told = Told {
@@ -371,8 +371,8 @@ impl<'a> Survey<'a> {
                     ..Plan::new(candidates, verdict, told)
                 })
             }
-            (true, Some(soonest_ms)) => Err(Nobody::new(all_open(soonest_ms), self.excluded)),
-            (true, None) => Err(Nobody::new(none_available(), self.excluded)),
+            (true, Some(soonest_ms)) => Err(Box::new(Nobody::new(all_open(soonest_ms), self.excluded))),
+            (true, None) => Err(Box::new(Nobody::new(none_available(), self.excluded))),
         }
     }
 

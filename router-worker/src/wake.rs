@@ -87,9 +87,8 @@ enum Standing {
 fn standing(heard: &Heard) -> Standing {
     match *heard.borrow() {
         Some(over) if over.at.elapsed() < over.outcome.life() => Standing::Holds(over.outcome),
-        Some(_) => Standing::Past,
         None if heard.has_changed().is_ok() => Standing::Running,
-        None => Standing::Past,
+        Some(_) | None => Standing::Past,
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bus::Kv;
+use bytes::Buf as _;
 use dialects::skim::Limits;
 use dialects::skim::session::session as skim;
 use futures_util::future::join_all;
@@ -402,10 +403,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
 
 /// How a prompt begins, as two numbers.
 fn prefix(opening: &Opening) -> Option<Prefix> {
-    let number = |name: [u8; 16]| {
-        let [a, b, c, d, e, f, g, h, ..] = name;
-        shortened(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
-    };
+    let number = |name: [u8; 16]| shortened(name.as_slice().get_u64_le());
     let conversation = number(opening.l1().or_else(|| opening.instructions())?);
     Some(Prefix {
         instructions: opening.instructions().map_or(conversation, number),

@@ -236,8 +236,8 @@ fn what_is_too_old_goes_when_another_comes() {
     stage.tell(3, &other, Some(br#"{"waiting":4,"at_ms":0}"#.to_vec()));
     stage.tell(4, &host_key("gpu-2"), Some(host(1.0)));
 
-    let state = stage.signs.state.read();
-    assert_eq!((state.samples.len(), state.hosts.len()), (1, 1));
+    let known = stage.signs.state.read();
+    assert_eq!((known.samples.len(), known.hosts.len()), (1, 1));
 }
 
 #[test]
@@ -321,12 +321,14 @@ async fn a_call_that_succeeds_brings_a_backend_back_for_all() {
         () = scene => {}
     }
 
-    let told = stage.told.lock();
-    assert_eq!(told.len(), 1);
-    assert_eq!(
-        (told[0].healthy, told[0].cause, &told[0].backend),
-        (true, Cause::Call, &backend())
-    );
+    {
+        let told = stage.told.lock();
+        assert_eq!(told.len(), 1);
+        assert_eq!(
+            (told[0].healthy, told[0].cause, &told[0].backend),
+            (true, Cause::Call, &backend())
+        );
+    }
     let mut watch = kv.watch(HEALTH_BUCKET).await.expect("watch");
     let Some(Change::Entry(entry)) = watch.recv().await else {
         panic!("nothing is written");

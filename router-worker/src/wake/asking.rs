@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use schemas::catalog::{Endpoint, Origin};
 use schemas::wake::record::Outcome;
 use schemas::wake::{Exec, Http, Said, VllmSleep, Wake, command_reference, origin, root, wait};
@@ -192,7 +192,7 @@ async fn ask(shared: &Shared, candidate: &Candidate, question: Question<'_>) -> 
         let body = body
             .collect()
             .await
-            .map_or_else(|_| Bytes::new(), |body| body.to_bytes());
+            .map_or_else(|_| Bytes::new(), Collected::to_bytes);
         Some((status, body))
     };
     timeout(within, asked).await.ok().flatten()

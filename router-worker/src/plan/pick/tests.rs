@@ -59,7 +59,7 @@ impl Outlook for Dice {
 
     fn engine(&self, backend: &BackendId) -> Option<Engine> {
         let draw = self.of(backend.as_str(), 2);
-        (draw % 3 > 0).then_some(Engine {
+        (!draw.is_multiple_of(3)).then_some(Engine {
             waiting: draw % 4,
             sent: draw % 3,
             kv_percent_milli: draw % 100_001,
@@ -68,7 +68,7 @@ impl Outlook for Dice {
 
     fn ttft_us(&self, backend: &BackendId) -> Option<u64> {
         let draw = self.of(backend.as_str(), 3);
-        (draw % 3 > 0).then_some(draw % 1_000_000)
+        (!draw.is_multiple_of(3)).then_some(draw % 1_000_000)
     }
 
     fn banned_ms(&self, backend: &BackendId) -> Option<u64> {
