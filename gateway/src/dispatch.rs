@@ -18,7 +18,7 @@ use bytes::Bytes;
 use dialects::skim::{self, Skim};
 use http::HeaderMap;
 use http::request::Parts;
-use schemas::auto::Routed as Chosen;
+use schemas::auto::record::Routed as Chosen;
 use schemas::catalog::policy::Strategy;
 use schemas::catalog::{Catalog, Model};
 use schemas::command::Told;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use schemas::auto::Routed;
+use schemas::auto::record::Routed;
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestSettled, Surface};
 use schemas::failure::{Failure, FailureCode};

@@ -13,7 +13,6 @@ use bus::dispatch::{End, Frame, Session};
 use bus::spool::Spool;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::HeaderValue;
 use schemas::event::request::{RequestAccepted, Surface};
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report};
@@ -34,7 +33,6 @@ use crate::open::{Place, Slot};
 use crate::responses::{Echo, Keeping};
 use crate::settle::{self, Ending, Recorded, Terms};
 use crate::shape::Shape;
-use crate::standing::Standings;
 use crate::state::Shared;
 
 mod head;
@@ -43,6 +41,7 @@ mod moving;
 mod routed;
 mod stall;
 mod stream;
+mod told;
 mod voice;
 mod whole;
 
@@ -397,24 +396,6 @@ impl Live {
             }
             Frame::Head(head) => Some(Frame::Head(head)),
         }
-    }
-
-    /// The revision of the catalogue that it was admitted under, as its row has it.
-    fn revision(&self) -> Option<HeaderValue> {
-        HeaderValue::from_str(self.slot.accepted.price_version.revision()).ok()
-    }
-
-    /// How its limits stand; `None` where it has none.
-    fn limits(&self) -> Option<Standings> {
-        if self.held.is_nothing() {
-            return None;
-        }
-        let now = self.state.ports.clock.now();
-        Some(Standings {
-            least: self.held.standings(),
-            period: self.state.ports.limits.period(now),
-            now,
-        })
     }
 
     fn settle(&mut self, mut report: Report, gone: bool) -> Settled {

@@ -64,8 +64,8 @@ use wake::{Wakes, Woken};
 pub use config::{Affinity as AffinitySettings, Balance as BalanceSettings, Clocks, Concurrency, Config};
 pub use credential::{Credentials, Machine};
 pub use schemas::egress::{Egress, NETWORKS_MAX, Network, NoNetwork};
+pub use upstream::connector::tls;
 pub use upstream::read::{ReadError, Reader};
-pub use upstream::tls;
 
 /// How often the credentials of endpoints that are gone are forgotten.
 const TIDY_EVERY: Duration = Duration::from_mins(1);

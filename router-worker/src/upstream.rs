@@ -5,7 +5,7 @@
 //! closed without a byte of answer, and then over a new connection; a dead HTTP/2 connection is found by a
 //! ping within 13 seconds; a request that is dropped takes its connection or stream with it.
 
-mod connector;
+pub(crate) mod connector;
 mod decode;
 mod plain;
 pub(crate) mod read;
@@ -30,8 +30,7 @@ use tokio::time::error::Elapsed;
 
 use crate::config::Config;
 
-pub use connector::tls;
-use connector::{Connector, Protocol};
+use connector::{Connector, Protocol, tls};
 pub(crate) use decode::{Body, Coding, Error as BodyError};
 use tag::Tag;
 use tcp::{Names, Reach, SystemNames, Tcp};

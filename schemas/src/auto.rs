@@ -3,17 +3,14 @@
 //! it can take the call, what that would cost and how soon it would answer; what comes back is an order, and why others
 //! are out.
 
-mod choice;
-mod record;
+pub mod choice;
+pub mod record;
 
 use crate::catalog::policy::{Inference, KeyRouting, Purpose, Strategy};
 use crate::event::request::Surface;
 use crate::failure::FailureCode;
 use crate::frame::Report;
 use crate::outcome::Outcome;
-
-pub use choice::{Choice, Considered, Decision, Nobody, Offered, decide};
-pub use record::{Asked, Exclusion, Left, Routed, Scores};
 
 /// The name by which a model is left to the gateway.
 pub const NAME: &str = "auto";

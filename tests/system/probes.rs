@@ -9,6 +9,7 @@ use harness::{
     embedded_only,
 };
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
 
 use crate::control::{call, done};
@@ -56,14 +57,30 @@ async fn register(operator: &Client, upstreams: &[&Upstream], said: Value) {
     done(operator, "POST", "/api/v1/endpoints", body).await;
 }
 
-/// What `/health/deep` says of the backends of the only endpoint that was registered, by their places.
+/// What `/health/deep` says of the backends of the only endpoint that was registered, in the order of their addresses.
 async fn backends(operator: &Client) -> Vec<Value> {
     let deep = operator.get("/health/deep").await.json();
     let endpoints = deep["endpoints"].as_object().cloned().unwrap_or_default();
-    let own = endpoints.into_iter().find(|(id, _)| id.starts_with("ep-"));
-    let backends = own.map(|(_, endpoint)| endpoint["backends"].clone());
-    let backends = backends.as_ref().and_then(Value::as_object).cloned();
-    backends.unwrap_or_default().into_values().collect()
+    let Some((id, own)) = endpoints.iter().find(|(id, _)| id.starts_with("ep-")) else {
+        return Vec::new();
+    };
+    let listed = operator.get("/api/v1/endpoints").await.json();
+    let listed = listed["data"].as_array().cloned().unwrap_or_default();
+    let listed = listed.into_iter().find(|endpoint| endpoint["id"] == **id);
+    let urls = listed.and_then(|endpoint| endpoint["backends"].as_array().cloned());
+    let urls = urls.unwrap_or_default();
+    let named = urls.iter().map(|backend| match urls.len() {
+        1 => own["backends"][id.as_str()].clone(),
+        _ => own["backends"][replica(id, backend["url"].as_str().expect("a URL"))].clone(),
+    });
+    named.filter(|backend| !backend.is_null()).collect()
+}
+
+/// What one of several backends of an endpoint is called.
+fn replica(endpoint: &str, url: &str) -> String {
+    let digest = Sha256::digest(url.as_bytes());
+    let digits: Vec<String> = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{endpoint}#{}", digits.concat())
 }
 
 /// Waits until the backends are as they should be; gives how long that took.

@@ -12,6 +12,7 @@ use schemas::catalog::replica::meant_for;
 use schemas::catalog::{CredentialRef, Endpoint, Model};
 use schemas::id::ModelName;
 use schemas::secret::Secret;
+use schemas::wake::command_reference;
 
 use crate::yaml::Problem;
 
@@ -31,16 +32,17 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The secrets as routers keep them: each for the addresses of its endpoint.
+    /// The secrets and the waking commands as routers keep them: each for the addresses of its endpoint.
     pub fn book(&self) -> HashMap<CredentialRef, Secret<String>> {
         let named = self.endpoints.iter().flat_map(|endpoint| {
-            let references = endpoint.credentials.iter();
+            let references = endpoint.credentials.iter().cloned();
+            let references = references.chain([command_reference(&endpoint.id)]);
             references.map(|reference| (reference, &endpoint.backends))
         });
         named
             .filter_map(|(reference, backends)| {
-                let secret = self.credentials.get(reference)?.clone();
-                Some((meant_for(reference, backends), secret))
+                let secret = self.credentials.get(&reference)?.clone();
+                Some((meant_for(&reference, backends), secret))
             })
             .collect()
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use dialects::skim::Skim;
-use schemas::auto::{ANSWER_TOKENS, Considered, Exclusion, Offered};
+use schemas::auto::ANSWER_TOKENS;
+use schemas::auto::choice::{Considered, Offered};
+use schemas::auto::record::Exclusion;
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::policy::ModelPolicy;
 use schemas::catalog::{Catalog, Key, Model, Origin, Route};

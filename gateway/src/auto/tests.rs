@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dialects::skim::{Limits, Skim, skim};
-use schemas::auto::{Considered, Exclusion};
+use schemas::auto::choice::Considered;
+use schemas::auto::record::Exclusion;
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::policy::{KeyRouting, ModelPolicy, Purpose, Strategy, model_policy_key};
 use schemas::catalog::{Catalog, Endpoint, Model, Origin, Role, Route, endpoint_key, model_key};

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dialects::skim::Skim;
-use schemas::auto::{self, Asked, Decision, MODELS_MAX, Nobody, Routed};
+use schemas::auto::choice::{Decision, Nobody};
+use schemas::auto::record::{Asked, Routed};
+use schemas::auto::{self, MODELS_MAX};
 use schemas::catalog::policy::{Purpose, Strategy};
 use schemas::catalog::{Catalog, Model};
 use schemas::command::Told;
@@ -93,7 +95,7 @@ impl Walk {
         let by = (&*call.catalog, &*call.caller.key);
         let (seen, considered) = consider(by, (call.surface, &call.skim), call.at, known);
         let session = stay.model().cloned();
-        match auto::decide((strategy, purpose), &considered, session.as_ref()) {
+        match auto::choice::decide((strategy, purpose), &considered, session.as_ref()) {
             Ok(decision) => {
                 let ways = ways(&call.catalog, &decision, &seen);
                 let record = record((strategy, purpose), decision, session);

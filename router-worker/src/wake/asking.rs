@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request};
 use http_body_util::{BodyExt as _, Collected, Full, Limited};
+use schemas::catalog::replica::meant_for;
 use schemas::catalog::{Endpoint, Origin};
 use schemas::wake::record::Outcome;
 use schemas::wake::{Exec, Http, Said, VllmSleep, Wake, command_reference, origin, root, wait};
@@ -230,7 +231,8 @@ fn request(
 /// and what it prints goes nowhere.
 async fn by_command(shared: &Shared, candidate: &Candidate, exec: &Exec) -> Said {
     let endpoint = &candidate.endpoint;
-    let held = shared.credentials.get(&command_reference(&endpoint.id));
+    let reference = meant_for(&command_reference(&endpoint.id), &endpoint.backends);
+    let held = shared.credentials.get(&reference);
     let words: Option<Vec<String>> = held
         .filter(|_| endpoint.origin == Origin::File)
         .and_then(|text| serde_json::from_str(text.reveal()).ok());

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use super::choice::{Considered, Offered, decide};
+use super::record::{Exclusion, Left};
 use super::*;
 use crate::catalog::policy::{ModelPolicy, WEIGHT_MAX};
 use crate::event::request::Attempt;

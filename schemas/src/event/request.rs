@@ -6,7 +6,7 @@ use chrono::NaiveDate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::auto::Routed;
+use crate::auto::record::Routed;
 use crate::balance::decision::Decision;
 use crate::failure::FailureCode;
 use crate::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, RequestId, TenantId, UserId};

@@ -40,13 +40,13 @@ const RESTRICTED: &[Restricted] = &[
     },
     Restricted {
         name: "hyper-util",
-        users: &["gateway", "router-worker", "system-tests"],
-        remedy: "servers are the gateway's, clients the router-worker's",
+        users: &["gateway", "router-worker", "health-worker", "system-tests"],
+        remedy: "servers are the gateway's, clients the router-worker's and the health-worker's",
     },
     Restricted {
         name: "hyper",
-        users: &["gateway", "router-worker", "system-tests"],
-        remedy: "servers are the gateway's, clients the router-worker's",
+        users: &["gateway", "router-worker", "health-worker", "system-tests"],
+        remedy: "servers are the gateway's, clients the router-worker's and the health-worker's",
     },
     Restricted {
         name: "clap",
@@ -122,6 +122,8 @@ const PURE: &[Pure] = &[
             "hpke",
             // Secrets overwrite themselves when they are dropped.
             "zeroize",
+            // Digits, written behind each other for the headers of every answer.
+            "itoa",
         ],
     },
     Pure {
