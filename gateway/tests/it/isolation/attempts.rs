@@ -69,6 +69,7 @@ fn needed(field: &str) -> Option<Value> {
         "email" => json!("nobody@nova.example"),
         "backends" => json!([{"url": "http://own.example:8000"}]),
         "pricing" => json!({"prompt": "1", "completion": "1"}),
+        "gpus" => json!([{"index": 0, "temperature_c": 40}]),
         "minutes" | "to" => json!(5),
         "records" => json!([]),
         "value" => json!("1"),
