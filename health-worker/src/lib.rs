@@ -1,5 +1,5 @@
 //! Looks after the health of upstreams: reads what engines say of themselves, asks backends whether they live, and how hot
-//! their hosts are. Of all processes with this role one does it, [`lead`] says which; what it finds out lies in bucket
+//! their hosts are. Of all processes with this role one does it, `lead` says which; what it finds out lies in bucket
 //! [`schemas::subject::HEALTH_BUCKET`], which routers watch.
 //!
 //! Guarantees: no credential of an upstream is here or leaves from here; an address that an endpoint of run time may not
