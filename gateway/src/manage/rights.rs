@@ -201,6 +201,9 @@ pub(crate) fn may_let_in(
     Err(scope(text).param(param))
 }
 
+/// The parameter that says where a member's letters go.
+const EMAIL: &str = "email";
+
 /// A member by whose change somebody comes to more than he had.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Becoming<'a> {
@@ -229,8 +232,10 @@ impl Becoming<'_> {
             (before, None) => before.is_some(),
             (None, Some(_)) => false,
         };
-        if self.signs_in && before.email != after.email {
-            Some("email")
+        // Who has no account yet is let in by a letter to his address, with the role that he was given.
+        let is_let_in = self.signs_in || (before.role.is_some() && after.email.is_some());
+        if is_let_in && before.email != after.email {
+            Some(EMAIL)
         } else if rises || after.counts() > before.counts() {
             Some("role")
         } else if before.disabled && !after.disabled {
@@ -269,7 +274,7 @@ pub(crate) fn may_become(caller: &Caller, catalog: &Catalog, becoming: &Becoming
     };
     let most = after.role.unwrap_or(Role::Operator);
     let mut keys = catalog.keys_bound_to(&after.tenant, &after.id).peekable();
-    if !becoming.signs_in && keys.peek().is_none() {
+    if !becoming.signs_in && keys.peek().is_none() && param != EMAIL {
         return Ok(());
     }
     may_let_in(caller, catalog, after, param)?;

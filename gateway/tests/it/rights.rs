@@ -289,6 +289,31 @@ async fn a_key_that_is_nobodys_is_lowered_with_who_made_it_until_another_takes_i
 }
 
 #[tokio::test]
+async fn nobody_has_the_letters_of_a_member_sent_elsewhere_who_may_do_more_than_he() {
+    let scene = Scene::new().await;
+    let vip = json!({"tenant": "acme", "id": "vip", "role": "internal", "email": "vip@example.com"});
+    done(&scene, "POST /api/v1/users", OPERATOR, vip).await;
+    let new = json!({"tenant": "acme", "id": "new", "email": "new@example.com"});
+    done(&scene, "POST /api/v1/users", OPERATOR, new).await;
+    // What an administrator of a tenant gives counts for nothing beyond it; what an operator gave the other does.
+    let of_tenant = administrator(&scene, json!({})).await;
+    let low = json!({"id": "low", "role": "admin"});
+    done(&scene, "POST /api/v1/users", &of_tenant, low).await;
+    let key = json!({"name": "low", "user": "low", "role": "admin"});
+    let low = text(&done(&scene, "POST /api/v1/tenant/api-keys", &of_tenant, key).await["key"]);
+    let elsewhere = json!({"email": "somebody@elsewhere.example"});
+
+    let told = refused(&scene, "PATCH /api/v1/users/vip", &low, elsewhere.clone()).await;
+    assert_eq!(told, (403, "email".to_owned()));
+    let one = done(&scene, "GET /api/v1/users/vip", &low, Value::Null).await;
+    assert_eq!(one["email"], "vip@example.com");
+
+    done(&scene, "PATCH /api/v1/users/new", &low, elsewhere.clone()).await;
+    let theirs = json!({"email": "vip@elsewhere.example"});
+    done(&scene, "PATCH /api/v1/users/vip?tenant=acme", OPERATOR, theirs).await;
+}
+
+#[tokio::test]
 async fn the_callers_of_a_tenant_have_so_many_trials_within_a_minute() {
     let scene = Scene::new().await;
     let upstream = json!({"name": "e", "kind": "vllm", "backends": [{"url": "http://own.example:8000"}]});

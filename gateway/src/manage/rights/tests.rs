@@ -383,7 +383,28 @@ fn only_what_widens_a_sign_in_is_judged_as_one() {
     assert_eq!(widens(&role(None), &before, signed), Some("role"));
     assert_eq!(widens(&role(None), &before, keyed), None);
     assert_eq!(widens(&before, &email, signed), Some("email"));
-    assert_eq!(widens(&before, &email, keyed), None);
+    assert_eq!(
+        widens(&before, &email, keyed),
+        Some("email"),
+        "letters let him in"
+    );
+    let (of_none, no_address) = (
+        User {
+            role: None,
+            ..before.clone()
+        },
+        User {
+            email: None,
+            ..before.clone()
+        },
+    );
+    let to_none = User {
+        email: email.email.clone(),
+        ..of_none.clone()
+    };
+    assert_eq!(widens(&of_none, &to_none, keyed), None, "he was given nothing");
+    assert_eq!(widens(&no_address, &email, keyed), Some("email"));
+    assert_eq!(widens(&before, &no_address, keyed), None);
     let granted = User {
         granted: Some(Role::Pro),
         ..before.clone()
