@@ -417,7 +417,7 @@ impl Live {
         let mut waybill = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
         waybill.settled.idempotency = key.as_ref().map(|_| "first".into());
         self.tell_of_choice(&mut waybill.settled);
-        self.state.profiles.note(&self.terms.model.id, &waybill.settled);
+        self.state.profiles.note(&self.terms.model, &waybill.settled);
         let is_whole = waybill.settled.outcome == Outcome::Ok;
         let held = std::mem::replace(&mut self.held, Held::nothing());
         let written = settle::close(&self.state, accepted, (waybill, held), self.progress.sent);

@@ -10,7 +10,7 @@ use schemas::catalog::modality::Modalities;
 use schemas::catalog::policy::ModelPolicy;
 use schemas::catalog::{Catalog, Key, Model, Origin, Route};
 use schemas::event::request::Surface;
-use schemas::id::{EndpointId, ModelName};
+use schemas::id::{DEFAULT_TENANT, EndpointId};
 use schemas::money;
 use schemas::time::Timestamp;
 use schemas::usage::Usage;
@@ -22,7 +22,7 @@ pub(crate) trait Known {
     /// Milliseconds to the first token at an endpoint.
     fn ttft_ms(&self, endpoint: &EndpointId) -> Option<u64>;
     /// Tokens that answers of a model have in the mean.
-    fn answer_tokens(&self, model: &ModelName) -> Option<u64>;
+    fn answer_tokens(&self, model: &Model) -> Option<u64>;
 }
 
 /// A model with the prices that hold for the call.
@@ -40,7 +40,9 @@ pub(crate) fn consider(
     at: Timestamp,
     known: &dyn Known,
 ) -> (Vec<Seen>, Vec<Considered>) {
-    let models = gate::all_visible(catalog, Some(key));
+    let mut models = gate::all_visible(catalog, Some(key));
+    // What another tenant made is for an operator who names it: his prompts go to nobody's servers unsaid.
+    models.retain(|model| model.owner == key.tenant || model.owner.as_str() == DEFAULT_TENANT);
     let known = Lengths::of(known, &models);
     let each = models.into_iter().map(|model| {
         let (model, priced_since) = model.priced(at);
@@ -67,7 +69,7 @@ impl<'a> Lengths<'a> {
     fn of(known: &'a dyn Known, models: &[&Arc<Model>]) -> Self {
         let lengths: Vec<u64> = models
             .iter()
-            .filter_map(|model| known.answer_tokens(&model.id))
+            .filter_map(|model| known.answer_tokens(model))
             .collect();
         let sum = lengths
             .iter()
@@ -79,7 +81,7 @@ impl<'a> Lengths<'a> {
         }
     }
 
-    fn answer_tokens(&self, model: &ModelName) -> u64 {
+    fn answer_tokens(&self, model: &Model) -> u64 {
         self.known.answer_tokens(model).unwrap_or(self.typical)
     }
 }
@@ -173,7 +175,7 @@ fn usage(model: &Model, (surface, skim): (Surface, &Skim), known: &Lengths<'_>) 
         model.max_output_length
     };
     let allowed = skim.max_tokens.filter(|tokens| *tokens > 0);
-    let learned = || known.answer_tokens(&model.id);
+    let learned = || known.answer_tokens(model);
     let each = match surface {
         Surface::Embeddings => 0,
         _ => allowed.unwrap_or_else(learned).min(most),

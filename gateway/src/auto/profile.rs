@@ -6,8 +6,9 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
+use schemas::catalog::Model;
 use schemas::event::request::RequestSettled;
-use schemas::id::{EndpointId, ModelName};
+use schemas::id::{EndpointId, ModelName, TenantId};
 use schemas::outcome::Outcome;
 
 use super::consider::Known;
@@ -29,7 +30,8 @@ pub(crate) struct Profiles {
 #[derive(Debug, Default)]
 struct Figures {
     ttft_ms: HashMap<EndpointId, i64>,
-    answer_tokens: HashMap<ModelName, i64>,
+    /// By the owner of a model, and its name: what tenants' own models answer is nobody else's.
+    answer_tokens: HashMap<(TenantId, ModelName), i64>,
 }
 
 impl Profiles {
@@ -38,16 +40,19 @@ impl Profiles {
         self.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Notes a call that `model` served. Only of streams is it known when their first token came.
-    pub(crate) fn note(&self, model: &ModelName, settled: &RequestSettled) {
+    /// Notes a call that `model` served. Only of streams is it known when their first token came; what went by before
+    /// the attempt that served is nothing of its endpoint's.
+    pub(crate) fn note(&self, model: &Model, settled: &RequestSettled) {
         if settled.outcome != Outcome::Ok || !self.wanted.load(Ordering::Relaxed) {
             return;
         }
         let mut figures = self.figures.write();
-        learn(&mut figures.answer_tokens, model, settled.output_tokens);
+        learn(&mut figures.answer_tokens, &of(model), settled.output_tokens);
         let ttft = settled.ttft_ms.filter(|_| settled.stream);
+        let waited = settled.attempts.last();
+        let waited_ms = waited.map_or(0, |served| served.started_at.millis_since(settled.started_at));
         if let (Some(endpoint), Some(ttft_ms)) = (&settled.endpoint_id, ttft) {
-            learn(&mut figures.ttft_ms, endpoint, ttft_ms);
+            learn(&mut figures.ttft_ms, endpoint, ttft_ms.saturating_sub(waited_ms));
         }
     }
 }
@@ -57,9 +62,13 @@ impl Known for Profiles {
         told(self.figures.read().ttft_ms.get(endpoint))
     }
 
-    fn answer_tokens(&self, model: &ModelName) -> Option<u64> {
-        told(self.figures.read().answer_tokens.get(model))
+    fn answer_tokens(&self, model: &Model) -> Option<u64> {
+        told(self.figures.read().answer_tokens.get(&of(model)))
     }
+}
+
+fn of(model: &Model) -> (TenantId, ModelName) {
+    (model.owner.clone(), model.id.clone())
 }
 
 fn learn<K: Hash + Eq + Clone>(means: &mut HashMap<K, i64>, of: &K, figure: u64) {
@@ -77,13 +86,17 @@ fn told(mean: Option<&i64>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use schemas::event::request::Attempt;
+    use schemas::id::BackendId;
+
     use super::*;
+    use crate::gate::tests::model;
     use crate::settle::tests::settled;
 
     #[test]
     fn means_follow_the_calls_that_a_model_answered_once_somebody_wants_them() {
         let profiles = Profiles::default();
-        let (model, endpoint) = (ModelName::from("m"), EndpointId::from("m:o1"));
+        let (model, endpoint) = (model(|_| {}), EndpointId::from("m:o1"));
         let call = |outcome, stream, ttft_ms, output_tokens| RequestSettled {
             outcome,
             stream,
@@ -109,5 +122,43 @@ mod tests {
             (profiles.ttft_ms(&endpoint), profiles.answer_tokens(&model)),
             (Some(90), Some(81))
         );
+
+        // Another tenant's model of that name is another one.
+        let theirs = Model {
+            owner: TenantId::from("acme"),
+            ..model.clone()
+        };
+        assert_eq!(profiles.answer_tokens(&theirs), None);
+    }
+
+    #[test]
+    fn what_went_by_before_the_attempt_that_served_is_nothing_of_its_endpoints() {
+        let profiles = Profiles::default();
+        profiles.want();
+        let (model, endpoint) = (model(|_| {}), EndpointId::from("m:o1"));
+        let attempt = |after_ms: i64, outcome| Attempt {
+            endpoint_id: endpoint.clone(),
+            backend: BackendId::from("m:o1"),
+            provider: "o1".into(),
+            status: Some(200),
+            outcome,
+            error_code: None,
+            started_at: settled().started_at.plus_micros(after_ms * 1_000),
+            first_byte_ms: None,
+            latency_ms: 1,
+        };
+
+        profiles.note(
+            &model,
+            &RequestSettled {
+                stream: true,
+                ttft_ms: Some(1_530),
+                endpoint_id: Some(endpoint.clone()),
+                attempts: vec![attempt(2, Outcome::UpstreamError), attempt(1_500, Outcome::Ok)],
+                ..settled()
+            },
+        );
+
+        assert_eq!(profiles.ttft_ms(&endpoint), Some(30));
     }
 }

@@ -36,7 +36,7 @@ impl Known for Nothing {
         None
     }
 
-    fn answer_tokens(&self, _: &ModelName) -> Option<u64> {
+    fn answer_tokens(&self, _: &Model) -> Option<u64> {
         None
     }
 }
@@ -292,8 +292,8 @@ impl Known for Short {
         None
     }
 
-    fn answer_tokens(&self, model: &ModelName) -> Option<u64> {
-        (model.as_str() == "known").then_some(10)
+    fn answer_tokens(&self, model: &Model) -> Option<u64> {
+        (model.id.as_str() == "known").then_some(10)
     }
 }
 

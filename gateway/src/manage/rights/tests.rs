@@ -339,49 +339,29 @@ fn a_member_is_let_in_by_those_alone_who_may_do_all_that_he_may() {
     assert_eq!(of(Some(Role::Admin), &["m", "n"], &denied), Ok(()));
 }
 
+/// What of a change gives somebody more.
+fn widens(before: &User, after: &User, signs_in: bool) -> Option<&'static str> {
+    let becoming = Becoming {
+        before,
+        after,
+        signs_in,
+    };
+    becoming.widens()
+}
+
 #[test]
-fn only_what_widens_a_sign_in_is_judged_as_one() {
+fn where_letters_go_widens_who_may_come_in() {
     let before = User {
         email: Some("ann@example.com".into()),
         role: Some(Role::Pro),
         ..User::new(TenantId::from("acme"), UserId::from("ann"), Origin::Runtime)
     };
-    let out = User {
-        disabled: true,
-        ..before.clone()
-    };
-    let role = |role| User {
-        role,
-        ..before.clone()
-    };
     let email = User {
         email: Some("bob@example.com".into()),
         ..before.clone()
     };
-
-    let widens = |before: &User, after: &User, signs_in| {
-        let becoming = Becoming {
-            before,
-            after,
-            signs_in,
-        };
-        becoming.widens()
-    };
     let (signed, keyed) = (true, false);
-    assert_eq!(widens(&before, &before, signed), None);
-    assert_eq!(widens(&before, &out, signed), None);
-    assert_eq!(widens(&out, &before, signed), Some("disabled"));
-    assert_eq!(widens(&out, &before, keyed), Some("disabled"));
-    assert_eq!(widens(&before, &role(Some(Role::Free)), signed), None);
-    assert_eq!(widens(&before, &role(None), signed), None);
-    assert_eq!(
-        widens(&before, &role(None), keyed),
-        Some("role"),
-        "his keys alone say"
-    );
-    assert_eq!(widens(&before, &role(Some(Role::Internal)), keyed), Some("role"));
-    assert_eq!(widens(&role(None), &before, signed), Some("role"));
-    assert_eq!(widens(&role(None), &before, keyed), None);
+
     assert_eq!(widens(&before, &email, signed), Some("email"));
     assert_eq!(
         widens(&before, &email, keyed),
@@ -405,6 +385,38 @@ fn only_what_widens_a_sign_in_is_judged_as_one() {
     assert_eq!(widens(&of_none, &to_none, keyed), None, "he was given nothing");
     assert_eq!(widens(&no_address, &email, keyed), Some("email"));
     assert_eq!(widens(&before, &no_address, keyed), None);
+}
+
+#[test]
+fn only_what_widens_a_sign_in_is_judged_as_one() {
+    let before = User {
+        email: Some("ann@example.com".into()),
+        role: Some(Role::Pro),
+        ..User::new(TenantId::from("acme"), UserId::from("ann"), Origin::Runtime)
+    };
+    let out = User {
+        disabled: true,
+        ..before.clone()
+    };
+    let role = |role| User {
+        role,
+        ..before.clone()
+    };
+    let (signed, keyed) = (true, false);
+    assert_eq!(widens(&before, &before, signed), None);
+    assert_eq!(widens(&before, &out, signed), None);
+    assert_eq!(widens(&out, &before, signed), Some("disabled"));
+    assert_eq!(widens(&out, &before, keyed), Some("disabled"));
+    assert_eq!(widens(&before, &role(Some(Role::Free)), signed), None);
+    assert_eq!(widens(&before, &role(None), signed), None);
+    assert_eq!(
+        widens(&before, &role(None), keyed),
+        Some("role"),
+        "his keys alone say"
+    );
+    assert_eq!(widens(&before, &role(Some(Role::Internal)), keyed), Some("role"));
+    assert_eq!(widens(&role(None), &before, signed), Some("role"));
+    assert_eq!(widens(&role(None), &before, keyed), None);
     let granted = User {
         granted: Some(Role::Pro),
         ..before.clone()
