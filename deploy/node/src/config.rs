@@ -40,6 +40,8 @@ mod mail;
 mod oidc;
 mod place;
 mod sign_in;
+#[cfg(test)]
+pub(crate) mod testing;
 
 /// Levels of log lines, and the words that other programs have for them.
 const LOG_LEVELS: [(&str, &str); 9] = [

@@ -145,19 +145,12 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
-    use crate::command_line::Flags;
-    use crate::environment::Environment;
+    use crate::config::testing;
 
     fn read(yaml: &str, variables: &[(Place, &str)]) -> Result<AffinitySettings, Error> {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("waybill.yaml");
-        std::fs::write(&path, yaml).expect("a file");
-        let flags = Flags {
-            config: Some(path),
-            ..Flags::default()
-        };
-        let variables = variables.iter().map(|((_, variable), value)| (*variable, *value));
-        super::super::load(&flags, &Environment::from_pairs(variables)).map(|config| config.affinity)
+        let named = variables.iter().map(|((_, variable), value)| (*variable, *value));
+        let variables: Vec<_> = named.collect();
+        testing::loaded(yaml, &variables).map(|config| config.affinity)
     }
 
     /// The same settings in a file.

@@ -44,19 +44,10 @@ impl Resolver<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command_line::Flags;
-    use crate::environment::Environment;
+    use crate::config::testing;
 
     fn read(yaml: &str, variables: &[(&str, &str)]) -> Result<BalanceSettings, Error> {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("waybill.yaml");
-        std::fs::write(&path, yaml).expect("a file");
-        let flags = Flags {
-            config: Some(path),
-            ..Flags::default()
-        };
-        let variables = variables.iter().copied();
-        super::super::load(&flags, &Environment::from_pairs(variables)).map(|config| config.balance)
+        testing::loaded(yaml, variables).map(|config| config.balance)
     }
 
     #[test]

@@ -99,23 +99,13 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::command_line::Flags;
-    use crate::config::{self, Config};
-    use crate::environment::Environment;
+    use crate::config::{Config, testing};
 
     const MASTER: &str = "BQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU=";
     const OLDER: &str = "BgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgY";
 
     fn loaded(yaml: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("waybill.yaml");
-        std::fs::write(&path, yaml).expect("a file");
-        let flags = Flags {
-            config: Some(path),
-            ..Flags::default()
-        };
-        let environment = Environment::from_pairs(variables.iter().copied());
-        config::load(&flags, &environment).map_err(|problem| problem.to_string())
+        testing::loaded(yaml, variables).map_err(|problem| problem.to_string())
     }
 
     #[test]

@@ -82,26 +82,13 @@ impl Resolver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::command_line::Flags;
-    use crate::config::{self, Config};
-    use crate::environment::Environment;
-
-    fn resolve(yaml: &str) -> Result<Config, config::Error> {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("waybill.yaml");
-        std::fs::write(&path, yaml).expect("a file");
-        let flags = Flags {
-            config: Some(path),
-            ..Flags::default()
-        };
-        config::load(&flags, &Environment::default())
-    }
+    use crate::config::testing::loaded;
 
     #[test]
     fn engines_are_asked_unless_that_is_switched_off() {
-        assert!(resolve("").expect("fine").health.engines);
+        assert!(loaded("", &[]).expect("fine").health.engines);
         assert!(
-            !resolve("health: { engines: false }")
+            !loaded("health: { engines: false }", &[])
                 .expect("fine")
                 .health
                 .engines
@@ -111,7 +98,7 @@ mod tests {
     #[test]
     fn exporters_of_temperatures_have_a_host_and_an_address() {
         let yaml = "health:\n  thermometers:\n    - { host: gpu-1, url: \"http://gpu-1:9400/metrics\" }\n";
-        let health = resolve(yaml).expect("fine").health;
+        let health = loaded(yaml, &[]).expect("fine").health;
         assert_eq!(&*health.thermometers[0].host, "gpu-1");
         for (wrong, told) in [
             ("{ host: \"\", url: \"http://u\" }", "health.thermometers[0].host"),
@@ -119,14 +106,14 @@ mod tests {
             ("{ host: a, url: \"http://\" }", "health.thermometers[0].url"),
         ] {
             let yaml = format!("health:\n  thermometers:\n    - {wrong}\n");
-            let problem = resolve(&yaml).expect_err("wrong").to_string();
+            let problem = loaded(&yaml, &[]).expect_err("wrong").to_string();
             assert!(problem.contains(told), "{problem}");
         }
     }
 
     #[test]
     fn a_temperature_is_whole_degrees() {
-        let of = |yaml: &str| resolve(yaml).map(|config| config.gpu_temperature_threshold);
+        let of = |yaml: &str| loaded(yaml, &[]).map(|config| config.gpu_temperature_threshold);
         assert_eq!(of("").expect("fine"), None);
         assert_eq!(of("gpu_temperature_threshold: null").expect("fine"), None);
         assert_eq!(of("gpu_temperature_threshold: 84.9").expect("fine"), Some(84));

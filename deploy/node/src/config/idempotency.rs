@@ -68,21 +68,10 @@ impl Resolver<'_> {
 mod tests {
     use schemas::idempotency::Terms;
 
-    use crate::command_line::Flags;
-    use crate::config;
-    use crate::environment::Environment;
+    use crate::config::testing;
 
     fn terms(yaml: &str, variables: &[(&str, &str)]) -> Result<Terms, String> {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("waybill.yaml");
-        std::fs::write(&path, yaml).expect("a file");
-        let flags = Flags {
-            config: Some(path),
-            ..Flags::default()
-        };
-        let environment = Environment::from_pairs(variables.iter().copied());
-        let loaded = config::load(&flags, &environment);
-        loaded
+        testing::loaded(yaml, variables)
             .map(|config| config.idempotency)
             .map_err(|problem| problem.to_string())
     }

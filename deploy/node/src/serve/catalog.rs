@@ -282,18 +282,10 @@ pub(super) fn tell_first_key(key: &str, address: SocketAddr, demo: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command_line::Flags;
-    use crate::environment::Environment;
+    use crate::config::testing::loaded;
 
     fn config(text: &str, variables: &[(&str, &str)]) -> Config {
-        let directory = tempfile::tempdir().expect("directory");
-        let path = directory.path().join("waybill.yaml");
-        std::fs::write(&path, text).expect("write");
-        let flags = Flags {
-            config: Some(path),
-            ..Flags::default()
-        };
-        crate::config::load(&flags, &Environment::from_pairs(variables.iter().copied())).expect("load")
+        loaded(text, variables).expect("load")
     }
 
     #[test]

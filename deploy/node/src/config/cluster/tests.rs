@@ -2,24 +2,14 @@
 
 use super::*;
 use crate::command_line::Flags;
+use crate::config::testing::{loaded, loaded_with};
 use crate::config::{self, Config};
 use crate::environment::Environment;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-fn load(text: &str, variables: &[(&str, &str)], flags: &Flags) -> Result<Config, Error> {
-    let directory = tempfile::tempdir().expect("directory");
-    let path = directory.path().join("waybill.yaml");
-    std::fs::write(&path, text).expect("write");
-    let flags = Flags {
-        config: Some(path),
-        ..flags.clone()
-    };
-    config::load(&flags, &Environment::from_pairs(variables.iter().copied()))
-}
-
 fn good(text: &str, variables: &[(&str, &str)]) -> Config {
-    load(text, variables, &Flags::default()).expect("a good configuration")
+    loaded(text, variables).expect("a good configuration")
 }
 
 /// The problem that keeps a configuration from running.
@@ -78,7 +68,7 @@ fn roles_are_read_from_flag_variable_and_file_in_this_order() {
 
     assert_eq!(good(text, &variables).roles.to_string(), "gateway,ledger");
     assert_eq!(good(text, &[]).roles.to_string(), "health");
-    let config = load(text, &variables, &flags).expect("load");
+    let config = loaded_with(text, &variables, &flags).expect("load");
     assert_eq!(config.roles.to_string(), "router");
 }
 
@@ -128,12 +118,14 @@ fn mistakes_are_told_where_they_were_made() {
         ("store: { url: 'mysql://h' }\n", ":1: store.url"),
         ("pool: a.b\n", ":1: pool"),
     ] {
-        let error = load(text, &[], &Flags::default()).expect_err(text).to_string();
+        let error = loaded_with(text, &[], &Flags::default())
+            .expect_err(text)
+            .to_string();
         assert!(error.contains(place), "{text}: {error}");
     }
-    let error = load("", &[("NATS_URL", "ftp://h")], &Flags::default()).expect_err("a scheme");
+    let error = loaded_with("", &[("NATS_URL", "ftp://h")], &Flags::default()).expect_err("a scheme");
     assert!(error.to_string().starts_with("environment: NATS_URL"), "{error}");
-    let missing = load(
+    let missing = loaded_with(
         "",
         &[("NATS_URL", "nats://h"), ("NATS_CREDS", "nowhere.creds")],
         &Flags::default(),
