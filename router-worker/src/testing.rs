@@ -17,11 +17,9 @@ use bytes::{Bytes, BytesMut};
 use dialects::skim::{Limits, skim_chat, splice_facts};
 use parking_lot::Mutex;
 use schemas::affinity::hint::Spoken;
-use schemas::balance::Algorithm;
 use schemas::catalog::modality::Modalities;
 use schemas::catalog::{
-    Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, ResponsesUse, Role, Route, endpoint_key,
-    model_key,
+    Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, Role, Route, endpoint_key, model_key,
 };
 use schemas::command::{Offer, Requirements, Told};
 use schemas::event::health::{CircuitChanged, CredentialChanged};
@@ -54,35 +52,10 @@ pub(crate) fn endpoint(id: &str, urls: &[&str]) -> Endpoint {
         },
         base_url: (*url).to_owned(),
     };
+    let provider = format!("provider-of-{id}").into();
     Endpoint {
-        id: EndpointId::from(id),
-        kind: ProviderKind::OpenaiCompat,
-        provider: format!("provider-of-{id}").into(),
         backends: urls.iter().enumerate().map(backend).collect(),
-        chat_path: "/v1/chat/completions".to_owned(),
-        embeddings_path: String::new(),
-        responses: ResponsesUse::Never,
-        profile: String::new(),
-        processor: String::new(),
-        drop_params: false,
-        session_affinity: false,
-        priority_scheduling: false,
-        query: String::new(),
-        auth_header: "authorization".to_owned(),
-        auth_format: "Bearer {api_key}".to_owned(),
-        extra_headers: Vec::new(),
-        extra_body: String::new(),
-        credentials: Vec::new(),
-        credential_roles: Vec::new(),
-        single_backend_rescue: false,
-        http2: false,
-        disabled: false,
-        tenant: TenantId::from(DEFAULT_TENANT),
-        origin: Origin::File,
-        sealed: Vec::new(),
-        registered: None,
-        wake: None,
-        algorithm: Algorithm::Weighted,
+        ..Endpoint::of_file(EndpointId::from(id), ProviderKind::OpenaiCompat, provider)
     }
 }
 

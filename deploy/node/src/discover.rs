@@ -10,12 +10,9 @@ use dialects::profile::{self, Profile};
 use futures_util::future::join_all;
 use reqwest::Url;
 use router_worker::{ReadError, Reader};
-use schemas::balance::Algorithm;
 use schemas::catalog::modality::Modalities;
-use schemas::catalog::{
-    Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, ResponsesUse, Role, Route,
-};
-use schemas::id::{BackendId, DEFAULT_TENANT, EndpointId, ModelName, PoolName, TenantId};
+use schemas::catalog::{Backend, CredentialRef, Endpoint, Model, Origin, ProviderKind, Role, Route};
+use schemas::id::{BackendId, EndpointId, ModelName, PoolName};
 use schemas::money::Price;
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
@@ -248,40 +245,20 @@ fn compiled(source: &Source, models: Vec<Listed>, now: Timestamp) -> Compiled {
 
 fn endpoint(source: &Source, id: String, credentials: Vec<CredentialRef>) -> Endpoint {
     let proof = provider::proof(source.api, None, false);
+    let backend = Backend {
+        id: BackendId::from(id.as_str()),
+        base_url: source.base_url.clone(),
+    };
     Endpoint {
-        kind: source.api,
-        provider: source.label.into(),
-        backends: vec![Backend {
-            id: BackendId::from(id.as_str()),
-            base_url: source.base_url.clone(),
-        }],
+        backends: vec![backend],
         chat_path: provider::path(source.api, source.profile, &source.base_url),
-        embeddings_path: String::new(),
-        responses: ResponsesUse::Never,
         profile: source
             .profile
             .map_or_else(String::new, |profile| profile.name.to_owned()),
-        processor: String::new(),
-        drop_params: false,
-        session_affinity: false,
-        priority_scheduling: false,
-        query: String::new(),
         auth_header: proof.header.to_owned(),
         auth_format: proof.format.to_owned(),
-        extra_headers: Vec::new(),
-        extra_body: String::new(),
         credentials,
-        credential_roles: Vec::new(),
-        single_backend_rescue: false,
-        http2: false,
-        disabled: false,
-        tenant: TenantId::from(DEFAULT_TENANT),
-        origin: Origin::File,
-        sealed: Vec::new(),
-        registered: None,
-        wake: None,
-        algorithm: Algorithm::Weighted,
-        id: EndpointId::new(id),
+        ..Endpoint::of_file(EndpointId::new(id), source.api, source.label.into())
     }
 }
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use schemas::balance::Algorithm;
 use schemas::catalog::registered::{HealthCheck, Registered};
-use schemas::catalog::{Backend, CredentialRef, ResponsesUse, endpoint_key};
+use schemas::catalog::{Backend, CredentialRef, endpoint_key};
 use schemas::health::encode;
-use schemas::id::{DEFAULT_TENANT, TenantId};
 
 use super::*;
 
@@ -16,34 +15,10 @@ pub(crate) fn endpoint(id: &str, kind: ProviderKind, urls: &[&str]) -> Endpoint 
         base_url: (*url).to_owned(),
     };
     Endpoint {
-        id: EndpointId::from(id),
-        kind,
-        provider: "label".into(),
         backends: urls.iter().enumerate().map(backend).collect(),
-        chat_path: "/v1/chat/completions".to_owned(),
-        embeddings_path: String::new(),
-        responses: ResponsesUse::Never,
-        profile: String::new(),
-        processor: String::new(),
-        drop_params: false,
-        session_affinity: false,
-        priority_scheduling: false,
         query: "api-version=1".to_owned(),
-        auth_header: "authorization".to_owned(),
-        auth_format: "Bearer {api_key}".to_owned(),
-        extra_headers: Vec::new(),
-        extra_body: String::new(),
         credentials: vec![CredentialRef("secret".to_owned())],
-        credential_roles: Vec::new(),
-        single_backend_rescue: false,
-        http2: false,
-        disabled: false,
-        tenant: TenantId::from(DEFAULT_TENANT),
-        origin: Origin::File,
-        sealed: Vec::new(),
-        registered: None,
-        wake: None,
-        algorithm: Algorithm::Weighted,
+        ..Endpoint::of_file(EndpointId::from(id), kind, "label".into())
     }
 }
 

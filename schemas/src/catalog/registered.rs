@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, Endpoint, Stored};
+use super::{Catalog, Endpoint, Origin, ProviderKind, ResponsesUse, Stored};
 use crate::balance::Algorithm;
 use crate::id::{DEFAULT_TENANT, EndpointId, TenantId};
 use crate::time::Timestamp;
@@ -66,6 +66,41 @@ pub struct Registered {
 }
 
 impl Endpoint {
+    /// The endpoint of a file that says no more than this: without backends and credentials, a bearer token being what
+    /// would prove who calls.
+    pub fn of_file(id: EndpointId, kind: ProviderKind, provider: Arc<str>) -> Self {
+        Self {
+            id,
+            kind,
+            provider,
+            backends: Vec::new(),
+            chat_path: "/v1/chat/completions".to_owned(),
+            embeddings_path: String::new(),
+            responses: ResponsesUse::Never,
+            profile: String::new(),
+            processor: String::new(),
+            drop_params: false,
+            query: String::new(),
+            auth_header: "authorization".to_owned(),
+            auth_format: "Bearer {api_key}".to_owned(),
+            extra_headers: Vec::new(),
+            extra_body: String::new(),
+            credentials: Vec::new(),
+            credential_roles: Vec::new(),
+            session_affinity: false,
+            priority_scheduling: false,
+            single_backend_rescue: false,
+            http2: false,
+            disabled: false,
+            tenant: TenantId::from(DEFAULT_TENANT),
+            origin: Origin::File,
+            sealed: Vec::new(),
+            registered: None,
+            wake: None,
+            algorithm: Algorithm::Weighted,
+        }
+    }
+
     /// How its backends are chosen: as people said when they made it, or as its file says.
     pub fn balancing(&self) -> Algorithm {
         let said = self.registered.as_ref();

@@ -3,35 +3,13 @@
 use super::*;
 use crate::catalog::rates::price_key;
 use crate::catalog::registered::Registered;
-use crate::catalog::{Endpoint, ProviderKind, ResponsesUse, endpoint_key, model_key};
+use crate::catalog::{Endpoint, ProviderKind, endpoint_key, model_key};
 
 pub(crate) fn endpoint(id: &str, tenant: &str) -> Endpoint {
     Endpoint {
-        id: EndpointId::from(id),
-        kind: ProviderKind::OpenaiCompat,
-        provider: "p".into(),
-        backends: Vec::new(),
-        chat_path: "/v1/chat/completions".into(),
-        embeddings_path: String::new(),
-        responses: ResponsesUse::Never,
-        profile: String::new(),
-        processor: String::new(),
-        drop_params: false,
-        query: String::new(),
-        auth_header: "authorization".into(),
-        auth_format: "Bearer {api_key}".into(),
-        extra_headers: Vec::new(),
-        extra_body: String::new(),
-        credentials: Vec::new(),
-        credential_roles: Vec::new(),
-        session_affinity: false,
-        priority_scheduling: false,
         single_backend_rescue: true,
-        http2: false,
-        disabled: false,
         tenant: TenantId::from(tenant),
         origin: Origin::Runtime,
-        sealed: Vec::new(),
         registered: Some(Arc::new(Registered {
             name: id.into(),
             kind: "openai_compat".into(),
@@ -40,8 +18,7 @@ pub(crate) fn endpoint(id: &str, tenant: &str) -> Endpoint {
             health_check: None,
             created_at: Timestamp::default(),
         })),
-        wake: None,
-        algorithm: crate::balance::Algorithm::Weighted,
+        ..Endpoint::of_file(EndpointId::from(id), ProviderKind::OpenaiCompat, "p".into())
     }
 }
 
