@@ -172,7 +172,7 @@ impl Holdings {
         };
         for name in &names {
             // Their limit is learned from the first request; until then nothing is taken.
-            holdings.quota(name);
+            holdings.hear_of(name, |fresh, name| fresh.quota(name, 0));
         }
         holdings
     }
@@ -311,20 +311,11 @@ impl Holdings {
         }
     }
 
-    /// The slots of a name, made when they are first told of; their limit is not known before they are asked for.
-    fn concurrency(&mut self, name: &Name) {
+    /// The limit of a name, made when it is first told of: how much it is is not known before it is asked for.
+    fn hear_of(&mut self, name: &Name, make: impl FnOnce(&mut Fresh, &Name) -> Limit) {
         if self.shelf.place(name).is_none() {
-            let slots = self.fresh.slots(0);
-            let place = self.shelf.put(name.clone(), slots);
-            self.shelf.touch(place);
-        }
-    }
-
-    /// The quota of a name, made when it is first told of; the same.
-    fn quota(&mut self, name: &Name) {
-        if self.shelf.place(name).is_none() {
-            let quota = self.fresh.quota(name, 0);
-            let place = self.shelf.put(name.clone(), quota);
+            let limit = make(&mut self.fresh, name);
+            let place = self.shelf.put(name.clone(), limit);
             self.shelf.touch(place);
         }
     }

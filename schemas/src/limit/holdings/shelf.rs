@@ -108,8 +108,7 @@ impl Shelf {
     }
 
     pub(super) fn entry_mut(&mut self, place: Place) -> Option<&mut Entry> {
-        let seat = self.seats.get_mut(place.index as usize)?;
-        seat.entry.as_mut().filter(|_| seat.turn == place.turn)
+        entry_of(&mut self.seats, place)
     }
 
     pub(super) fn rate(&mut self, place: Place) -> Option<&mut Rate> {
@@ -133,70 +132,56 @@ impl Shelf {
 
     /// There may be something to ask about this one.
     pub(super) fn touch(&mut self, place: Place) -> Option<&mut Limit> {
-        let seat = self.seats.get_mut(place.index as usize)?;
-        let entry = seat.entry.as_mut().filter(|_| seat.turn == place.turn)?;
-        if !std::mem::replace(&mut entry.is_touched, true) {
-            self.touched.push(place);
-        }
+        let entry = entry_of(&mut self.seats, place)?;
+        mark(&mut entry.is_touched, &mut self.touched, place);
         Some(&mut entry.limit)
     }
 
     /// Something changed about this one: there may be something to ask, and those that wait may go on.
     pub(super) fn stir(&mut self, place: Place) -> Option<&mut Limit> {
-        let seat = self.seats.get_mut(place.index as usize)?;
-        let entry = seat.entry.as_mut().filter(|_| seat.turn == place.turn)?;
-        if !std::mem::replace(&mut entry.is_touched, true) {
-            self.touched.push(place);
-        }
-        if !std::mem::replace(&mut entry.is_stirred, true) {
-            self.stirred.push(place);
-        }
+        let entry = entry_of(&mut self.seats, place)?;
+        mark(&mut entry.is_touched, &mut self.touched, place);
+        mark(&mut entry.is_stirred, &mut self.stirred, place);
         Some(&mut entry.limit)
     }
 
     /// Those that were touched since this was asked last.
     pub(super) fn take_touched(&mut self) -> Vec<Place> {
         let touched = std::mem::take(&mut self.touched);
-        for place in &touched {
-            if let Some(entry) = self.entry_mut(*place) {
-                entry.is_touched = false;
-            }
-        }
+        self.unmark(&touched, |entry| &mut entry.is_touched);
         touched
     }
 
     /// Those that were stirred since this was asked last.
     pub(super) fn take_stirred(&mut self) -> Vec<Place> {
         let stirred = std::mem::take(&mut self.stirred);
-        for place in &stirred {
+        self.unmark(&stirred, |entry| &mut entry.is_stirred);
+        stirred
+    }
+
+    fn unmark(&mut self, places: &[Place], mark: impl Fn(&mut Entry) -> &mut bool) {
+        for place in places {
             if let Some(entry) = self.entry_mut(*place) {
-                entry.is_stirred = false;
+                *mark(entry) = false;
             }
         }
-        stirred
     }
 
     /// Lets go what `is_idle`, and touches all the others.
     pub(super) fn sweep(&mut self, is_idle: impl Fn(&Limit) -> bool) {
-        for (index, seat) in (0_u32..).zip(&mut self.seats) {
-            let Some(gone) = seat.entry.take_if(|entry| is_idle(&entry.limit)) else {
-                continue;
-            };
-            self.by_name.remove(&gone.name);
-            // A seat whose turns are used up stays empty.
-            if let Some(turn) = seat.turn.checked_add(1).filter(|turn| *turn < u32::MAX) {
-                seat.turn = turn;
-                self.free.push(index);
-            }
-        }
         self.touched.clear();
         for (index, seat) in (0_u32..).zip(&mut self.seats) {
-            if let Some(entry) = &mut seat.entry {
+            if let Some(gone) = seat.entry.take_if(|entry| is_idle(&entry.limit)) {
+                self.by_name.remove(&gone.name);
+                // A seat whose turns are used up stays empty.
+                if let Some(turn) = seat.turn.checked_add(1).filter(|turn| *turn < u32::MAX) {
+                    seat.turn = turn;
+                    self.free.push(index);
+                }
+            } else if let Some(entry) = &mut seat.entry {
                 entry.is_touched = true;
-                self.touched.push(Place {
-                    index,
-                    turn: seat.turn,
-                });
+                let turn = seat.turn;
+                self.touched.push(Place { index, turn });
             }
         }
     }
@@ -220,6 +205,19 @@ impl Shelf {
             seat.entry.is_some().then_some(Place { index, turn })
         };
         (0_u32..).zip(&self.seats).filter_map(place).collect()
+    }
+}
+
+/// What is at a place of these seats.
+fn entry_of(seats: &mut [Seat], place: Place) -> Option<&mut Entry> {
+    let seat = seats.get_mut(place.index as usize)?;
+    seat.entry.as_mut().filter(|_| seat.turn == place.turn)
+}
+
+/// Notes a place once.
+fn mark(is_marked: &mut bool, places: &mut Vec<Place>, place: Place) {
+    if !std::mem::replace(is_marked, true) {
+        places.push(place);
     }
 }
 

@@ -84,8 +84,12 @@ impl Holdings {
     pub fn answer(&mut self, answer: Answer, now: Now) {
         match &answer {
             // A lease is counted from when its beat is first seen, be it before the first request.
-            Answer::SlotsAre(name, Some((_, record))) if !record.holders.is_empty() => self.concurrency(name),
-            Answer::QuotaIs(name, Some((_, record))) if self.inherits(record) => self.quota(name),
+            Answer::SlotsAre(name, Some((_, record))) if !record.holders.is_empty() => {
+                self.hear_of(name, |fresh, _| fresh.slots(0));
+            }
+            Answer::QuotaIs(name, Some((_, record))) if self.inherits(record) => {
+                self.hear_of(name, |fresh, name| fresh.quota(name, 0));
+            }
             _ => {}
         }
         self.learn(answer, false, now);
