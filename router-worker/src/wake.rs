@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::Kv;
+use bus::watching::{Told, watch_for_good};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use futures_util::StreamExt as _;
@@ -24,9 +25,8 @@ use schemas::subject::WAKE_BUCKET;
 use schemas::wake::Wake;
 use schemas::wake::record::Outcome;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 use crate::plan::Candidate;
 use crate::state::Shared;
@@ -36,9 +36,6 @@ use leading::Round;
 
 /// How long vLLM counts as awake after it said so, or answered.
 const AWAKE_FOR: Duration = Duration::from_secs(2);
-/// Between two tries to watch: doubled from the first to the second.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// Takes the facts about services that were woken.
 pub(crate) type Woken = Box<dyn Fn(&WakeEnded) + Send + Sync>;
@@ -212,25 +209,14 @@ async fn round(shared: &Shared, news: watch::Receiver<u64>, job: Job) {
     let _ = job.tell.send(Some(Over { outcome, at }));
 }
 
-/// Counts what is written into the bucket, so that whoever waits looks at it. Never returns.
+/// Counts what is told of the bucket, so that whoever waits looks at it. Never returns.
 async fn follow(kv: &Arc<dyn Kv>, news: &watch::Sender<u64>) {
-    let mut pause = RETRY_MIN;
-    loop {
-        match kv.watch(WAKE_BUCKET).await {
-            Ok(mut changes) => {
-                pause = RETRY_MIN;
-                while changes.recv().await.is_some() {
-                    news.send_modify(|count| *count = count.wrapping_add(1));
-                }
-            }
-            Err(problem) => debug!(
-                error = &problem as &dyn std::error::Error,
-                "it cannot be watched who wakes which service"
-            ),
+    watch_for_good(kv, WAKE_BUCKET, |told| {
+        if told != Told::Begin {
+            news.send_modify(|count| *count = count.wrapping_add(1));
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(RETRY_MAX);
-    }
+    })
+    .await;
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use harness::{Client, NodeBuilder, OPERATOR_KEY, PROVIDER_KEY, Scene, Upstream, chat};
+use harness::{Answer, Client, NodeBuilder, OPERATOR_KEY, PROVIDER_KEY, Scene, Upstream, chat};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::PATIENCE;
 use super::engine::{Boss, closed_addr};
+use crate::control::call;
 
 /// The master key of these tests.
 const MASTER: &str = "BQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU=";
@@ -26,14 +26,6 @@ async fn scene(allow: Value) -> (Scene, Client) {
     (scene, operator)
 }
 
-async fn call(client: &Client, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let answer = client
-        .call(method, path, Bytes::from(body.to_string()))
-        .await
-        .expect("an answer");
-    (answer.status, answer.json())
-}
-
 /// An endpoint of `acme` whose model is `z`.
 fn described(addr: std::net::SocketAddr, wake: &Value) -> Value {
     json!({
@@ -43,8 +35,19 @@ fn described(addr: std::net::SocketAddr, wake: &Value) -> Value {
     })
 }
 
+/// Registers one where nobody listens.
+async fn register(operator: &Client, wake: &Value) -> Answer {
+    call(
+        operator,
+        "POST",
+        "/api/v1/endpoints",
+        described(closed_addr(), wake),
+    )
+    .await
+}
+
 /// The answer to a call of `z`, once the node knows it.
-async fn asked(scene: &Scene) -> harness::Answer {
+async fn asked(scene: &Scene) -> Answer {
     let start = Instant::now();
     loop {
         let answer = scene.client.post_chat(&chat("z")).await;
@@ -63,15 +66,10 @@ async fn a_service_that_is_not_up_in_time_is_told_to_be_waking_and_its_own_hosts
     // It answers, and nothing comes of it.
     let boss = Boss::answering(200, "{}");
     let wake = json!({"kind": "http", "url": boss.url("/wake")});
-    let made = call(
-        &operator,
-        "POST",
-        "/api/v1/endpoints",
-        &described(closed_addr(), &wake),
-    )
-    .await;
-    assert_eq!(made.0, 201, "{}", made.1);
-    assert_eq!(made.1["wake"]["url"], wake["url"]);
+    let made = register(&operator, &wake).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let made = made.json();
+    assert_eq!(made["wake"]["url"], wake["url"]);
 
     let start = Instant::now();
     let answer = asked(&scene).await;
@@ -95,14 +93,14 @@ async fn a_service_that_is_not_up_in_time_is_told_to_be_waking_and_its_own_hosts
     assert_eq!((seen.len(), seen[0].header("authorization")), (1, ""));
 
     // On a host of its backends whoever wakes it may be told who asks.
-    let path = format!("/api/v1/endpoints/{}", made.1["id"].as_str().expect("an id"));
+    let path = format!("/api/v1/endpoints/{}", made["id"].as_str().expect("an id"));
     let elsewhere = json!({"wake": {"kind": "http", "url": boss.url("/wake"), "credential": true}});
-    let refused = call(&operator, "PATCH", &path, &elsewhere).await;
+    let refused = call(&operator, "PATCH", &path, elsewhere).await;
     assert_eq!(
-        (refused.0, &refused.1["error"]["param"]),
+        (refused.status, &refused.json()["error"]["param"]),
         (400, &json!("wake.credential")),
         "{}",
-        refused.1
+        refused.text()
     );
     scene.finish().await;
 }
@@ -122,30 +120,18 @@ async fn neither_commands_nor_secrets_nor_closed_addresses_are_for_those_who_reg
         ),
         (json!({"kind": "http", "url": "http://u:p@h/wake"}), "wake.url"),
     ] {
-        let told = call(
-            &operator,
-            "POST",
-            "/api/v1/endpoints",
-            &described(closed_addr(), &wake),
-        )
-        .await;
+        let told = register(&operator, &wake).await;
         assert_eq!(
-            (told.0, &told.1["error"]["param"]),
+            (told.status, &told.json()["error"]["param"]),
             (400, &json!(param)),
             "{wake}: {}",
-            told.1
+            told.text()
         );
     }
     let boss = Boss::apart();
     let wake = json!({"kind": "http", "url": boss.url("/wake")});
-    let made = call(
-        &operator,
-        "POST",
-        "/api/v1/endpoints",
-        &described(closed_addr(), &wake),
-    )
-    .await;
-    assert_eq!(made.0, 201, "{}", made.1);
+    let made = register(&operator, &wake).await;
+    assert_eq!(made.status, 201, "{}", made.text());
 
     let answer = asked(&scene).await;
 
