@@ -334,7 +334,7 @@ pub struct Backend {
 }
 
 /// The name of a credential in the router's own book.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct CredentialRef(pub String);
 

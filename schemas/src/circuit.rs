@@ -15,6 +15,7 @@ pub mod planted;
 pub mod record;
 pub mod view;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::BackendId;
@@ -49,7 +50,7 @@ impl Default for Parameters {
 }
 
 /// What a reader of health sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CircuitState {
     /// Requests pass.

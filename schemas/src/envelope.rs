@@ -1,13 +1,14 @@
 //! What wraps any fact on its way: a CloudEvents 1.0 envelope in structured JSON. The bytes that are
 //! spooled are the bytes that are published and the bytes that `event_log` keeps.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::EventId;
 use crate::time::Timestamp;
 
 /// A CloudEvents 1.0 envelope around `T`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Envelope<T> {
     /// Always `1.0`.
     pub specversion: SpecVersion,
@@ -31,7 +32,7 @@ pub struct Envelope<T> {
 }
 
 /// The CloudEvents version, the only one there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum SpecVersion {
     /// 1.0
     #[default]
@@ -40,7 +41,7 @@ pub enum SpecVersion {
 }
 
 /// The content type of `data`, the only one there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ContentType {
     /// JSON.
     #[default]

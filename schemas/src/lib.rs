@@ -21,6 +21,7 @@ pub mod catalog;
 pub mod circuit;
 pub mod command;
 pub mod configuration;
+pub mod contract;
 pub mod digest;
 mod digits;
 pub mod egress;

@@ -20,6 +20,7 @@ pub mod slots;
 pub mod window;
 mod wishes;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
@@ -28,7 +29,7 @@ use crate::time::Timestamp;
 pub const SPOOL_RESERVATION_BYTES: u64 = 8 * 1024;
 
 /// What one request holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Reservation {
     /// Room in the spool, in bytes.
     pub spool_bytes: u64,

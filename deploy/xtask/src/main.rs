@@ -37,10 +37,17 @@ fn check() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Writes what is generated from code: the description of the management API.
+/// Writes what is generated from code: the description of the management API, and the contract of the events.
 fn generate() -> anyhow::Result<ExitCode> {
-    let path = check::tree::root()?.join("docs/openapi.json");
-    std::fs::write(&path, gateway::openapi())?;
-    println!("xtask gen: {}", path.display());
+    let root = check::tree::root()?;
+    let write = |path: &str, text: &str| -> anyhow::Result<()> {
+        std::fs::write(root.join(path), text)?;
+        println!("xtask gen: {path}");
+        Ok(())
+    };
+    write("docs/openapi.json", &gateway::openapi())?;
+    for document in schemas::contract::documents() {
+        write(&format!("schemas/json-schema/{}", document.name), &document.text)?;
+    }
     Ok(ExitCode::SUCCESS)
 }

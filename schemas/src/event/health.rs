@@ -1,5 +1,6 @@
 //! Facts about health.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::CredentialRef;
@@ -9,7 +10,7 @@ use crate::time::Timestamp;
 use crate::wake::record::Outcome;
 
 /// `health.circuit`: the circuit of a backend changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CircuitChanged {
     /// The endpoint.
     pub endpoint_id: EndpointId,
@@ -30,7 +31,7 @@ pub struct CircuitChanged {
 }
 
 /// `health.endpoint`: a backend whose health is asked for failed too often and is left out, or is back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndpointChanged {
     /// The endpoint.
     pub endpoint_id: EndpointId,
@@ -49,7 +50,7 @@ pub struct EndpointChanged {
 }
 
 /// What tells of a backend's health.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// A probe.
@@ -61,7 +62,7 @@ pub enum Cause {
 }
 
 /// `health.credential`: an upstream no longer accepts a credential of ours, or accepts it again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CredentialChanged {
     /// The endpoint.
     pub endpoint_id: EndpointId,
@@ -78,7 +79,7 @@ pub struct CredentialChanged {
 }
 
 /// `health.wake`: somebody woke a service that slept, or tried to. Told by the one node that did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WakeEnded {
     /// The endpoint.
     pub endpoint_id: EndpointId,

@@ -1,5 +1,6 @@
 //! Facts about limits and refusals.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::FailureCode;
@@ -7,7 +8,7 @@ use crate::id::{KeyId, NodeId, TenantId};
 use crate::time::Timestamp;
 
 /// `limit.refused`: refusals of one key, code and minute beyond those that have rows of their own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitRefused {
     /// Who was refused.
     pub tenant: TenantId,

@@ -47,7 +47,7 @@ impl Surface {
 }
 
 /// Who a request belongs to, as far as the books are concerned.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Payer {
     /// Who pays.
     pub tenant: TenantId,
@@ -92,7 +92,7 @@ pub struct QuotaCharge {
 }
 
 /// `request.accepted`: published only for requests that are still open after one second.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestAccepted {
     /// The request.
     pub request_id: RequestId,
@@ -221,7 +221,7 @@ pub struct RequestSettled {
 }
 
 /// `request.lost`: provisional, amount 0, superseded by the node's own settlement if it comes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestLost {
     /// The accepted facts it stands for.
     #[serde(flatten)]

@@ -1,12 +1,13 @@
 //! Facts about spools.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{NodeId, SpoolId};
 use crate::time::Timestamp;
 
 /// `spool.lost`: a range of sequences that no reader could recover; it fills the hole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SpoolLost {
     /// The spool.
     pub spool: SpoolId,
@@ -19,7 +20,7 @@ pub struct SpoolLost {
 }
 
 /// `spool.filled`: a spool has become nearly full, or is no longer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SpoolFilled {
     /// The spool.
     pub spool: SpoolId,
