@@ -29,6 +29,7 @@ pub(crate) mod description;
 pub(crate) mod endpoint_keys;
 pub(crate) mod endpoint_test;
 pub(crate) mod endpoints;
+pub(crate) mod feed;
 mod former;
 pub(crate) mod grants;
 pub(crate) mod keys;

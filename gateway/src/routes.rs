@@ -248,6 +248,8 @@ fn management(table: Table) -> Table {
         .told(manage::logs::SHOW)
         .get("/api/v1/usage", manage::usage::sums)
         .told(manage::usage::SUMS)
+        .get("/api/v1/usage/events", manage::feed::list)
+        .told(manage::feed::LIST)
         .get("/api/v1/tenant/api-keys", manage::keys::list)
         .told(manage::keys::LIST)
         .post("/api/v1/tenant/api-keys", resource::create::<Keys>)

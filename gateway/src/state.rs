@@ -13,6 +13,7 @@ use bus::spool::Spool;
 use bus::{Bus, Kv};
 use http::HeaderValue;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::auto::Profiles;
@@ -26,6 +27,7 @@ use crate::demand;
 use crate::error::Error;
 use crate::idempotency::Keys;
 use crate::limits::Limiter;
+use crate::manage::feed::READERS_MAX;
 use crate::metrics::Metrics;
 use crate::open::Open;
 use crate::pulse::Pulse;
@@ -80,6 +82,8 @@ pub(crate) struct State {
     pub(crate) profiles: Profiles,
     pub(crate) unwritten: Unwritten,
     pub(crate) pulse: Pulse,
+    /// Seats of those who are told events as they are booked.
+    pub(crate) readers: Arc<Semaphore>,
     pub(crate) cors_origins: Vec<HeaderValue>,
     /// What is known of idempotency keys.
     pub(crate) keys: Keys,
@@ -128,6 +132,7 @@ impl State {
             profiles: Profiles::default(),
             unwritten: Unwritten::default(),
             pulse: Pulse::default(),
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
             cors_origins: config.cors_origins.iter().map(origin).collect::<Result<_, _>>()?,
             keys: Keys::new(&ports, config.idempotency_bytes_max),
             leaving: TaskTracker::new(),

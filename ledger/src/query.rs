@@ -8,21 +8,23 @@ use bus::{Bus, BusError, Question};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::query::audit::{AuditAnswer, AuditQuery};
+use schemas::query::feed::{Booked, FEED_EVENTS_MAX, FeedAnswer, FeedQuery};
 use schemas::query::{
     LedgerState, LogAnswer, LogQuery, LogsAnswer, LogsQuery, PAGE_ROWS_MAX, QUOTA_EVENTS_MAX, QueryError,
     QuotasAnswer, QuotasQuery, RebuildAnswer, UsageAnswer, UsageQuery,
 };
 use schemas::subject::{
-    QUERY_AUDIT, QUERY_LEDGER, QUERY_LOG, QUERY_LOGS, QUERY_QUOTAS, QUERY_REBUILD, QUERY_USAGE,
+    QUERY_AUDIT, QUERY_FEED, QUERY_LEDGER, QUERY_LOG, QUERY_LOGS, QUERY_QUOTAS, QUERY_REBUILD, QUERY_USAGE,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::audit;
-use crate::record::Fact;
+use crate::record::{Fact, Record};
 use crate::state::State;
 use crate::store::{Store, StoreError};
 
@@ -45,6 +47,7 @@ pub(crate) struct Desk {
 struct Queues {
     logs: mpsc::Receiver<Question>,
     log: mpsc::Receiver<Question>,
+    feed: mpsc::Receiver<Question>,
     audit: mpsc::Receiver<Question>,
     usage: mpsc::Receiver<Question>,
     quotas: mpsc::Receiver<Question>,
@@ -62,6 +65,7 @@ impl Desk {
         let queues = Queues {
             logs: bus.serve(QUERY_LOGS).await?,
             log: bus.serve(QUERY_LOG).await?,
+            feed: bus.serve(QUERY_FEED).await?,
             audit: bus.serve(QUERY_AUDIT).await?,
             usage: bus.serve(QUERY_USAGE).await?,
             quotas: bus.serve(QUERY_QUOTAS).await?,
@@ -79,6 +83,7 @@ impl Desk {
             tokio::join!(
                 serve(queues.logs, |query| logs(store, query)),
                 serve(queues.log, |query| log(store, query)),
+                serve(queues.feed, |query| feed(store, query)),
                 serve(queues.audit, |query| audit(store, query)),
                 serve(queues.usage, |query| usage(store, query)),
                 serve(queues.quotas, |query| quotas(store, query)),
@@ -182,6 +187,63 @@ async fn audit(store: &dyn Store, query: AuditQuery) -> Result<AuditAnswer, Quer
         )));
     }
     audit::page(store, &query).await.map_err(refuse)
+}
+
+async fn feed(store: &dyn Store, query: FeedQuery) -> Result<FeedAnswer, QueryError> {
+    if query.limit == 0 || query.limit > FEED_EVENTS_MAX {
+        return Err(QueryError::Invalid(format!(
+            "limit: expected 1 to {FEED_EVENTS_MAX}"
+        )));
+    }
+    let Some(after) = query.after else {
+        let place = store.last_place().await.map_err(refuse)?;
+        return Ok(FeedAnswer {
+            place,
+            ..FeedAnswer::default()
+        });
+    };
+    let most = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let tenant = query.filter.tenant.as_ref().map(|tenant| &*tenant.0);
+    let booked = store.booked(tenant, after, most).await.map_err(refuse)?;
+    Ok(fed(&query, booked))
+}
+
+/// What of a row of events is told: what is asked for, as much as an answer carries.
+fn fed(query: &FeedQuery, booked: Vec<(u64, Record)>) -> FeedAnswer {
+    let mut answer = FeedAnswer {
+        place: query.after.unwrap_or_default(),
+        more: u32::try_from(booked.len()).is_ok_and(|events| events == query.limit),
+        events: Vec::new(),
+    };
+    let mut bytes = 0;
+    for (place, record) in booked {
+        if let Some(envelope) = envelope(query, &record) {
+            bytes += envelope.get().len();
+            if bytes > PAGE_BYTES_MAX && !answer.events.is_empty() {
+                answer.more = true;
+                break;
+            }
+            answer.events.push(Booked {
+                place,
+                kind: record.kind.to_string(),
+                envelope,
+            });
+        }
+        answer.place = place;
+    }
+    answer
+}
+
+/// The envelope of an event that is asked for.
+fn envelope(query: &FeedQuery, record: &Record) -> Option<Box<RawValue>> {
+    let Fact::Waybill(waybill) = &record.fact else {
+        return None;
+    };
+    if !query.filter.admits(&waybill.row.settled) {
+        return None;
+    }
+    let text = String::from_utf8(record.envelope.to_vec()).ok()?;
+    RawValue::from_string(text).ok()
 }
 
 async fn log(store: &dyn Store, query: LogQuery) -> Result<LogAnswer, QueryError> {

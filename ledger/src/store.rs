@@ -74,6 +74,18 @@ pub trait Store: Send + Sync {
         events_max: usize,
     ) -> Result<Vec<Record>, StoreError>;
 
+    /// Events of requests that ended, booked after a place, in the order in which they were booked, at most `events_max`;
+    /// of one tenant or of all. Places rise and are not dense; what is booked later has a higher one.
+    async fn booked(
+        &self,
+        tenant: Option<&str>,
+        after: u64,
+        events_max: usize,
+    ) -> Result<Vec<(u64, Record)>, StoreError>;
+
+    /// The last place that was given, 0 in empty books.
+    async fn last_place(&self) -> Result<u64, StoreError>;
+
     /// Events of type `waybill.audit.v1`, the highest id first, each once although it may be kept at several places;
     /// at most `events_max`.
     async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError>;

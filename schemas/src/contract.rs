@@ -11,12 +11,12 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use crate::envelope::Envelope;
+use crate::event::Fact;
 use crate::event::audit::Audited;
 use crate::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
 use crate::event::limit::LimitRefused;
 use crate::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use crate::event::spool::{SpoolFilled, SpoolLost};
-use crate::event::Fact;
 use crate::subject;
 
 /// Name of the document that says where events are found.
@@ -82,7 +82,10 @@ fn told<F: Fact + JsonSchema>() -> Told {
         .unwrap_or_default()
         .to_owned();
     let mut schema = generator.into_root_schema_for::<Envelope<F>>();
-    schema.insert("$id".to_owned(), json!(format!("urn:{}", F::KIND.replace('.', ":"))));
+    schema.insert(
+        "$id".to_owned(),
+        json!(format!("urn:{}", F::KIND.replace('.', ":"))),
+    );
     schema.insert("title".to_owned(), json!(F::KIND));
     schema.insert("description".to_owned(), json!(summary));
     if let Some(kind) = schema.pointer_mut("/properties/type") {

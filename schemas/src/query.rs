@@ -16,6 +16,7 @@ use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
 pub mod audit;
+pub mod feed;
 
 /// Rows on a page when the caller does not say.
 pub const PAGE_ROWS_DEFAULT: u32 = 50;

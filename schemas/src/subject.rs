@@ -82,6 +82,8 @@ pub const QUERY_LOG: &str = "wb.q.log";
 pub const QUERY_USAGE: &str = "wb.q.usage";
 /// Query: what a source charged to quotas.
 pub const QUERY_QUOTAS: &str = "wb.q.quotas";
+/// Query: events of requests in the order of the books.
+pub const QUERY_FEED: &str = "wb.q.feed";
 /// Query: who changed what.
 pub const QUERY_AUDIT: &str = "wb.q.audit";
 /// Query: the health of endpoints, answered by routers.

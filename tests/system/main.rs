@@ -22,6 +22,7 @@ mod dialects;
 mod drain;
 mod engine;
 mod failover;
+mod feed;
 mod first_run;
 mod framing;
 mod health;

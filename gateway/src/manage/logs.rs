@@ -96,6 +96,14 @@ struct Settled {
     decision: Option<Decision>,
 }
 
+/// An event as it is told to somebody. Nobody but who operates the platform learns what others do at its backends.
+pub(super) fn told_to(event: Box<RawValue>, operates: bool) -> Box<RawValue> {
+    if operates {
+        return event;
+    }
+    without_snapshot(&event).unwrap_or(event)
+}
+
 /// The explanation that an event gives. Nobody but who operates the platform learns what others do at its backends.
 fn explained(event: Option<Box<RawValue>>, operates: bool) -> (Option<Box<RawValue>>, Option<Explanation>) {
     let told = event

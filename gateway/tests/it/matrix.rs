@@ -86,6 +86,7 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("GET", "/api/v1/logs", Open::Callers),
     ("GET", "/api/v1/logs/{id}", Open::Callers),
     ("GET", "/api/v1/usage", Open::Callers),
+    ("GET", "/api/v1/usage/events", Open::Callers),
     ("GET", "/site-config", Open::Everybody),
     ("POST", "/auth/setup", Open::Everybody),
     ("POST", "/auth/signup", Open::Everybody),

@@ -388,6 +388,19 @@ impl Store for Flaky {
         self.store.event_ids(source, source_sequence).await
     }
 
+    async fn booked(
+        &self,
+        tenant: Option<&str>,
+        after: u64,
+        events_max: usize,
+    ) -> Result<Vec<(u64, Record)>, StoreError> {
+        self.store.booked(tenant, after, events_max).await
+    }
+
+    async fn last_place(&self) -> Result<u64, StoreError> {
+        self.store.last_place().await
+    }
+
     async fn events_after(
         &self,
         source: &str,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemas::query::feed::FeedFilter;
 use schemas::query::{GroupBy, LogFilter};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -227,4 +228,66 @@ async fn a_rebuild_without_a_running_ledger_also_reads_what_only_the_log_has() {
         1_100
     );
     assert_eq!(store.coverage().await.expect("coverage").missing(), 100);
+}
+
+#[tokio::test]
+async fn usage_is_told_as_it_is_booked() {
+    let scene = Scene::new().await;
+    let ask = |filter: FeedFilter, after: Option<u64>, limit: u32| FeedQuery { filter, after, limit };
+    let all = FeedFilter::default;
+
+    let end: FeedAnswer = scene
+        .ask(QUERY_FEED, &ask(all(), None, 10))
+        .await
+        .expect("the end");
+    assert!(end.events.is_empty() && !end.more);
+    let answer: FeedAnswer = scene
+        .ask(QUERY_FEED, &ask(all(), Some(0), 2))
+        .await
+        .expect("events");
+    assert!(answer.more);
+    let places: Vec<u64> = answer.events.iter().map(|event| event.place).collect();
+    assert_eq!(places.last(), Some(&answer.place));
+    assert_eq!(answer.events[0].kind, "waybill.request.settled.v1");
+    assert_eq!(
+        answer.events[1].envelope.get().as_bytes(),
+        &envelope(SOURCE, 2, full(2))[..]
+    );
+    let rest: FeedAnswer = scene
+        .ask(QUERY_FEED, &ask(all(), Some(answer.place), 2))
+        .await
+        .expect("events");
+    assert_eq!((rest.events.len(), rest.more, rest.place), (1, false, end.place));
+
+    // What is not asked for is passed over, and the place moves on.
+    let theirs = FeedFilter {
+        user: full(2).user,
+        ..all()
+    };
+    let answer: FeedAnswer = scene
+        .ask(QUERY_FEED, &ask(theirs, Some(0), 10))
+        .await
+        .expect("events");
+    let told: Vec<_> = answer
+        .events
+        .iter()
+        .map(|event| event.envelope.get().contains(&request_id(2).to_string()))
+        .collect();
+    assert_eq!((told, answer.place), (vec![true], end.place));
+    let nobody = FeedFilter {
+        tenant: Some("nobody".into()),
+        ..all()
+    };
+    let answer: FeedAnswer = scene
+        .ask(QUERY_FEED, &ask(nobody, Some(1), 10))
+        .await
+        .expect("events");
+    assert_eq!((answer.events.len(), answer.place), (0, 1));
+
+    for limit in [0, FEED_EVENTS_MAX + 1] {
+        let refused = scene
+            .ask::<FeedAnswer>(QUERY_FEED, &ask(all(), Some(0), limit))
+            .await;
+        assert!(matches!(refused, Err(QueryError::Invalid(_))), "{limit}");
+    }
 }

@@ -297,6 +297,21 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn booked(
+        &self,
+        tenant: Option<&str>,
+        after: u64,
+        events_max: usize,
+    ) -> Result<Vec<(u64, Record)>, StoreError> {
+        self.reading(async |connection| read::booked(connection, (tenant, after), events_max).await)
+            .await
+    }
+
+    async fn last_place(&self) -> Result<u64, StoreError> {
+        self.reading(async |connection| read::last_place(connection).await)
+            .await
+    }
+
     async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
         self.reading(async |connection| read::audits(connection, range, events_max).await)
             .await

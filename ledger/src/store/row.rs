@@ -9,6 +9,7 @@ use schemas::event::request::RequestSettled;
 use schemas::id::{BackendId, EndpointId, KeyId, ModelName, NodeId, RequestId, TenantId, UserId};
 use schemas::money::{NanoUsd, PriceVersion};
 use schemas::query::{GroupBy, Row};
+use schemas::subject;
 use schemas::time::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -295,6 +296,15 @@ pub(super) fn standing(row: &impl Fields) -> Result<(RequestId, Standing), Store
         sums: Sums::of_row(word(row, "outcome")?, tokens, integer(row, "cost_nano_usd")?),
     };
     Ok((row.id("request_id")?, standing))
+}
+
+/// The condition that an event tells the end of a request, with the types as literals.
+pub(super) fn ended() -> String {
+    format!(
+        "type IN ('{}', '{}')",
+        subject::REQUEST_SETTLED,
+        subject::REQUEST_LOST
+    )
 }
 
 /// The figures of sums, in the order of [`FIGURES`].

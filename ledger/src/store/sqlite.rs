@@ -233,6 +233,19 @@ impl Store for SqliteStore {
         read::events_after(&mut *self.reader().await?, (source, source_sequence), events_max).await
     }
 
+    async fn booked(
+        &self,
+        tenant: Option<&str>,
+        after: u64,
+        events_max: usize,
+    ) -> Result<Vec<(u64, Record)>, StoreError> {
+        read::booked(&mut *self.reader().await?, (tenant, after), events_max).await
+    }
+
+    async fn last_place(&self) -> Result<u64, StoreError> {
+        read::last_place(&mut *self.reader().await?).await
+    }
+
     async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
         read::audits(&mut *self.reader().await?, range, events_max).await
     }

@@ -155,6 +155,36 @@ pub(super) async fn events_after(
     found.iter().map(read_record).collect()
 }
 
+/// Events of requests that ended beyond a place of the books.
+pub(super) async fn booked(
+    connection: &mut PgConnection,
+    (tenant, after): (Option<&str>, u64),
+    events_max: usize,
+) -> Result<Vec<(u64, Record)>, StoreError> {
+    let mut clause = Clause::default();
+    // The types as literals: only then is the partial index used.
+    clause.fragment(&row::ended());
+    clause.add_text("subject =", tenant);
+    clause.add("position >", capped(after));
+    clause.text.push_str(" ORDER BY position LIMIT");
+    clause.place(i64::try_from(events_max).unwrap_or(i64::MAX));
+    let statement = format!(
+        "SELECT position, event_id, envelope FROM event_log{}",
+        clause.text
+    );
+    let found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?);
+    let found = found.fetch_all(connection).await.map_err(sort)?;
+    let placed = |found: &PgRow| Ok((row::count(found, "position")?, read_record(found)?));
+    found.iter().map(placed).collect()
+}
+
+/// The last place of the books.
+pub(super) async fn last_place(connection: &mut PgConnection) -> Result<u64, StoreError> {
+    let query = sqlx::query("SELECT COALESCE(MAX(position), 0) AS position FROM event_log");
+    let found = query.fetch_one(connection).await.map_err(sort)?;
+    row::count(&found, "position")
+}
+
 /// Events of changes, the highest id first, each once.
 pub(super) async fn audits(
     connection: &mut PgConnection,

@@ -169,6 +169,36 @@ pub(super) async fn events_after(
     rows.iter().map(record).collect()
 }
 
+/// Events of requests that ended beyond a place of the books.
+pub(super) async fn booked(
+    connection: &mut SqliteConnection,
+    (tenant, after): (Option<&str>, u64),
+    events_max: usize,
+) -> Result<Vec<(u64, Record)>, StoreError> {
+    let mut clause = Clause::default();
+    // The types as literals: only then is the partial index used.
+    clause.fragment(&row::ended());
+    clause.add_if("subject = ?", tenant.map(str::to_owned));
+    clause.add("position > ?", i64::try_from(after).unwrap_or(i64::MAX));
+    let text = format!(
+        "SELECT position, event_id, envelope FROM event_log{} ORDER BY position LIMIT ?",
+        clause.text
+    );
+    clause.values.put(i64::try_from(events_max).unwrap_or(i64::MAX));
+    let values = clause.values.finish().map_err(sort)?;
+    let rows = sqlx::query_with(AssertSqlSafe(text), values);
+    let rows = rows.fetch_all(connection).await.map_err(sort)?;
+    let placed = |row: &SqliteRow| Ok((row::count(row, "position")?, record(row)?));
+    rows.iter().map(placed).collect()
+}
+
+/// The last place of the books.
+pub(super) async fn last_place(connection: &mut SqliteConnection) -> Result<u64, StoreError> {
+    let query = sqlx::query("SELECT COALESCE(MAX(position), 0) AS position FROM event_log");
+    let row = query.fetch_one(connection).await.map_err(sort)?;
+    row::count(&row, "position")
+}
+
 /// Events of changes, the highest id first, each once.
 pub(super) async fn audits(
     connection: &mut SqliteConnection,
