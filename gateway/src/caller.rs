@@ -120,6 +120,7 @@ impl Caller {
             user: self.key.user.clone(),
             key_id: self.key.id.clone(),
             key_name: self.key.name.clone(),
+            job_id: self.key.reach.job().cloned(),
         }
     }
 }

@@ -179,6 +179,10 @@ fn filtered(filter: &mut LogFilter, name: &str, value: &str) -> Option<Result<()
             filter.key = Some(KeyId::from(value));
             Ok(())
         }
+        "job" => {
+            filter.job = Some(value.into());
+            Ok(())
+        }
         "model" => {
             filter.model = Some(ModelName::from(value));
             Ok(())

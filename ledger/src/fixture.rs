@@ -49,6 +49,7 @@ pub(crate) fn settled(n: u64) -> RequestSettled {
         user: None,
         key_id: KeyId::from("key-1"),
         key_name: "first".into(),
+        job_id: None,
         end_user: None,
         surface: Surface::Chat,
         model: ModelName::from("org/model"),
@@ -98,6 +99,7 @@ pub(crate) fn full(n: u64) -> RequestSettled {
     RequestSettled {
         client_request_id: Some("theirs-1".into()),
         user: Some("user-1".into()),
+        job_id: Some("job \u{1F600}".into()),
         end_user: Some("customer ' \" \u{0} \u{1F600}".into()),
         attempts: vec![Attempt {
             endpoint_id: "org/model:local".into(),
@@ -150,6 +152,7 @@ pub(crate) fn lost(n: u64) -> RequestLost {
                 user: settled.user,
                 key_id: settled.key_id,
                 key_name: settled.key_name,
+                job_id: settled.job_id,
             },
             surface: settled.surface,
             model: settled.model,

@@ -1,6 +1,7 @@
 //! Reads of the books: questions that travel over the bus to a ledger worker, and its answers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub struct LogFilter {
     pub user: Option<UserId>,
     /// Of this key, by id.
     pub key: Option<KeyId>,
+    /// Called for this job, by a grant.
+    #[serde(default)]
+    pub job: Option<Arc<str>>,
     /// Of this model.
     pub model: Option<ModelName>,
     /// Served by this endpoint.

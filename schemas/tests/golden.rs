@@ -47,6 +47,12 @@ fn a_waybill_keeps_its_form() {
 }
 
 #[test]
+fn a_waybill_of_a_job_keeps_its_form() {
+    let settled = keeps::<RequestSettled>("request.settled.granted.json");
+    assert_eq!(settled.job_id.as_deref(), Some("nightly-42"));
+}
+
+#[test]
 fn a_waybill_with_a_decision_keeps_its_form_and_is_decided_again() {
     let settled = keeps::<RequestSettled>("request.settled.decided.json");
     let decision = settled.decision.expect("a decision");

@@ -37,12 +37,9 @@ const COLUMNS: [Column; 8] = [
     ("NAME", |key| records::text(&key["name"])),
     ("TENANT", |key| records::text(&key["tenant"])),
     ("ROLE", |key| records::text(&key["role"])),
-    ("STATE", state),
+    ("STATE", records::credential_cell),
     ("UNTIL", |key| records::text(&key["expires_at"])),
-    ("MODELS", |key| match key["models"].as_array() {
-        None => "all".to_owned(),
-        Some(models) => models.iter().map(records::text).collect::<Vec<_>>().join(" "),
-    }),
+    ("MODELS", |key| records::models_cell(&key["models"])),
     ("LIMITS", records::limits_cell),
 ];
 
@@ -330,16 +327,10 @@ fn listed(keys: &[Value], output: &Output) -> String {
             text("name"),
             text("tenant"),
             text("role"),
-            state(key)
+            records::credential_cell(key)
         );
     }
     out
-}
-
-/// Whether a key is good, as far as it does not end by the clock.
-fn state(key: &Value) -> String {
-    let revoked = key["revoked"].as_bool().unwrap_or(false);
-    (if revoked { "revoked" } else { "active" }).to_owned()
 }
 
 /// What became of a key: as a text, or as JSON.

@@ -36,12 +36,14 @@ pub enum Error {
         source: reqwest::Error,
     },
     /// The node said no.
-    #[error("the node refused with status {status}: {message}")]
+    #[error("the node refused with status {status}: {message}{}", of(param.as_deref()))]
     Refused {
         /// The HTTP status.
         status: u16,
         /// Its message.
         message: String,
+        /// The field or the parameter that it names.
+        param: Option<String>,
     },
 }
 
@@ -54,6 +56,13 @@ impl Error {
             Self::NotRunning | Self::NoAddress | Self::Unreachable { .. } => false,
         }
     }
+}
+
+/// What of a call a refusal is about.
+fn of(param: Option<&str>) -> String {
+    param
+        .map(|param| format!(" (param: {param})"))
+        .unwrap_or_default()
 }
 
 /// What is presented that these variables hold.
@@ -143,14 +152,11 @@ impl RunningNode {
         if status.is_success() {
             return Ok(answer);
         }
-        let message = answer
-            .pointer("/error/message")
-            .and_then(Value::as_str)
-            .unwrap_or("no message")
-            .to_owned();
+        let told = |field: &str| answer["error"][field].as_str().map(str::to_owned);
         Err(Error::Refused {
             status: status.as_u16(),
-            message,
+            message: told("message").unwrap_or_else(|| "no message".to_owned()),
+            param: told("param"),
         })
     }
 }

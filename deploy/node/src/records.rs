@@ -4,9 +4,11 @@
 
 use std::fmt::Write as _;
 
+use bus::clock::{Clock as _, SystemClock};
 use clap::Args;
 use reqwest::Method;
 use schemas::limit::limits::Limits;
+use schemas::time::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::UsageError;
@@ -75,8 +77,13 @@ impl Kind {
         show(self.at(id))
     }
 
-    /// Removes a record, or revokes it.
-    pub fn delete(&self, id: &str) -> Step {
+    /// Removes a record.
+    pub fn remove(&self, id: &str) -> Step {
+        Step::Remove(self.at(id))
+    }
+
+    /// Revokes a record, which stays.
+    pub fn revoke(&self, id: &str) -> Step {
         Step::Call {
             method: Method::DELETE,
             path: self.at(id),
@@ -116,6 +123,8 @@ pub enum Step {
     List(String),
     /// The changes of the record at a path.
     History(String),
+    /// The removal of the record at a path.
+    Remove(String),
     /// One call that answers with a record.
     Call {
         /// How.
@@ -166,6 +175,10 @@ pub async fn run<A: Action>(
         Step::History(path) => {
             let history = node.call(Method::GET, &path, None).await?;
             return Ok(printed_changes(&history, output.json));
+        }
+        Step::Remove(path) => {
+            let record = node.call(Method::DELETE, &path, None).await?;
+            return Ok(printed_removed(&record, output.json));
         }
         Step::Call { method, path, body } => node.call(method, &path, body).await?,
         Step::Change { path, members, said } => changed(&node, &path, &members, &said).await?,
@@ -383,6 +396,14 @@ pub fn printed_one(columns: &[Column], record: &Value, as_json: bool) -> String 
     printed(columns, std::slice::from_ref(record), false)
 }
 
+/// What is printed of a record that is no more.
+fn printed_removed(record: &Value, as_json: bool) -> String {
+    if as_json {
+        return format!("{record:#}\n");
+    }
+    format!("removed {}\n", text(&record["id"]))
+}
+
 /// The changes of a record as they are printed, the newest first.
 pub fn printed_changes(history: &Value, as_json: bool) -> String {
     const COLUMNS: [Column; 3] = [
@@ -452,6 +473,32 @@ pub fn state_cell(record: &Value) -> String {
     state.to_owned()
 }
 
+/// Whether a key or a grant is good by itself, in a cell.
+pub fn credential_cell(record: &Value) -> String {
+    standing(record, SystemClock::new().now()).to_owned()
+}
+
+/// Whether a key or a grant is good at a moment.
+fn standing(record: &Value, at: Timestamp) -> &'static str {
+    let end = record["expires_at"].as_str().and_then(Timestamp::parse);
+    if record["revoked"] == true {
+        "revoked"
+    } else if end.is_some_and(|end| end <= at) {
+        "expired"
+    } else {
+        "active"
+    }
+}
+
+/// Models that a key or a grant is narrowed to, in a cell.
+pub fn models_cell(models: &Value) -> String {
+    match models.as_array().map(Vec::as_slice) {
+        None => "all".to_owned(),
+        Some([]) => "none".to_owned(),
+        Some(models) => models.iter().map(text).collect::<Vec<_>>().join(" "),
+    }
+}
+
 /// A text as a segment of a path or a value of a query.
 pub fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -466,89 +513,4 @@ pub fn encoded(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn given(limits: &[&str]) -> Vec<String> {
-        limits.iter().map(|limit| (*limit).to_owned()).collect()
-    }
-
-    #[test]
-    fn limits_that_are_not_named_stay_and_those_without_an_amount_go() {
-        let found = json!({"rpm": 5, "tpm": 7, "per_model": {"m": {"rpm": 1}}});
-        let changed = changed_limits(&given(&["rpm=", "daily_usd=1.5", "tpm=8"])).expect("limits");
-
-        assert_eq!(
-            merged(&found, &changed),
-            json!({"tpm": "8", "daily_usd": "1.5", "per_model": {"m": {"rpm": 1}}})
-        );
-    }
-
-    #[test]
-    fn limits_of_one_model_are_named_with_it() {
-        let typed = ["rpm@org/m=v=60", "tpm@m=", "daily_usd@n=2", "rpm@m=3"];
-        let changed = changed_limits(&given(&typed)).expect("limits");
-        let found = json!({"rpm": 5, "per_model": {"m": {"rpm": 1, "tpm": 9}, "k": {"rpm": 2}}});
-
-        assert_eq!(
-            merged(&found, &changed),
-            json!({"rpm": 5, "per_model": {
-                "m": {"rpm": "3"}, "k": {"rpm": 2}, "n": {"daily_usd": "2"}, "org/m=v": {"rpm": "60"},
-            }})
-        );
-        let gone = changed_limits(&given(&["rpm@k="])).expect("limits");
-        assert_eq!(merged(&json!({"per_model": {"k": {"rpm": 2}}}), &gone), json!({}));
-        let made = limits(&given(&["rpm@m=3"])).expect("limits");
-        assert_eq!(
-            Map::from(made),
-            json!({"per_model": {"m": {"rpm": 3}}})
-                .as_object()
-                .cloned()
-                .expect("one")
-        );
-        assert_eq!(
-            limits_cell(&json!({"limits": {"rpm": 1, "per_model": {"m": {"tpm": 2}}}})),
-            "rpm=1 tpm@m=2"
-        );
-    }
-
-    #[test]
-    fn what_is_no_limit_is_told() {
-        for (limits, told) in [
-            (&["rpm"][..], "KEY=AMOUNT"),
-            (&["rpm=1", "rpm=2"], "twice"),
-            (&["rpm@m=1", "rpm@m="], "twice"),
-            (&["rpm@m=x"], "--limit"),
-            (&["rpm=x"], "--limit rpm"),
-            (&["qqs=1"], "--limit qqs"),
-        ] {
-            let problem = changed_limits(&given(limits)).expect_err("no limit").to_string();
-            assert!(problem.contains(told), "{limits:?}: {problem}");
-        }
-        assert!(
-            limits(&given(&["rpm="])).is_err(),
-            "nothing is taken from what is new"
-        );
-    }
-
-    #[test]
-    fn columns_begin_below_each_other_and_lines_end_without_blanks() {
-        const COLUMNS: [Column; 2] = [("ID", |record| text(&record["id"])), ("LIMITS", limits_cell)];
-        let records = [
-            json!({"id": "a"}),
-            json!({"id": "\u{e9}t\u{e9}", "limits": {"rpm": 5, "daily_usd": "1.5"}}),
-        ];
-
-        assert_eq!(
-            printed(&COLUMNS, &records, false),
-            "ID   LIMITS\na    -\n\u{e9}t\u{e9}  daily_usd=1.5 rpm=5\n"
-        );
-        assert_eq!(printed(&COLUMNS, &[], false), "ID  LIMITS\n");
-    }
-
-    #[test]
-    fn a_name_is_one_segment_of_a_path() {
-        assert_eq!(encoded("a-b.c_1~"), "a-b.c_1~");
-        assert_eq!(encoded("o'neil/\u{d6} ?"), "o%27neil%2F%C3%96%20%3F");
-    }
-}
+mod tests;

@@ -162,7 +162,7 @@ pub(crate) async fn list(
             let said = [
                 Some(key.tenant.as_str()),
                 key.user.as_ref().map(UserId::as_str),
-                job(key).map(|job| &**job),
+                key.reach.job().map(|job| &**job),
             ];
             let agrees = |(wanted, said): (&Option<String>, Option<&str>)| {
                 wanted.is_none() || wanted.as_deref() == said
@@ -304,13 +304,6 @@ pub(crate) async fn sweep(state: Shared, stop: CancellationToken) {
     let _: Option<()> = stop.run_until_cancelled(sweeping).await;
 }
 
-fn job(key: &Key) -> Option<&Arc<str>> {
-    match &key.reach {
-        Reach::Grant(job) => Some(job),
-        Reach::Member | Reach::Endpoint(_) => None,
-    }
-}
-
 fn shown(key: &Key, revision: u64, token: Option<String>) -> Shown {
     Shown {
         id: key.id.clone(),
@@ -318,7 +311,7 @@ fn shown(key: &Key, revision: u64, token: Option<String>) -> Shown {
         prefix: Arc::clone(&key.prefix),
         tenant: key.tenant.clone(),
         user: key.user.clone(),
-        external_job_id: job(key).cloned(),
+        external_job_id: key.reach.job().cloned(),
         allowed_models: key.models.clone(),
         created_at: key.created_at,
         expires_at: key.expires_at,

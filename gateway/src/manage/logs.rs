@@ -30,6 +30,7 @@ const FILTERS: &[Parameter] = &[
     Parameter::new::<String>("tenant", "Of this tenant."),
     Parameter::new::<String>("user", "Of this member."),
     Parameter::new::<String>("key", "Of this key, by id."),
+    Parameter::new::<String>("job", "Called for this job, by a grant."),
     Parameter::new::<Timestamp>("from", "Admitted at or after."),
     Parameter::new::<Timestamp>("to", "Admitted before."),
     Parameter::new::<String>("model", "Of this model."),

@@ -31,6 +31,7 @@ pub(crate) fn accepted() -> RequestAccepted {
             user: None,
             key_id: KeyId::from("k1"),
             key_name: "caller".into(),
+            job_id: None,
         },
         surface: Surface::Chat,
         model: ModelName::from("m"),

@@ -182,6 +182,7 @@ fn accepted() -> RequestAccepted {
             user: None,
             key_id: KeyId::from("acme.caller"),
             key_name: "caller".into(),
+            job_id: None,
         },
         surface: Surface::Chat,
         model: ModelName::from("m"),

@@ -345,6 +345,10 @@ pub(crate) async fn filters_select_rows(store: &dyn Store) {
     assert_eq!(selected(store, |by| by.key = Some("key-1".into())).await, [3, 1]);
     assert_eq!(selected(store, |by| by.model = Some("other".into())).await, [2]);
     assert_eq!(
+        selected(store, |by| by.job = Some("job \u{1F600}".into())).await,
+        [2]
+    );
+    assert_eq!(
         selected(store, |by| by.endpoint = Some("org/model:local".into())).await,
         [1]
     );

@@ -27,6 +27,7 @@ pub(super) const COLUMNS: &[&str] = &[
     "\"user\"",
     "key_id",
     "key_name",
+    "job_id",
     "end_user",
     "surface",
     "model",
@@ -158,6 +159,7 @@ fn put_parties(sink: &mut impl Sink, settled: &RequestSettled) {
     sink.shared(settled.user.as_ref().map(|user| &user.0));
     sink.shared(Some(&settled.key_id.0));
     sink.shared(Some(&settled.key_name));
+    sink.shared(settled.job_id.as_ref());
     sink.shared(settled.end_user.as_ref());
     sink.text(Some(settled.surface.as_str()));
     sink.shared(Some(&settled.model.0));
@@ -223,6 +225,7 @@ fn settled(row: &impl Fields) -> Result<RequestSettled, StoreError> {
         user: shared(row, "user")?.map(UserId),
         key_id: KeyId(text(row, "key_id")?.into()),
         key_name: text(row, "key_name")?.into(),
+        job_id: shared(row, "job_id")?,
         end_user: shared(row, "end_user")?,
         surface: word(row, "surface")?,
         model: ModelName(text(row, "model")?.into()),

@@ -198,6 +198,7 @@ impl Scene {
                 user: None,
                 key_id: "key-1".into(),
                 key_name: "first".into(),
+                job_id: None,
             },
             surface: Surface::Chat,
             model: "model".into(),

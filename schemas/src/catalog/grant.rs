@@ -28,6 +28,14 @@ impl Reach {
         matches!(self, Self::Member)
     }
 
+    /// The job that it is for; `None` for what is for none.
+    pub const fn job(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Grant(job) => Some(job),
+            Self::Member | Self::Endpoint(_) => None,
+        }
+    }
+
     /// Where records of its kind lie.
     const fn prefix(&self) -> &'static str {
         match self {

@@ -57,6 +57,9 @@ pub struct Payer {
     pub key_id: KeyId,
     /// Its name.
     pub key_name: Arc<str>,
+    /// The job that a grant is for, as whoever runs it calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<Arc<str>>,
 }
 
 /// One try of one request on one endpoint.
@@ -128,6 +131,9 @@ pub struct RequestSettled {
     pub key_id: KeyId,
     /// Its name.
     pub key_name: Arc<str>,
+    /// The job that it was called for, by a grant; absent for every other credential.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<Arc<str>>,
     /// The caller's own customer: `X-End-User`, else the body's `user`.
     pub end_user: Option<Arc<str>>,
     /// The path family.
@@ -247,6 +253,7 @@ impl RequestLost {
             user: accepted.payer.user,
             key_id: accepted.payer.key_id,
             key_name: accepted.payer.key_name,
+            job_id: accepted.payer.job_id,
             end_user: None,
             surface: accepted.surface,
             model: accepted.model,

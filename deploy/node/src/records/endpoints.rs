@@ -152,7 +152,19 @@ impl Action for EndpointAction {
                 ]);
                 records::change(Self::KIND.at(id), members, &Said::default())
             }
-            Self::Delete { id } => Self::KIND.delete(id),
+            Self::Delete { id } => Self::KIND.remove(id),
+        })
+    }
+
+    /// An endpoint that was made, and that its calls cost nothing where that is so.
+    fn told(&self, endpoint: &Value) -> Option<String> {
+        let is_free = matches!(self, Self::Create { .. }) && endpoint["priced"] == false;
+        is_free.then(|| {
+            format!(
+                "{}no price holds for its model yet, so calls cost nothing: waybill prices create MODEL --usd \
+                 prompt=USD --usd completion=USD\n",
+                records::printed_one(&COLUMNS, endpoint, false)
+            )
         })
     }
 }

@@ -11,15 +11,9 @@ const COLUMNS: [Column; 7] = [
     ("TENANT", |grant| records::text(&grant["tenant"])),
     ("USER", |grant| records::text(&grant["user"])),
     ("JOB", |grant| records::text(&grant["external_job_id"])),
-    ("MODELS", |grant| match grant["allowed_models"].as_array() {
-        None => "all".to_owned(),
-        Some(models) => models.iter().map(records::text).collect::<Vec<_>>().join(" "),
-    }),
+    ("MODELS", |grant| records::models_cell(&grant["allowed_models"])),
     ("UNTIL", |grant| records::text(&grant["expires_at"])),
-    ("STATE", |grant| {
-        let revoked = grant["revoked"].as_bool().unwrap_or(false);
-        (if revoked { "revoked" } else { "active" }).to_owned()
-    }),
+    ("STATE", records::credential_cell),
 ];
 
 /// What can be done with grants.
@@ -78,7 +72,7 @@ impl Action for GrantAction {
                 ("tenant", member(tenant.as_ref())),
                 ("allowed_models", models.as_ref().map(|models| json!(models))),
             ])),
-            Self::Revoke { id } => Self::KIND.delete(id),
+            Self::Revoke { id } => Self::KIND.revoke(id),
         })
     }
 

@@ -80,7 +80,7 @@ impl Action for PriceAction {
                 ("tenant", member(tenant.as_ref())),
                 ("endpoint", member(endpoint.as_ref())),
             ])),
-            Self::Delete { id } => Self::KIND.delete(id),
+            Self::Delete { id } => Self::KIND.remove(id),
         })
     }
 }

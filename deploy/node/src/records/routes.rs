@@ -114,7 +114,7 @@ impl Action for RouteAction {
                 members.extend(given([("endpoint", member(endpoint.as_ref()))]));
                 records::change(Self::KIND.at(id), members, &Said::default())
             }
-            Self::Delete { id } => Self::KIND.delete(id),
+            Self::Delete { id } => Self::KIND.remove(id),
         })
     }
 }

@@ -406,6 +406,7 @@ impl Clause {
         self.add_text("tenant =", filter.tenant.as_ref().map(|tenant| &*tenant.0));
         self.add_text("\"user\" =", filter.user.as_ref().map(|user| &*user.0));
         self.add_text("key_id =", filter.key.as_ref().map(|key| &*key.0));
+        self.add_text("job_id =", filter.job.as_deref());
         self.add_text("model =", filter.model.as_ref().map(|model| &*model.0));
     }
 

@@ -380,6 +380,7 @@ impl Clause {
         );
         self.add_if("\"user\" = ?", filter.user.as_ref().map(|user| user.0.clone()));
         self.add_if("key_id = ?", filter.key.as_ref().map(|key| key.0.clone()));
+        self.add_if("job_id = ?", filter.job.clone());
         self.add_if("model = ?", filter.model.as_ref().map(|model| model.0.clone()));
     }
 

@@ -406,6 +406,7 @@ fn waybill(outcome: Outcome, attempts: &[(Option<u16>, Outcome)]) -> RequestSett
             user: None,
             key_id: KeyId::from("k"),
             key_name: "k".into(),
+            job_id: None,
         },
         surface: Surface::Chat,
         model: ModelName::from("m"),

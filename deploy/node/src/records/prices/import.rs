@@ -20,7 +20,9 @@ const LIST_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// What became of a list.
 #[derive(Debug, Default)]
 pub(super) struct Imported {
-    /// The versions of prices.
+    /// Whether it was only tried, and nothing was made.
+    is_dry: bool,
+    /// The versions of prices, those that would be made where it was only tried.
     made: Vec<Value>,
     /// What was left out, and why.
     notes: Vec<String>,
@@ -54,7 +56,10 @@ pub(super) async fn run(
     let text = std::fs::read_to_string(file).with_context(unreadable)?;
     let list = litellm::read(&text).map_err(|problem| UsageError(problem.to_string()))?;
     let models = records::all(node, "/api/v1/models", "").await?;
-    let mut imported = Imported::default();
+    let mut imported = Imported {
+        is_dry: dry_run,
+        ..Imported::default()
+    };
     for model in &models {
         let (name, tenant) = (records::text(&model["id"]), records::text(&model["tenant"]));
         let Some((entry, prices)) = entry_of(&list, model) else {
@@ -118,13 +123,18 @@ fn entry_of<'l>(
     })
 }
 
-/// What was made, as it is printed.
+/// What was made, or would be, as it is printed.
 pub(super) fn told(imported: &Imported, columns: &[Column], as_json: bool) -> String {
+    let Imported { is_dry, made, notes } = imported;
     if as_json {
-        return format!("{:#}\n", json!({"made": imported.made, "notes": imported.notes}));
+        let name = if *is_dry { "would_make" } else { "made" };
+        return format!("{:#}\n", json!({name: made, "notes": notes}));
     }
-    let mut text = records::printed(columns, &imported.made, false);
-    for note in &imported.notes {
+    let mut text = records::printed(columns, made, false);
+    if *is_dry {
+        text.push_str("nothing was made: this is what would be\n");
+    }
+    for note in notes {
         text.push_str(note);
         text.push('\n');
     }
