@@ -14,6 +14,7 @@ use schemas::subject;
 use super::server::{Server, message, program, sizes, until_done};
 
 mod buckets;
+mod tenants;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -98,12 +98,17 @@ impl Server {
     /// A server with a file of `deploy/nats`, at free ports; `command` has what else it needs.
     pub(crate) fn deployed(file: &str, command: &mut Command) -> Self {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats");
+        Self::configured(&deploy.join(file), command)
+    }
+
+    /// The same with a configuration of one's own.
+    pub(crate) fn configured(config: &Path, command: &mut Command) -> Self {
         let dir = TempDir::new().expect("dir");
         command
             .args(["-a", "127.0.0.1", "-p", "-1", "-m", "-1", "--ports_file_dir"])
             .arg(dir.path())
             .env("WAYBILL_NATS_STORE", dir.path().join("store"));
-        Self::run(dir, deploy.join(file), command)
+        Self::run(dir, config.to_path_buf(), command)
     }
 
     fn run(dir: TempDir, config: PathBuf, command: &mut Command) -> Self {
