@@ -20,6 +20,7 @@ use crate::caller::{Caller, session};
 use crate::state::Shared;
 use schemas::catalog::Role;
 
+mod again;
 pub(crate) mod aliases;
 pub(crate) mod audit;
 pub(crate) mod config;

@@ -244,6 +244,8 @@ fn management(table: Table) -> Table {
         .told(manage::config::transfer::IMPORT)
         .get("/api/v1/logs", manage::logs::list)
         .told(manage::logs::LIST)
+        .get("/api/v1/logs/export", manage::logs::export::export)
+        .told(manage::logs::export::EXPORT)
         .get("/api/v1/logs/{id}", manage::logs::show)
         .told(manage::logs::SHOW)
         .get("/api/v1/usage", manage::usage::sums)

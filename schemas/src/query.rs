@@ -17,6 +17,7 @@ use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
 pub mod audit;
+pub mod export;
 pub mod feed;
 
 /// Rows on a page when the caller does not say.

@@ -352,3 +352,84 @@ async fn usage_is_of_exactly_the_time_that_is_asked_for() {
     assert_eq!(requests(&began[1], &began[1]).await, 0);
     scene.finish().await;
 }
+
+/// The cells of each line of a table without line ends in its cells.
+fn table(text: &str) -> Vec<Vec<String>> {
+    let cells = |line: &str| {
+        let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
+        for letter in line.chars() {
+            match letter {
+                '"' => quoted = !quoted,
+                ',' if !quoted => cells.push(std::mem::take(&mut cell)),
+                other => cell.push(other),
+            }
+        }
+        cells.push(cell);
+        cells
+    };
+    text.split_terminator("\r\n").map(cells).collect()
+}
+
+#[tokio::test]
+async fn the_rows_that_a_filter_selects_are_one_file() {
+    let scene = Scene::start().await;
+    let mut newest_first = calls(&scene).await;
+    newest_first.sort_unstable_by(|one, other| other.cmp(one));
+    let operator = scene.client.with_key(OPERATOR_KEY);
+
+    let listed = operator.get("/api/v1/logs?limit=50").await.json();
+    let file = operator.get("/api/v1/logs/export").await;
+    assert_eq!(
+        (file.status, file.header("content-type")),
+        (200, "application/x-ndjson")
+    );
+    let rows: Vec<Value> = file
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row"))
+        .collect();
+    assert_eq!(json!(rows), listed["data"]);
+
+    let file = operator.get("/api/v1/logs/export?format=csv&outcome=ok").await;
+    assert!(file.header("content-type").starts_with("text/csv"));
+    assert_eq!(
+        file.header("content-disposition"),
+        "attachment; filename=\"waybills.csv\""
+    );
+    let text = file.text();
+    let lines = table(&text);
+    let column = |name: &str| lines[0].iter().position(|other| other == name).expect("a column");
+    let (id, cost) = (column("request_id"), column("cost_nano_usd"));
+    let told: Vec<(String, String)> = lines[1..]
+        .iter()
+        .map(|line| (line[id].clone(), line[cost].clone()))
+        .collect();
+    let expected: Vec<(String, String)> = rows
+        .iter()
+        .filter(|row| row["outcome"] == "ok")
+        .map(|row| {
+            let id = row["request_id"].as_str().expect("an id").to_owned();
+            (id, row["cost_nano_usd"].to_string())
+        })
+        .collect();
+    assert_eq!(told, expected);
+    assert!(!expected.is_empty() && expected.len() < rows.len());
+
+    // A key has what it did, and what is no filter is refused before a file begins.
+    let own = scene.client.get("/api/v1/logs/export").await.text();
+    let foreign: Vec<&str> = own
+        .lines()
+        .filter(|line| line.contains("\"tenant\":\"other\""))
+        .collect();
+    assert!(foreign.is_empty() && own.lines().count() < rows.len());
+    for (query, param) in [
+        ("format=xml", "format"),
+        ("limit=3", "limit"),
+        ("after=x", "after"),
+    ] {
+        let refused = operator.get(&format!("/api/v1/logs/export?{query}")).await;
+        assert_eq!(refused.status, 400, "{query}");
+        assert_eq!(refused.json()["error"]["param"], param, "{query}");
+    }
+    scene.finish().await;
+}

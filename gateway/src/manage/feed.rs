@@ -21,11 +21,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
+use super::again::Again;
 use super::logs::told_to;
 use super::openapi::{Operation, Parameter};
 use super::{Parameters, READ_WITHIN, answered, ask, filtered, invalid, narrow, parameters};
 use crate::arrival::Arrival;
-use crate::caller::{Caller, Presented, identify};
+use crate::caller::Caller;
 use crate::state::{Phase, Shared};
 
 /// Readers that a node keeps at once.
@@ -212,10 +213,7 @@ fn streamed(reader: Reader) -> Response {
 /// One who is told events as they are booked. Whether he still may is asked before each look at the books, so that a
 /// credential that is revoked ends its streams.
 struct Reader {
-    state: Shared,
-    arrival: Arrival,
-    headers: HeaderMap,
-    authority: Option<String>,
+    again: Again,
     asked: Asked,
     place: u64,
     /// The place that the client has been told.
@@ -232,13 +230,9 @@ impl Reader {
             let text = "the node has as many readers of events as it keeps; try again, or read pages";
             Failure::new(FailureCode::StoreUnavailable, text).retry_after(RETRY_SECONDS)
         })?;
-        let authority = Presented::of_request(&request).authority.map(str::to_owned);
         let now = Instant::now();
         let mut reader = Self {
-            state,
-            arrival: arrival.clone(),
-            headers: request.into_parts().0.headers,
-            authority,
+            again: Again::new(state, arrival, request),
             place: asked.after.unwrap_or(0),
             asked,
             known: None,
@@ -248,7 +242,7 @@ impl Reader {
         };
         if reader.asked.after.is_none() {
             // Whoever does not say where begins with what is booked from now on.
-            let caller = reader.caller().await?;
+            let caller = reader.again.caller().await?;
             reader.place = reader.read(&caller, None).await?.place;
         }
         Ok(reader)
@@ -261,10 +255,10 @@ impl Reader {
             return Some(self.tell(&hello));
         }
         loop {
-            if self.state.phase() != Phase::Serving {
+            if self.again.state.phase() != Phase::Serving {
                 return None;
             }
-            let caller = self.caller().await.ok()?;
+            let caller = self.again.caller().await.ok()?;
             let mut text = String::new();
             match self.read(&caller, Some(self.place)).await {
                 Ok(answer) => {
@@ -302,22 +296,13 @@ impl Reader {
         format!("{text}{reached}").into()
     }
 
-    async fn caller(&mut self) -> Result<Caller, Failure> {
-        self.arrival.at = self.state.ports.clock.now();
-        let presented = Presented {
-            headers: &self.headers,
-            authority: self.authority.as_deref(),
-        };
-        identify(&self.state, &self.arrival, presented).await
-    }
-
     async fn read(&self, caller: &Caller, after: Option<u64>) -> Result<FeedAnswer, Failure> {
         let query = FeedQuery {
             filter: within(&self.asked, caller)?,
             after,
             limit: FEED_EVENTS_MAX,
         };
-        ask(&self.state, QUERY_FEED, &query, READ_WITHIN).await
+        ask(&self.again.state, QUERY_FEED, &query, READ_WITHIN).await
     }
 }
 

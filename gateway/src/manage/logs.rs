@@ -9,6 +9,7 @@ use schemas::balance::explain::{Explanation, explain};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::RequestId;
 use schemas::outcome::Outcome;
+use schemas::query::export::Format;
 use schemas::query::{
     LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, Row,
 };
@@ -25,8 +26,11 @@ use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::state::Shared;
 
-/// The parameters that filter rows: first whose they are.
-const FILTERS: &[Parameter] = &[
+pub(crate) mod export;
+
+/// All parameters: how a file is written, whose rows, which of them, and which page of a list.
+const PARAMETERS: &[Parameter] = &[
+    Parameter::new::<Format>("format", "How rows are written; ndjson where it is left out."),
     Parameter::new::<String>("tenant", "Of this tenant."),
     Parameter::new::<String>("user", "Of this member."),
     Parameter::new::<String>("key", "Of this key, by id."),
@@ -41,8 +45,12 @@ const FILTERS: &[Parameter] = &[
     Parameter::new::<u32>("limit", "Rows of the page.").like(page_size),
     Parameter::new::<RequestId>("after", "Where the page before ended: what it said as `next`."),
 ];
+/// Those of a list.
+const FILTERS: &[Parameter] = PARAMETERS.split_at(1).1;
 /// The same for who asks for his own.
 pub(super) const OWN_FILTERS: &[Parameter] = FILTERS.split_at(3).1;
+/// Those of a file.
+const OF_FILES: &[Parameter] = PARAMETERS.split_at(PARAMETERS.len() - 2).0;
 
 /// What the paths of the request log do.
 pub(crate) const LIST: Operation =

@@ -85,6 +85,7 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("GET", "/anthropic/user/balance", Open::Callers),
     ("GET", "/api/v1/logs", Open::Callers),
     ("GET", "/api/v1/logs/{id}", Open::Callers),
+    ("GET", "/api/v1/logs/export", Open::Callers),
     ("GET", "/api/v1/usage", Open::Callers),
     ("GET", "/api/v1/usage/events", Open::Callers),
     ("GET", "/site-config", Open::Everybody),

@@ -224,7 +224,7 @@ impl Writer {
     fn responses(&mut self, path: &str, operation: &Operation) -> Map<String, Value> {
         let schema = (operation.answer)(&mut self.outward).to_value();
         let mut success =
-            json!({"description": "Done.", "content": {"application/json": {"schema": schema}}});
+            json!({"description": "Done.", "content": {operation.media_type: {"schema": schema}}});
         let headers = headers_of(operation);
         if let (false, Some(members)) = (headers.is_empty(), success.as_object_mut()) {
             members.insert("headers".to_owned(), headers.into());

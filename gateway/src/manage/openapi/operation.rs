@@ -98,6 +98,8 @@ pub(crate) struct Operation {
     pub(crate) status: u16,
     /// What it answers then.
     pub(crate) answer: SchemaOf,
+    /// The content type of that.
+    pub(crate) media_type: &'static str,
     /// The answer has an `ETag`.
     pub(crate) tagged: bool,
     /// Statuses of failures beside those of every operation of its audience.
@@ -118,6 +120,7 @@ impl Operation {
             body: None,
             status: 200,
             answer: of_type::<T>,
+            media_type: "application/json",
             tagged: false,
             failures: &[],
             more_failures: &[],
@@ -216,6 +219,11 @@ impl Operation {
     /// With parameters in the query.
     pub(crate) const fn taking(self, parameters: &'static [Parameter]) -> Self {
         Self { parameters, ..self }
+    }
+
+    /// With an answer of another content type.
+    pub(crate) const fn writing(self, media_type: &'static str) -> Self {
+        Self { media_type, ..self }
     }
 
     /// With another status of its success.
