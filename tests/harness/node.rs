@@ -31,6 +31,9 @@ const END_MAX: Duration = Duration::from_mins(1);
 /// How often the harness looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// The variable that sets a node's clock ahead.
+const CLOCK_AHEAD: &str = "WAYBILL_TEST_CLOCK_AHEAD_SECONDS";
+
 /// A role, and whether the nodes that have it or the others are meant; a variable and its value.
 type OfRole = ((&'static str, bool), (String, String));
 
@@ -106,6 +109,11 @@ impl NodeBuilder {
         self.env_of_roles
             .push(((role, has), (name.to_owned(), value.to_owned())));
         self
+    }
+
+    /// A wall clock that is ahead of the machine's by so many whole seconds: only builds with debug assertions heed it.
+    pub fn ahead(self, ahead: Duration) -> Self {
+        self.env(CLOCK_AHEAD, &ahead.as_secs().to_string())
     }
 
     /// One more argument of `serve`.
@@ -419,9 +427,7 @@ impl Node {
 
     /// Sets its wall clock ahead of the machine's, from its next start on: only builds with debug assertions heed it.
     pub fn set_ahead(&mut self, ahead: Duration) {
-        let seconds = ahead.as_secs().to_string();
-        let variable = ("WAYBILL_TEST_CLOCK_AHEAD_SECONDS".to_owned(), seconds);
-        self.builder.env.extend([variable]);
+        self.builder = self.builder.clone().ahead(ahead);
     }
 
     /// Writes `models.yaml` anew, for reloads and for the next start.

@@ -9,8 +9,8 @@ use harness::{Behaviour, OPERATOR_KEY, Scene, Surface, chat};
 use serde_json::{Value, json};
 
 use super::under::{
-    ANSWER_NANO_USD, ANSWER_TOKENS, ANSWER_TOKENS_MAX, ask, early_in_the_minute, limited, prompt_tokens,
-    refused, reserved_nano_usd, scene, standing, standing_of, usd,
+    ANSWER_NANO_USD, ANSWER_TOKENS, ANSWER_TOKENS_MAX, ask, early_scene, limited, prompt_tokens, refused,
+    reserved_nano_usd, scene, standing, standing_of, usd,
 };
 
 #[tokio::test]
@@ -20,8 +20,7 @@ async fn calls_per_minute_day_and_month_are_admitted_up_to_the_limit_and_not_one
         ("daily_calls", "DAILY_LIMIT_EXCEEDED", true),
         ("monthly_calls", "MONTHLY_QUOTA_EXCEEDED", true),
     ] {
-        let scene = scene(json!({ key: 3 })).await;
-        early_in_the_minute(20).await;
+        let scene = early_scene(json!({ key: 3 })).await;
 
         for left in (0..3).rev() {
             let answer = scene.client.post_chat(&ask()).await;
@@ -121,8 +120,7 @@ async fn tokens_are_reserved_in_full_and_what_was_not_used_is_left() {
     ] {
         // Two calls fit after each other; a third one would need one token more.
         let limit = 2 * ANSWER_TOKENS + prompt + ANSWER_TOKENS_MAX - 1;
-        let scene = scene(json!({ key: limit })).await;
-        early_in_the_minute(20).await;
+        let scene = early_scene(json!({ key: limit })).await;
 
         for _ in 0..2 {
             let answer = scene.client.post_chat(&ask()).await;

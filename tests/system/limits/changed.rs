@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
-use harness::{Behaviour, CALLER_KEY, Client, OPERATOR_KEY, Plan, Scene, Stream};
+use harness::{Behaviour, CALLER_KEY, Client, NodeBuilder, OPERATOR_KEY, Plan, Scene, Stream};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::under::{ask, books_cost, early_in_the_minute, limited, mint, minute, refused, usd};
+use super::under::{Clock, ask, books_cost, limited, mint, refused, usd};
 
 /// How long a change of the catalogue may take to count on every node.
 const SPREAD_MAX: Duration = Duration::from_secs(2);
@@ -25,8 +25,16 @@ const STREAM_NANO_USD: i64 = 3 * 2_000 + 30 * 8_000;
 
 /// Two nodes that know the tenant and the member of the caller's key, and a client for each.
 async fn two_nodes(limits: Value) -> (Scene, [Client; 2]) {
+    two_nodes_of(limits, |node| node).await
+}
+
+/// The same of which something is different.
+async fn two_nodes_of(
+    limits: Value,
+    change: impl FnOnce(NodeBuilder) -> NodeBuilder,
+) -> (Scene, [Client; 2]) {
     let mut scene = Scene::start_cluster(Plan::default(), |node| {
-        limited(node, &limits)
+        change(limited(node, &limits))
             .setting("tenants", json!([{"id": "acme"}, {"id": "zenith"}]))
             .setting("users", json!([{"tenant": "acme", "id": "alice"}]))
     })
@@ -258,12 +266,13 @@ async fn case_19_streams_that_reserved_before_their_budget_was_lowered_are_charg
 
 #[tokio::test]
 async fn case_19_a_rate_that_is_lowered_below_what_is_used_serves_nobody_in_that_minute() {
-    let (scene, nodes) = two_nodes(json!({})).await;
+    let clock = Clock::on_the_minute();
+    let (scene, nodes) = two_nodes_of(json!({}), |node| clock.of(node)).await;
     let path = "/api/v1/tenants/acme";
-    early_in_the_minute(40).await;
+    clock.early_in_the_minute(40).await;
     change(&nodes[0], path, &json!({"rpm": 1600})).await;
     sleep(SPREAD_MAX).await;
-    let running = minute();
+    let running = clock.minute();
     for call in 0..20 {
         assert_eq!(nodes[call % 2].post_chat(&ask()).await.status, 200);
     }
@@ -275,7 +284,7 @@ async fn case_19_a_rate_that_is_lowered_below_what_is_used_serves_nobody_in_that
         let error = refused(&nodes[call % 2].post_chat(&ask()).await, "RPM_EXCEEDED");
         assert_eq!(error["limit"], 10);
     }
-    assert_eq!(minute(), running, "too slow a machine to say anything");
+    assert_eq!(clock.minute(), running, "too slow a machine to say anything");
     scene.finish().await;
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::under::{ANSWER_NANO_USD, ask, books_cost, busiest, early_in_the_minute, limited, minute};
+use super::under::{ANSWER_NANO_USD, Clock, ask, books_cost, busiest, limited};
 
 /// Calls under way at once.
 const AT_ONCE: usize = 100;
@@ -25,6 +25,14 @@ async fn scene(plan: Plan, limits: Value) -> Scene {
     let scene = Scene::start_cluster(plan, |node| limited(node, &limits)).await;
     scene.o1.default(Behaviour::chat("hello there"));
     scene
+}
+
+/// The same on clocks that had just begun a minute when it started.
+async fn scene_on_the_minute(plan: Plan, limits: Value) -> (Scene, Clock) {
+    let clock = Clock::on_the_minute();
+    let scene = Scene::start_cluster(plan, |node| clock.of(limited(node, &limits))).await;
+    scene.o1.default(Behaviour::chat("hello there"));
+    (scene, clock)
 }
 
 /// The statuses of so many calls, made at once.
@@ -48,8 +56,8 @@ fn admitted(statuses: &[(u16, String)]) -> usize {
 
 #[tokio::test]
 async fn a_rate_is_exact_over_two_nodes() {
-    let scene = scene(Plan::default(), json!({"rpm": 1000})).await;
-    early_in_the_minute(40).await;
+    let (scene, clock) = scene_on_the_minute(Plan::default(), json!({"rpm": 1000})).await;
+    clock.early_in_the_minute(40).await;
 
     let statuses = offered(&scene.client, 2_000).await;
 
@@ -71,10 +79,10 @@ async fn a_rate_is_exact_over_two_nodes() {
 
 #[tokio::test]
 async fn a_rate_is_never_exceeded_though_the_bus_is_killed_within_its_minute() {
-    let mut scene = scene(Plan::default(), json!({"rpm": 1000})).await;
+    let (mut scene, clock) = scene_on_the_minute(Plan::default(), json!({"rpm": 1000})).await;
     scene.wait_ready().await;
-    early_in_the_minute(50).await;
-    let minute_before = minute();
+    clock.early_in_the_minute(45).await;
+    let minute_before = clock.minute();
     let client = scene.client.clone();
     let mut before = JoinSet::new();
     before.spawn(async move { offered(&client, 900).await });
@@ -87,7 +95,7 @@ async fn a_rate_is_never_exceeded_though_the_bus_is_killed_within_its_minute() {
     let before = before.join_all().await.remove(0);
     scene.wait_ready().await;
     let mut statuses = offered(&scene.client, 1_500).await;
-    let minutes = usize::try_from(minute() - minute_before).expect("time goes on") + 1;
+    let minutes = usize::try_from(clock.minute() - minute_before).expect("time goes on") + 1;
 
     statuses.extend(before);
     let admitted = admitted(&statuses);
@@ -263,8 +271,8 @@ async fn a_bus_of_three_that_loses_its_leader_costs_no_limited_call() {
         ..Plan::default()
     };
     let limits = json!({"daily_usd": "100", "rpm": 100_000, "concurrency": 200});
-    let mut scene = scene(plan, limits).await;
-    early_in_the_minute(30).await;
+    let (mut scene, clock) = scene_on_the_minute(plan, limits).await;
+    clock.early_in_the_minute(30).await;
     for _ in 0..40 {
         assert_eq!(admitted(&offered(&scene.client, 5).await), 5);
         sleep(Duration::from_millis(50)).await;

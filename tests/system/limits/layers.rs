@@ -2,10 +2,12 @@
 
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
 use chrono_tz::Tz;
-use harness::{Behaviour, CALLER_KEY, Model, OPERATOR_KEY, OTHER_KEY, PRICE, Scene, Upstream, settings};
+use harness::{
+    Behaviour, CALLER_KEY, Model, NodeBuilder, OPERATOR_KEY, OTHER_KEY, PRICE, Scene, Upstream, settings,
+};
 use serde_json::{Value, json};
 
-use super::under::{ask, early_in_the_minute, keys, mint, now, refused};
+use super::under::{Clock, ask, keys, mint, now, refused};
 
 const ALICE_TOO: &str = "sk-harness-canary-alice-too-3b1";
 const BOB: &str = "sk-harness-canary-bob-77ac0";
@@ -89,11 +91,13 @@ async fn a_limit_of_one_model_leaves_the_others_alone_and_knows_its_aliases() {
         Model::new("other").leg(&o1, 0),
     ];
     let limits = keys(&json!({"per_model": {"m": {"rpm": 2}}}));
-    let mut scene = Scene::start_on(o1, o2, |node| node.models(&models).setting("keys", limits)).await;
+    let clock = Clock::on_the_minute();
+    let bend = |node: NodeBuilder| clock.of(node.models(&models).setting("keys", limits));
+    let mut scene = Scene::start_on(o1, o2, bend).await;
     scene.price("other", Some(PRICE));
     scene.pin();
     scene.o1.default(Behaviour::chat("hi"));
-    early_in_the_minute(20).await;
+    clock.early_in_the_minute(20).await;
     let call = async |name: &str| {
         let mut body = ask();
         body["model"] = name.into();

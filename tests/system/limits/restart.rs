@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::under::{
-    ANSWER_NANO_USD, PROXIED, ask, balance, books_cost, early_in_the_minute, limited, now, refused, scene,
-    usd,
+    ANSWER_NANO_USD, PROXIED, ask, balance, books_cost, early_scene, limited, now, refused, scene, usd,
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -55,8 +54,7 @@ async fn a_killed_node_forgets_no_rate_and_is_not_held_up_by_its_own_slots() {
     if embedded_only("the slots of a node that died are held for a lease") {
         return;
     }
-    let mut scene = scene(json!({"rpm": 4, "concurrency": 1})).await;
-    early_in_the_minute(20).await;
+    let mut scene = early_scene(json!({"rpm": 4, "concurrency": 1})).await;
     scene
         .o1
         .script([Behaviour::chat("").chunks(600, Duration::from_millis(100))]);

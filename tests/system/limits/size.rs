@@ -9,7 +9,7 @@ use harness::{Answer, Behaviour, Client, Plan, Scene};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::under::{ask, busiest, early_in_the_minute, mint, minute, refused};
+use super::under::{Clock, ask, busiest, mint, refused};
 use crate::cluster::told;
 
 /// Gateways beyond the two that a cluster has anyway.
@@ -60,18 +60,19 @@ async fn offered(client: &Client, calls: usize) -> Vec<Answer> {
 
 #[tokio::test]
 async fn a_rate_is_exact_over_eight_gateways_in_every_round() {
-    let scene = Scene::start_cluster(EIGHT, |node| node).await;
+    let clock = Clock::on_the_minute();
+    let scene = Scene::start_cluster(EIGHT, |node| clock.of(node)).await;
     scene.o1.default(Behaviour::chat("hello there"));
 
     for round in 0..told("WAYBILL_TEST_ROUNDS", 2) {
         let client = fresh(&scene, json!({ "rpm": RATE })).await;
-        early_in_the_minute(30).await;
-        let (minute_before, calls_before) = (minute(), scene.o1.calls());
+        clock.early_in_the_minute(30).await;
+        let (minute_before, calls_before) = (clock.minute(), scene.o1.calls());
         let begun = Instant::now();
 
         let answers = offered(&client, RATE_OFFERED).await;
 
-        let minutes = usize::try_from(minute() - minute_before).expect("time goes on") + 1;
+        let minutes = usize::try_from(clock.minute() - minute_before).expect("time goes on") + 1;
         let (whole, others): (Vec<Answer>, Vec<Answer>) =
             answers.into_iter().partition(|answer| answer.status == 200);
         eprintln!(

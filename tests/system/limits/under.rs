@@ -44,7 +44,19 @@ pub(super) fn limited(node: NodeBuilder, limits: &Value) -> NodeBuilder {
 /// A scene whose caller's key has limits, and whose upstream says two words. Calls go to one node: it may hold for a
 /// moment what others then do not have, so that only there a limit is reached by exactly one call too many.
 pub(super) async fn scene(limits: Value) -> Scene {
-    let mut scene = Scene::start_with(|node| limited(node, &limits)).await;
+    scene_of(|node| limited(node, &limits)).await
+}
+
+/// The same early in a minute of its nodes' clocks.
+pub(super) async fn early_scene(limits: Value) -> Scene {
+    let clock = Clock::on_the_minute();
+    let scene = scene_of(|node| clock.of(limited(node, &limits))).await;
+    clock.early_in_the_minute(20).await;
+    scene
+}
+
+async fn scene_of(change: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Scene {
+    let mut scene = Scene::start_with(change).await;
     scene.pin();
     scene.o1.default(Behaviour::chat("hello there"));
     scene
@@ -88,18 +100,38 @@ pub(super) fn now() -> DateTime<Utc> {
     Utc::now()
 }
 
-/// The running minute, since 1970.
-pub(super) fn minute() -> i64 {
-    now().timestamp().div_euclid(60)
+/// A clock of nodes that has just begun a minute: what is limited by the minute need not wait for the next one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    ahead: Duration,
 }
 
-/// Waits until so much of the running minute is left.
-pub(super) async fn early_in_the_minute(seconds_left: u64) {
-    let into = u64::try_from(now().timestamp_millis() % 60_000).expect("after 1970");
-    let into = Duration::from_millis(into);
-    let left = Duration::from_mins(1).saturating_sub(into);
-    if left < Duration::from_secs(seconds_left) {
-        sleep(left + Duration::from_millis(50)).await;
+impl Clock {
+    /// A clock that begins a minute within this second.
+    pub(super) fn on_the_minute() -> Self {
+        let second = u64::try_from(now().timestamp().rem_euclid(60)).expect("it is positive");
+        Self {
+            ahead: Duration::from_secs(60 - second),
+        }
+    }
+
+    /// A node that goes by it.
+    pub(super) fn of(self, node: NodeBuilder) -> NodeBuilder {
+        node.ahead(self.ahead)
+    }
+
+    /// Its running minute, since 1970.
+    pub(super) fn minute(self) -> i64 {
+        (now() + self.ahead).timestamp().div_euclid(60)
+    }
+
+    /// Waits until so much of its running minute is left.
+    pub(super) async fn early_in_the_minute(self, seconds_left: u64) {
+        let into = u64::try_from((now() + self.ahead).timestamp_millis() % 60_000).expect("after 1970");
+        let left = Duration::from_mins(1).saturating_sub(Duration::from_millis(into));
+        if left < Duration::from_secs(seconds_left) {
+            sleep(left + Duration::from_millis(50)).await;
+        }
     }
 }
 
