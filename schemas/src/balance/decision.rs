@@ -70,6 +70,8 @@ pub enum Exclusion {
     Untranslatable,
     /// Its service sleeps, and is being woken.
     Asleep,
+    /// It is in a pool of which no router took the call.
+    PoolAway,
 }
 
 impl Exclusion {
@@ -89,6 +91,7 @@ impl Exclusion {
             Self::ContextLength => "context_length",
             Self::Untranslatable => "untranslatable",
             Self::Asleep => "asleep",
+            Self::PoolAway => "pool_away",
         }
     }
 }

@@ -172,6 +172,7 @@ fn every_reason_has_a_word_and_is_told_in_words() {
         Exclusion::ContextLength,
         Exclusion::Untranslatable,
         Exclusion::Asleep,
+        Exclusion::PoolAway,
     ];
     let excluded: Vec<Excluded> = reasons
         .into_iter()
