@@ -14,6 +14,7 @@ use schemas::query::{
 };
 use schemas::subject::{QUERY_LOG, QUERY_LOGS};
 use schemas::time::Timestamp;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -33,6 +34,7 @@ const FILTERS: &[Parameter] = &[
     Parameter::new::<Timestamp>("from", "Admitted at or after."),
     Parameter::new::<Timestamp>("to", "Admitted before."),
     Parameter::new::<String>("model", "Of this model."),
+    Parameter::new::<String>("served_model", "Answered by this model, as rows have it."),
     Parameter::new::<String>("endpoint", "Served by this endpoint."),
     Parameter::new::<Outcome>("outcome", "Ended so."),
     Parameter::new::<u16>("status", "With this status.").like(a_status),
@@ -77,8 +79,8 @@ pub(crate) async fn list(
 struct Shown {
     #[serde(flatten)]
     row: Row,
-    /// The envelope as it stands in the log; without what others did at the backends, for those who do not operate the
-    /// platform.
+    /// The envelope as it stands in the log; without what others did at backends and models, for those who do not operate
+    /// the platform.
     event: Option<Box<RawValue>>,
     /// Why the call went where it went, as its event tells; null where it had one way and nobody was left out.
     explain: Option<Explanation>,
@@ -94,30 +96,48 @@ struct Told {
 struct Settled {
     #[serde(default)]
     decision: Option<Decision>,
+    /// How a model was chosen, where that was left to the gateway.
+    #[serde(default)]
+    auto: Option<IgnoredAny>,
 }
 
-/// The explanation that an event gives. Nobody but who operates the platform learns what others do at its backends.
+/// The explanation that an event gives. Nobody but who operates the platform learns what others do at its backends, and
+/// at its models.
 fn explained(event: Option<Box<RawValue>>, operates: bool) -> (Option<Box<RawValue>>, Option<Explanation>) {
     let told = event
         .as_ref()
         .and_then(|event| serde_json::from_str::<Told>(event.get()).ok());
-    let Some(decision) = told.and_then(|told| told.data.decision) else {
-        return (event, None);
+    let Some(Settled { decision, auto }) = told.map(|told| told.data) else {
+        // Whatever it is that is not understood.
+        let shown = event.map(|event| match operates {
+            true => event,
+            false => without_measures(&event).unwrap_or(event),
+        });
+        return (shown, None);
     };
-    let explanation = explain(&decision, operates);
+    let measures = decision
+        .as_ref()
+        .is_some_and(|decision| decision.snapshot.is_some());
     let event = match event {
-        Some(event) if !operates && decision.snapshot.is_some() => without_snapshot(&event),
+        Some(event) if !operates && (measures || auto.is_some()) => without_measures(&event),
         event => event,
     };
-    (event, Some(explanation))
+    (event, decision.map(|decision| explain(&decision, operates)))
 }
 
-fn without_snapshot(event: &RawValue) -> Option<Box<RawValue>> {
+/// An event without what was measured of backends and models.
+fn without_measures(event: &RawValue) -> Option<Box<RawValue>> {
     let mut event: Value = serde_json::from_str(event.get()).ok()?;
-    event
-        .pointer_mut("/data/decision")?
-        .as_object_mut()?
-        .remove("snapshot");
+    let data = event.get_mut("data")?;
+    if let Some(decision) = data.get_mut("decision").and_then(Value::as_object_mut) {
+        decision.remove("snapshot");
+    }
+    let candidates = data.pointer_mut("/auto/candidates").and_then(Value::as_array_mut);
+    for candidate in candidates.into_iter().flatten() {
+        if let Some(candidate) = candidate.as_object_mut() {
+            candidate.remove("scores");
+        }
+    }
     RawValue::from_string(event.to_string()).ok()
 }
 
@@ -202,8 +222,26 @@ mod tests {
     }
 
     #[test]
+    fn nobody_else_learns_how_models_do_that_a_call_was_left_to() {
+        let text = r#"{"data":{"auto":{"strategy":"latency","candidates":[{"model":"a","scores":{"score_micro":1,"ttft_ms":40},"failed":"upstream_error"},{"model":"b","scores":{"score_micro":1}}],"excluded":[{"model":"c","reason":"tools"}]}}}"#;
+        let (shown, _) = explained(event(text), false);
+
+        let shown: Value = serde_json::from_str(shown.expect("there").get()).expect("JSON");
+        let auto = serde_json::json!({
+            "strategy": "latency", "candidates": [{"model": "a", "failed": "upstream_error"}, {"model": "b"}],
+            "excluded": [{"model": "c", "reason": "tools"}],
+        });
+        assert_eq!(shown["data"]["auto"], auto);
+        assert_eq!(explained(event(text), true).0.expect("there").get(), text);
+    }
+
+    #[test]
     fn an_event_without_a_decision_is_shown_as_it_stands() {
-        for text in [r#"{"data":{}}"#, r#"{"data":{"decision":null}}"#, "{}"] {
+        for text in [
+            r#"{"data":{}}"#,
+            r#"{"data":{"decision":null,"auto":null}}"#,
+            "{}",
+        ] {
             let (shown, explanation) = explained(event(text), false);
             assert_eq!(shown.expect("there").get(), text);
             assert!(explanation.is_none());
