@@ -1,5 +1,7 @@
 //! Rounds before a bucket: one wakes, the others hear how that goes, whoever dies or stays away.
 
+use std::time::Duration;
+
 use bus::Expected;
 use bytes::Bytes;
 use schemas::id::{EndpointId, NodeId};
