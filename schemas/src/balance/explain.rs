@@ -85,16 +85,14 @@ fn chosen(decision: &Decision) -> String {
         .legs
         .get(leg)
         .map_or(Algorithm::Weighted, |leg| leg.algorithm);
-    let by_algorithm = match (snapshot.legs.len(), choice.chosen) {
-        (_, Some(_)) if let Some(way) = choice.way => {
-            format!(
-                "RouteWise chose its leg, {}, and of the leg's backends {algorithm} chose it",
-                told(way)
-            )
+    let by_algorithm = match (snapshot.legs.len(), choice.chosen, choice.way) {
+        (_, None, _) => "no weight says otherwise, so the first in the order of the file is".to_owned(),
+        (_, Some(_), Some(way)) => {
+            let why = told(way);
+            format!("RouteWise chose its leg, {why}, and of the leg's backends {algorithm} chose it")
         }
-        (_, None) => "no weight says otherwise, so the first in the order of the file is".to_owned(),
-        (1, Some(_)) => format!("{algorithm} chose it"),
-        (_, Some(_)) => {
+        (1, Some(_), None) => format!("{algorithm} chose it"),
+        (_, Some(_), None) => {
             format!("its leg was drawn by weight, and of the leg's backends {algorithm} chose it")
         }
     };
@@ -251,6 +249,18 @@ fn why(reason: Exclusion) -> String {
         }
         Exclusion::Untranslatable => "it cannot be told what was asked for".to_owned(),
         Exclusion::Asleep => "its service sleeps, and was told to wake".to_owned(),
+        Exclusion::KeptForWaiting => {
+            "it is kept for calls that wait too long at others, and asked last else".to_owned()
+        }
+        Exclusion::QueueWait { after_ms } => {
+            format!("the call waited {after_ms} ms for its turn there, and went to who is kept for that")
+        }
+        Exclusion::EngineWait { after_ms: 0 } => {
+            "its engine has too many requests in its queue to be waited for".to_owned()
+        }
+        Exclusion::EngineWait { after_ms } => {
+            format!("no token came within {after_ms} ms, and the call went to who is kept for that")
+        }
         Exclusion::PoolAway => "it is in a pool of which no router took the call".to_owned(),
     }
 }

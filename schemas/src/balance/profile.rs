@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::is_zero;
 use crate::catalog::router::RouteWise;
+use crate::envelope::Envelope;
 use crate::event::request::{Attempt, RequestSettled};
 use crate::id::{EndpointId, ModelName};
 use crate::outcome::Outcome;
+use crate::subject::REQUEST_SETTLED;
 
 /// Lengths of answers from which on older ones count half.
 const ANSWERS_MAX: u64 = 10_000;
@@ -112,6 +114,12 @@ pub struct Call {
 }
 
 impl Call {
+    /// Reads an event as it lies in the log; `None` for one that is no waybill, or of a version that is not known.
+    pub fn read(envelope: &[u8]) -> Option<Self> {
+        let envelope: Envelope<RequestSettled> = serde_json::from_slice(envelope).ok()?;
+        (envelope.kind == REQUEST_SETTLED).then(|| Self::of(&envelope.data))
+    }
+
     /// What a waybill tells.
     pub fn of(settled: &RequestSettled) -> Self {
         let is_served = settled.outcome == Outcome::Ok;

@@ -43,9 +43,13 @@ fn url(server: &Server, user: &str) -> String {
 }
 
 async fn role(server: &Server, user: &str) -> Arc<Nats> {
+    let mut layout = bus::layout::cluster(&sizes());
+    if user == "router_private" {
+        bus::layout::keep_those_of_a_pool(&mut layout);
+    }
     let options = Options {
         urls: vec![url(server, user)],
-        layout: bus::layout::cluster(&sizes()),
+        layout,
         connect_wait: PATIENCE,
         ..Options::default()
     };
@@ -140,9 +144,10 @@ async fn each_role_does_its_work_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn only_gateways_settle_and_only_ledgers_read_the_log() {
+async fn only_gateways_settle_and_only_those_who_keep_books_or_learn_read_the_log() {
     let server = Server::deployed("single.conf", &mut command());
     let ledger = role(&server, "ledger").await;
+    let health = role(&server, "health").await;
     let gateway = role(&server, "gateway").await;
     let router = role(&server, "router_default").await;
 
@@ -151,8 +156,11 @@ async fn only_gateways_settle_and_only_ledgers_read_the_log() {
         .await
         .expect("a gateway settles");
     assert_refused(router.publish(&[message("forged")]).await, "wb.ev.request.acme");
-    let read = ledger.read(1, 10, PATIENCE).await.expect("a ledger reads");
-    assert_eq!(read[0].message.id, "settled");
+    assert_refused(health.publish(&[message("forged")]).await, "wb.ev.request.acme");
+    for nats in [&ledger, &health] {
+        let read = nats.read(1, 10, PATIENCE).await.expect("they read");
+        assert_eq!(read[0].message.id, "settled");
+    }
     for nats in [&gateway, &router] {
         assert_refused(
             nats.read(1, 10, PATIENCE).await,
@@ -197,7 +205,7 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
         .await
         .expect("its own pool");
     let mut orders = routers
-        .subscribe(&subject::control("boot"))
+        .subscribe(&subject::control("default", "boot"))
         .await
         .expect("its control subject");
     for (nats, heard) in [
@@ -206,7 +214,12 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
         (&ledger, subject::run("default")),
         (&gateway, "wb.run.*".to_owned()),
         (&router, "wb.run.*".to_owned()),
-        (&gateway, subject::control("boot")),
+        (&other, "wb.ctl.*.*".to_owned()),
+        (&other, "wb.body.*.*".to_owned()),
+        (&other, subject::control("default", "boot")),
+        (&other, subject::body("default", "boot")),
+        (&router, subject::body("private", "boot")),
+        (&gateway, subject::control("default", "boot")),
         (&router, format!("{}.*", wire.inbox())),
         (&other, format!("{}.*", routers.inbox())),
     ] {
@@ -226,7 +239,7 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
     assert_eq!(offer.reply.as_deref(), Some(inbox.as_str()));
     routers.send(&inbox, None, one()).await.expect("a frame");
     assert_eq!(frames.recv().await.expect("a frame").payload, one());
-    wire.send(&subject::control("boot"), None, one())
+    wire.send(&subject::control("default", "boot"), None, one())
         .await
         .expect("an order");
     assert!(orders.recv().await.is_some());
@@ -237,6 +250,97 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
         .expect("it is sent");
     let heard = tokio::time::timeout(Duration::from_millis(200), offers.recv()).await;
     assert!(heard.is_err(), "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_router_of_a_pool_of_its_own_runs_requests_tells_of_itself_and_reads_nothing_of_others() {
+    let server = Server::deployed("single.conf", &mut command());
+    let _maker = role(&server, "ledger").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_private").await;
+    gateway
+        .put(subject::CATALOG_BUCKET, "tenant.acme", one(), Expected::Absent)
+        .await
+        .expect("a gateway changes the catalogue");
+
+    // What it is there for.
+    let (wire, routers) = (gateway.wire(), router.wire());
+    let mut heard = Vec::new();
+    for subject in [
+        subject::run("private"),
+        subject::control("private", "boot"),
+        subject::body("private", "boot"),
+    ] {
+        let mut messages = routers.subscribe(&subject).await.expect("its own pool");
+        wire.send(&subject, None, one()).await.expect("a gateway");
+        let message = tokio::time::timeout(PATIENCE, messages.recv()).await;
+        assert_eq!(message.expect("in time").expect("a message").payload, one());
+        heard.push(messages);
+    }
+    let mut frames = wire
+        .subscribe(&format!("{}.*", wire.inbox()))
+        .await
+        .expect("its inbox");
+    routers
+        .send(&format!("{}.1", wire.inbox()), None, one())
+        .await
+        .expect("a frame");
+    assert!(frames.recv().await.is_some());
+    let mut questions = router.serve(&subject::trial("private")).await.expect("trials");
+    let asked = gateway.ask(&subject::trial("private"), one(), PATIENCE);
+    let (answered, ()) = tokio::join!(asked, echo(&mut questions));
+    assert_eq!(answered.expect("an answer"), one());
+    let mut hole = message("hole-private");
+    hole.subject = "wb.ev.health.default".to_owned();
+    router.publish(&[hole]).await.expect("its own events");
+    router.watch(subject::MARK_BUCKET).await.expect("marks");
+    router
+        .put(subject::NODE_BUCKET, "node.private", one(), Expected::Any)
+        .await
+        .expect("it tells of itself");
+
+    // What is none of its business: it reads no bucket, and writes none.
+    for bucket in [
+        subject::CATALOG_BUCKET,
+        subject::CIRCUIT_BUCKET,
+        subject::NODE_BUCKET,
+        subject::AFFINITY_BUCKET,
+        subject::ENGINE_BUCKET,
+        subject::HEALTH_BUCKET,
+        subject::WAKE_BUCKET,
+        subject::SLOT_BUCKET,
+        subject::QUOTA_BUCKET,
+        subject::RESPONSE_BUCKET,
+        subject::IDEMPOTENCY_BUCKET,
+        subject::ACCOUNT_BUCKET,
+        subject::CONFIG_BUCKET,
+    ] {
+        assert_refused(router.watch(bucket).await.map(drop), bucket);
+        assert_refused(router.get(bucket, "tenant.acme").await, bucket);
+        let put = router.put(bucket, "tenant.acme", one(), Expected::Any);
+        assert_refused(put.await, bucket);
+    }
+    for kind in ["request", "limit", "audit"] {
+        let mut event = message(&format!("forged-{kind}"));
+        event.subject = format!("wb.ev.{kind}.acme");
+        assert_refused(router.publish(&[event]).await, kind);
+    }
+    assert_refused(
+        router.read(1, 10, PATIENCE).await,
+        "$JS.API.CONSUMER.CREATE.WAYBILL_EVENTS",
+    );
+    // It hears no other pool, no gateway's answers, and is asked nothing of the whole.
+    for subject in [
+        subject::run("default"),
+        subject::control("default", "boot"),
+        subject::body("default", "boot"),
+        subject::trial("default"),
+        subject::QUERY_HEALTH.to_owned(),
+        subject::QUERY_FIGURES.to_owned(),
+        format!("{}.*", wire.inbox()),
+    ] {
+        assert_refused(routers.subscribe(&subject).await.map(drop), &subject);
+    }
 }
 
 /// Answers one question as it was asked.
@@ -267,6 +371,30 @@ async fn endpoints_are_tested_by_the_routers_of_their_pool_alone() {
     let (answered, ()) = tokio::join!(gateway.ask(&subject, one(), PATIENCE), echo(&mut questions));
 
     assert_eq!(answered.expect("an answer"), one());
+}
+
+#[tokio::test]
+async fn whoever_looks_after_health_asks_routers_for_figures_and_nobody_else_answers() {
+    let server = Server::deployed("single.conf", &mut command());
+    let _maker = role(&server, "ledger").await;
+    let health = role(&server, "health").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let subject = subject::QUERY_FIGURES;
+
+    let mut questions = router.serve(subject).await.expect("a router");
+    for nats in [&gateway, &health] {
+        assert_refused(nats.serve(subject).await.map(drop), subject);
+    }
+    let (answered, ()) = tokio::join!(health.ask(subject, one(), PATIENCE), echo(&mut questions));
+
+    assert_eq!(answered.expect("an answer"), one());
+    assert!(
+        health
+            .ask(subject::QUERY_LOGS, one(), Duration::from_secs(1))
+            .await
+            .is_err()
+    );
 }
 
 /// The permissions that a list of the configuration names.
@@ -307,7 +435,7 @@ async fn assert_offered(from: &Nats, to: &Nats) {
         .await
         .expect("its inbox");
     let mut orders = routers
-        .subscribe(&subject::control("boot"))
+        .subscribe(&subject::control("default", "boot"))
         .await
         .expect("orders");
     let inbox = format!("{}.1", wire.inbox());
@@ -319,7 +447,7 @@ async fn assert_offered(from: &Nats, to: &Nats) {
         .expect("in time");
     assert_eq!(offer.expect("an offer").reply.as_deref(), Some(inbox.as_str()));
     routers.send(&inbox, None, one()).await.expect("a frame");
-    wire.send(&subject::control("boot"), None, one())
+    wire.send(&subject::control("default", "boot"), None, one())
         .await
         .expect("an order");
     let came = tokio::time::timeout(PATIENCE, async { (frames.recv().await, orders.recv().await) });

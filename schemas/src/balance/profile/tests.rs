@@ -100,3 +100,20 @@ fn what_nodes_tell_each_other_is_read_as_it_was_written() {
     let bytes = crate::health::encode(&profile).expect("plain data");
     assert_eq!(crate::health::decode::<Profile>(&bytes), Some(profile));
 }
+
+#[test]
+fn a_waybill_tells_how_long_its_legs_took() {
+    let waybill = include_bytes!("../../../tests/golden/v1/request.settled.json");
+    let call = Call::read(waybill).expect("the example of its type");
+    let at = EndpointId::from("qwen/qwen3-8b:local");
+
+    // What was asked before took 12 ms of the 193.
+    assert_eq!(call.asked, [(at.clone(), Err(12_000)), (at, Ok(181_000))]);
+    assert!(call.streamed);
+    assert_eq!(call.tokens, Some((7_500, 25)));
+    assert_eq!(
+        Call::read(include_bytes!("../../../tests/golden/v1/request.lost.json")),
+        None
+    );
+    assert_eq!(Call::read(b"{"), None);
+}
