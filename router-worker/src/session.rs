@@ -4,8 +4,8 @@
 mod deciding;
 mod fitted;
 mod leasing;
-mod passing;
 mod offloading;
+mod passing;
 mod prepared;
 mod trail;
 mod waking;
@@ -382,7 +382,10 @@ impl Request {
         let credential = held.map(|held| held.declaration.secret.as_ref());
         let patience = self.offloading.patience(candidate);
         let patience = patience.filter(|_| self.offer.splice.stream && self.offer.raw.is_none());
-        let ending = within(patience, visit, call.run(credential, &mut meter)).await;
+        let ending = match patience {
+            None => call.run(credential, &mut meter).await,
+            Some(patience) => within(patience, visit, Box::pin(call.run(credential, &mut meter))).await,
+        };
         // What was left may have been taken.
         meter.sent |= matches!(ending, Ending::Failed(Fault::Waited(_)));
         (ending, meter, started_at)

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::pin;
 use std::time::Duration;
 
 use schemas::balance::decision::Exclusion;
@@ -28,7 +27,7 @@ pub(super) struct Offloading {
 }
 
 impl Offloading {
-    pub(super) fn new(to: Option<Offload>) -> Self {
+    pub(super) const fn new(to: Option<Offload>) -> Self {
         Self { to, left: None }
     }
 
@@ -76,15 +75,11 @@ impl Request {
 
 /// Runs an attempt, at most for so long until its first token.
 pub(super) async fn within(
-    patience: Option<Duration>,
+    patience: Duration,
     visit: &Visit<'_>,
-    running: impl Future<Output = Ending>,
+    mut running: impl Future<Output = Ending> + Unpin,
 ) -> Ending {
-    let Some(patience) = patience else {
-        return running.await;
-    };
-    let mut running = pin!(running);
-    match timeout(patience, running.as_mut()).await {
+    match timeout(patience, &mut running).await {
         Ok(ending) => ending,
         Err(_) if visit.has_begun() => running.await,
         Err(_) => Ending::Failed(Fault::Waited(Waited::Engine)),

@@ -91,11 +91,8 @@ impl Profile {
 }
 
 /// The size of a prompt: the place of the highest bit of its tokens.
-pub const fn size(prompt_tokens: u64) -> u32 {
-    match prompt_tokens.checked_ilog2() {
-        Some(size) => size,
-        None => 0,
-    }
+pub fn size(prompt_tokens: u64) -> u32 {
+    prompt_tokens.checked_ilog2().unwrap_or(0)
 }
 
 /// A call, as far as something is learned from it.
