@@ -8,6 +8,8 @@
 mod flow;
 mod head;
 
+use bus::dispatch::Frame;
+use bytes::Bytes;
 use dialects::dialect::Dialect;
 use dialects::passage::request::Asked;
 use dialects::raw;
@@ -23,8 +25,6 @@ use crate::upstream::Answer;
 use super::clocks::{Interruption, Timer, deadline, earlier, wait};
 use super::{Call, Ending, Meter, Told};
 
-use bus::dispatch::Frame;
-use bytes::Bytes;
 use flow::Flow;
 
 /// Statuses by which an upstream says something about the credential.
@@ -58,8 +58,7 @@ pub(super) async fn relay(
     };
     let status = answer.status.as_u16();
     match status {
-        NOT_MODIFIED => passage.pass(answer, meter, (timer, whole)).await,
-        300..=399 => Ending::Failed(Fault::Redirected),
+        300..=399 if status != NOT_MODIFIED => Ending::Failed(Fault::Redirected),
         LIMITED if is_keyed && passage.dialect.is_some() => call.refused(answer, timer).await,
         400.. => passage.refused(answer, meter, (timer, whole)).await,
         _ => passage.pass(answer, meter, (timer, whole)).await,
@@ -166,7 +165,8 @@ impl Passage<'_> {
         };
         let is_whole = ended.is_none();
         let (tail, heard) = flow.end(is_whole, || self.asked());
-        self.hear(&heard, meter);
+        meter.usage = heard.usage;
+        meter.delivered.output_bytes = heard.output_bytes;
         ended.unwrap_or_else(|| self.ended((head, tail), heard, meter))
     }
 
@@ -180,11 +180,6 @@ impl Passage<'_> {
         }
         self.call.deliver(meter, flow.has_spoken(), 0);
         self.call.send_frame(Frame::Chunk(leaves)).await;
-    }
-
-    fn hear(&self, heard: &Heard, meter: &mut Meter) {
-        meter.usage = heard.usage;
-        meter.delivered.output_bytes = heard.output_bytes;
     }
 
     /// The end of an answer that came whole.

@@ -10,11 +10,13 @@ pub mod named;
 pub mod outflow;
 pub mod target;
 
-/// The dialect of a request by method and path, without query; `None` for what is none of ours.
+/// The dialect of a request by method and path, without query; `None` for what is none of ours. A path is read as the
+/// most tolerant server would: decoded, in whatever case, without a slash at its end and what stands behind semicolons.
 pub fn dialect(method: &str, path: &str) -> Option<Dialect> {
     if method != "POST" {
         return None;
     }
+    let path = tolerant(path);
     let ends = |words: &[&str]| words.iter().any(|word| path.ends_with(word));
     if ends(&["/chat/completions"]) {
         Some(Dialect::Chat)
@@ -24,13 +26,19 @@ pub fn dialect(method: &str, path: &str) -> Option<Dialect> {
         Some(Dialect::Embeddings)
     } else if ends(&["/v1/responses"]) || path == "/responses" {
         Some(Dialect::Responses)
-    } else if ends(&["/v1/messages", ":rawPredict", ":streamRawPredict"]) {
+    } else if ends(&["/v1/messages", ":rawpredict", ":streamrawpredict"]) {
         Some(Dialect::Messages)
-    } else if ends(&[":generateContent", ":streamGenerateContent"]) {
+    } else if ends(&[":generatecontent", ":streamgeneratecontent"]) {
         Some(Dialect::Gemini)
     } else {
         None
     }
+}
+
+fn tolerant(path: &str) -> String {
+    let path = target::decoded(path).unwrap_or_default();
+    let segments = path.trim_end_matches('/').split('/').map(target::name);
+    segments.collect::<Vec<_>>().join("/").to_ascii_lowercase()
 }
 
 /// The surface on which callers speak a dialect; `None` for one that they do not speak.
@@ -47,7 +55,8 @@ pub const fn surface(dialect: Dialect) -> Option<Surface> {
 
 /// True for paths that ask for a stream, whatever the body says.
 pub fn streams(path: &str) -> bool {
-    [":streamGenerateContent", ":streamRawPredict"]
+    let path = tolerant(path);
+    [":streamgeneratecontent", ":streamrawpredict"]
         .iter()
         .any(|word| path.ends_with(word))
 }
@@ -67,6 +76,8 @@ mod tests {
             ("/v1/messages", Some(Dialect::Messages)),
             ("/v1beta/models/g:generateContent", Some(Dialect::Gemini)),
             ("/v1beta/models/g:streamGenerateContent", Some(Dialect::Gemini)),
+            ("/v1/chat/completions/", Some(Dialect::Chat)),
+            ("/V1/Chat/%43ompletions;a=1", Some(Dialect::Chat)),
             ("/v1/threads/t/messages", None),
             ("/v1/responses/resp_1", None),
             ("/v1/messages/count_tokens", None),

@@ -6,15 +6,17 @@
 
 use serde_json::value::RawValue;
 
-use super::target::{decoded, pair};
+use super::target::{self, decoded, pair};
 use crate::member::members;
 
 /// What names a model in a query, a form or a body.
 const MODEL: &str = "model";
 /// What names further ones in a body.
 const MODELS: &str = "models";
+/// The segment before the name of a model of one's own, in Gemini.
+const TUNED: &str = "tunedModels";
 /// Segments of a path behind which all of it is the name of a model.
-const BEFORE_ALL: [&str; 2] = ["models", "tunedModels"];
+const BEFORE_ALL: [&str; 2] = ["models", TUNED];
 /// Segments of a path behind which one is.
 const BEFORE_ONE: [&str; 2] = ["deployments", "engines"];
 /// What Gemini and Vertex put behind a name.
@@ -121,18 +123,23 @@ pub fn bare(name: &str) -> String {
 
 /// What a path names.
 fn of_path(path: &str) -> Option<Name> {
+    let path = decoded(path)?;
     let segments: Vec<&str> = path.split('/').collect();
+    let is_one_of = |words: &[&str], segment: &str| {
+        let name = target::name(segment);
+        words.iter().any(|word| word.eq_ignore_ascii_case(name))
+    };
     let place = segments
         .iter()
-        .position(|segment| BEFORE_ALL.contains(segment) || BEFORE_ONE.contains(segment))?;
+        .position(|segment| is_one_of(&BEFORE_ALL, segment) || is_one_of(&BEFORE_ONE, segment))?;
     let word = segments.get(place)?;
     let rest = segments.get(place + 1..)?;
-    let rest = if BEFORE_ONE.contains(word) {
+    let rest = if is_one_of(&BEFORE_ONE, word) {
         (*rest.first()?).to_owned()
     } else {
         rest.join("/")
     };
-    let rest = decoded(rest.trim_end_matches('/'))?.into_owned();
+    let rest = rest.trim_end_matches('/').to_owned();
     if rest.is_empty() {
         return None;
     }
@@ -141,7 +148,7 @@ fn of_path(path: &str) -> Option<Name> {
         .filter(|(_, method)| METHODS.contains(method))
         .map(|(stem, _)| stem.to_owned());
     let own = stem.unwrap_or(rest);
-    let full = (*word == "tunedModels").then(|| format!("tunedModels/{own}"));
+    let full = is_one_of(&[TUNED], word).then(|| format!("{TUNED}/{own}"));
     Some(full.into_iter().chain([own]).collect())
 }
 

@@ -52,15 +52,22 @@ fn plain(text: &str, slashes: usize, is_decoded: bool) -> Result<(), Crooked> {
     if asks || text.chars().any(odd) || count_slashes(text) != slashes {
         return Err(Crooked);
     }
-    // What stands behind a semicolon is no part of a name to some servers.
-    let name = |segment: &str| segment.split(';').next().unwrap_or_default().trim().to_owned();
-    let segments: Vec<String> = text.split('/').skip(1).map(name).collect();
+    let segments: Vec<&str> = text
+        .split('/')
+        .skip(1)
+        .map(|segment| name(segment).trim())
+        .collect();
     let (last, inner) = segments.split_last().ok_or(Crooked)?;
-    let climbs = |name: &String| name == "." || name == "..";
+    let climbs = |name: &str| name == "." || name == "..";
     if inner.iter().any(|name| name.is_empty() || climbs(name)) || climbs(last) {
         return Err(Crooked);
     }
     Ok(())
+}
+
+/// A segment without what stands behind a semicolon: to some servers that is no part of its name.
+pub(super) fn name(segment: &str) -> &str {
+    segment.split(';').next().unwrap_or_default()
 }
 
 /// The text with its codes resolved once; `None` where one is broken, or what comes out is no text.

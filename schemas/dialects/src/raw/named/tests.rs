@@ -88,6 +88,8 @@ fn paths_and_queries_name_models() {
         ("/v1/projects/p/publishers/anthropic/models/c@1:rawPredict", "c@1"),
         ("/openai/deployments/d/chat/completions", "d"),
         ("/v1/models/%61", "a"),
+        ("/v1/%6dodels/a", "a"),
+        ("/v1/Models;x=1/a", "a"),
     ] {
         assert_eq!(of(path), Ok(vec![name.to_owned()]), "{path}");
     }
