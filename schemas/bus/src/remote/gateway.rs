@@ -56,9 +56,9 @@ impl Config {
 ///
 /// Its sessions keep the promises of [`crate::dispatch`]. A body that is too large for an offer follows in pieces, as the
 /// router asks for them; one larger than [`BODY_BYTES_MAX`](super::BODY_BYTES_MAX) ends with `no_backends_available`. A
-/// request that no router takes within [`Config::admit_wait`] ends with `store_unavailable` (the bus is away), `no_backends_available` (nobody listens) or
-/// `overloaded` (all are full). A router lost before the first content is replaced as long as attempts are left;
-/// after it the session ends with `upstream_cut`.
+/// request that no router takes within [`Config::admit_wait`] ends with `store_unavailable` (the bus is away),
+/// `no_backends_available` (nobody listens) or `overloaded` (all are full). A router lost before the first content is
+/// replaced as long as attempts are left; after it the session ends with `upstream_cut`.
 #[derive(Clone)]
 pub struct RemoteDispatcher {
     shared: Arc<Shared>,

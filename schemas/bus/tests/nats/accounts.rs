@@ -14,6 +14,7 @@ use schemas::subject;
 use super::server::{Server, message, program, sizes, until_done};
 
 mod buckets;
+mod pools;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -250,97 +251,6 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
         .expect("it is sent");
     let heard = tokio::time::timeout(Duration::from_millis(200), offers.recv()).await;
     assert!(heard.is_err(), "{heard:?}");
-}
-
-#[tokio::test]
-async fn a_router_of_a_pool_of_its_own_runs_requests_tells_of_itself_and_reads_nothing_of_others() {
-    let server = Server::deployed("single.conf", &mut command());
-    let _maker = role(&server, "ledger").await;
-    let gateway = role(&server, "gateway").await;
-    let router = role(&server, "router_private").await;
-    gateway
-        .put(subject::CATALOG_BUCKET, "tenant.acme", one(), Expected::Absent)
-        .await
-        .expect("a gateway changes the catalogue");
-
-    // What it is there for.
-    let (wire, routers) = (gateway.wire(), router.wire());
-    let mut heard = Vec::new();
-    for subject in [
-        subject::run("private"),
-        subject::control("private", "boot"),
-        subject::body("private", "boot"),
-    ] {
-        let mut messages = routers.subscribe(&subject).await.expect("its own pool");
-        wire.send(&subject, None, one()).await.expect("a gateway");
-        let message = tokio::time::timeout(PATIENCE, messages.recv()).await;
-        assert_eq!(message.expect("in time").expect("a message").payload, one());
-        heard.push(messages);
-    }
-    let mut frames = wire
-        .subscribe(&format!("{}.*", wire.inbox()))
-        .await
-        .expect("its inbox");
-    routers
-        .send(&format!("{}.1", wire.inbox()), None, one())
-        .await
-        .expect("a frame");
-    assert!(frames.recv().await.is_some());
-    let mut questions = router.serve(&subject::trial("private")).await.expect("trials");
-    let asked = gateway.ask(&subject::trial("private"), one(), PATIENCE);
-    let (answered, ()) = tokio::join!(asked, echo(&mut questions));
-    assert_eq!(answered.expect("an answer"), one());
-    let mut hole = message("hole-private");
-    hole.subject = "wb.ev.health.default".to_owned();
-    router.publish(&[hole]).await.expect("its own events");
-    router.watch(subject::MARK_BUCKET).await.expect("marks");
-    router
-        .put(subject::NODE_BUCKET, "node.private", one(), Expected::Any)
-        .await
-        .expect("it tells of itself");
-
-    // What is none of its business: it reads no bucket, and writes none.
-    for bucket in [
-        subject::CATALOG_BUCKET,
-        subject::CIRCUIT_BUCKET,
-        subject::NODE_BUCKET,
-        subject::AFFINITY_BUCKET,
-        subject::ENGINE_BUCKET,
-        subject::HEALTH_BUCKET,
-        subject::WAKE_BUCKET,
-        subject::SLOT_BUCKET,
-        subject::QUOTA_BUCKET,
-        subject::RESPONSE_BUCKET,
-        subject::IDEMPOTENCY_BUCKET,
-        subject::ACCOUNT_BUCKET,
-        subject::CONFIG_BUCKET,
-    ] {
-        assert_refused(router.watch(bucket).await.map(drop), bucket);
-        assert_refused(router.get(bucket, "tenant.acme").await, bucket);
-        let put = router.put(bucket, "tenant.acme", one(), Expected::Any);
-        assert_refused(put.await, bucket);
-    }
-    for kind in ["request", "limit", "audit"] {
-        let mut event = message(&format!("forged-{kind}"));
-        event.subject = format!("wb.ev.{kind}.acme");
-        assert_refused(router.publish(&[event]).await, kind);
-    }
-    assert_refused(
-        router.read(1, 10, PATIENCE).await,
-        "$JS.API.CONSUMER.CREATE.WAYBILL_EVENTS",
-    );
-    // It hears no other pool, no gateway's answers, and is asked nothing of the whole.
-    for subject in [
-        subject::run("default"),
-        subject::control("default", "boot"),
-        subject::body("default", "boot"),
-        subject::trial("default"),
-        subject::QUERY_HEALTH.to_owned(),
-        subject::QUERY_FIGURES.to_owned(),
-        format!("{}.*", wire.inbox()),
-    ] {
-        assert_refused(routers.subscribe(&subject).await.map(drop), &subject);
-    }
 }
 
 /// Answers one question as it was asked.
