@@ -17,7 +17,7 @@ const AT_ONCE: usize = 12;
 /// How long figures may take to be read and shown.
 const SHOWN_MAX: Duration = Duration::from_secs(30);
 /// Callers who keep an engine busy that works on two calls at once.
-const BUSY: usize = 8;
+const BUSY: usize = 5;
 
 /// The model `own`, on both engines.
 fn model(engines: [SocketAddr; 2]) -> Model {
@@ -65,7 +65,7 @@ fn is_idle(engine: &Value) -> bool {
 
 /// The backends that served so many calls at once.
 async fn served(node: &Node, client: &Client, calls: usize) -> Vec<String> {
-    let mut body = body(&json!({"max_tokens": 64}));
+    let mut body = body(&json!({"max_tokens": 16}));
     body["model"] = json!("own");
     let answers = join_all((0..calls).map(|_| client.post_chat(&body))).await;
     let mut served = Vec::new();
@@ -83,7 +83,7 @@ fn occupy(engine: &Engine) -> JoinSet<()> {
     for _ in 0..BUSY {
         let client = engine.client().with_key(PROVIDER_KEY);
         callers.spawn(async move {
-            let body = body(&json!({"max_tokens": 256, "ignore_eos": true}));
+            let body = body(&json!({"max_tokens": 96, "ignore_eos": true}));
             loop {
                 assert_eq!(client.post_chat(&body).await.status, 200);
             }
