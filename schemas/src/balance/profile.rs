@@ -141,13 +141,19 @@ impl Call {
             .saturating_add(settled.cached_tokens)
             .saturating_add(settled.cache_write_tokens);
         Self {
-            model: settled.model.clone(),
+            model: served_by(settled).clone(),
             at_ms: u64::try_from(settled.ended_at.millis()).unwrap_or(0),
             streamed: settled.stream,
             asked: asked.collect(),
             tokens: is_served.then_some((prompt, settled.output_tokens)),
         }
     }
+}
+
+/// The model that was asked: the one that was chosen, where that was left to the gateway.
+fn served_by(settled: &RequestSettled) -> &ModelName {
+    let chosen = settled.auto.as_ref().and_then(|routed| routed.model.as_ref());
+    chosen.unwrap_or(&settled.model)
 }
 
 /// How long the attempt that served took to the first token, or to its answer.

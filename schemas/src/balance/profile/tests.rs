@@ -117,3 +117,20 @@ fn a_waybill_tells_how_long_its_legs_took() {
     );
     assert_eq!(Call::read(b"{"), None);
 }
+
+#[test]
+fn a_call_that_left_the_choice_of_a_model_is_one_of_the_model_that_was_chosen() {
+    let waybill = include_bytes!("../../../tests/golden/v1/request.settled.json");
+    let mut event: serde_json::Value = serde_json::from_slice(waybill).expect("JSON");
+    event["data"]["model"] = "auto".into();
+    event["data"]["auto"] = serde_json::json!({
+        "strategy": "latency", "purpose": "chat", "model": "chosen", "candidates": [],
+    });
+    let model = |event: &serde_json::Value| {
+        let bytes = serde_json::to_vec(event).expect("JSON");
+        Call::read(&bytes).expect("a waybill").model
+    };
+    assert_eq!(model(&event), ModelName::from("chosen"));
+    event["data"]["auto"]["model"] = serde_json::Value::Null;
+    assert_eq!(model(&event), ModelName::from("auto"));
+}
