@@ -11,8 +11,10 @@ pub(crate) mod session;
 mod walk;
 
 use schemas::auto;
+use schemas::auto::choice::Why;
 use schemas::catalog::policy::Strategy;
 use schemas::catalog::{Catalog, Key};
+use schemas::event::request::Surface;
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::ModelName;
 
@@ -40,20 +42,26 @@ pub(crate) fn name() -> ModelName {
     ModelName::from(auto::NAME)
 }
 
-/// Nobody can be asked.
-pub(crate) fn nobody(for_purpose: bool) -> Failure {
-    let (code, text) = if for_purpose {
-        (
-            FailureCode::NoAutoCandidatesForPurpose,
-            "none of the models that could be chosen is for this kind of request",
-        )
-    } else {
-        (
-            FailureCode::NoAutoCandidates,
-            "no model can be chosen for this request",
-        )
-    };
-    Failure::new(code, text).retry_after(RETRY_SECONDS)
+/// Nobody can be asked, on a surface.
+pub(crate) fn nobody(why: Why, surface: Surface) -> Failure {
+    match why {
+        Why::Nobody => no_candidates(RETRY_SECONDS),
+        Why::OtherPurpose => {
+            let text = "none of the models that could be chosen is for this kind of request";
+            Failure::new(FailureCode::NoAutoCandidatesForPurpose, text).retry_after(RETRY_SECONDS)
+        }
+        Why::TooLong => {
+            let text = "the prompt and the longest answer that is asked for are longer than the context of each model \
+                        that could be chosen";
+            Failure::new(FailureCode::ContextLengthExceeded, text).param(gate::prompt_of(surface))
+        }
+    }
+}
+
+/// Nobody could be asked; after so many seconds somebody may be there.
+fn no_candidates(seconds: u64) -> Failure {
+    let text = "no model can be chosen for this request";
+    Failure::new(FailureCode::NoAutoCandidates, text).retry_after(seconds)
 }
 
 #[cfg(test)]

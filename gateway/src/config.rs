@@ -1,10 +1,12 @@
 //! What a node tells its gateway: addresses, names, and a bound for everything a caller can make large.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use chrono_tz::Tz;
-use schemas::id::NodeId;
+use schemas::id::{NodeId, PoolName};
+use schemas::pool::{Home, UNNAMED};
 use schemas::seal::PublicKey;
 use schemas::secret::Secret;
 
@@ -52,6 +54,10 @@ pub struct Config {
     pub api_key_secret: Secret<Vec<u8>>,
     /// What credentials of upstreams are sealed to; without it none is taken.
     pub public_key: Option<PublicKey>,
+    /// The same of endpoints behind pools, by the pool: only its routers can open it.
+    pub pool_keys: BTreeMap<PoolName, PublicKey>,
+    /// Where the node stands among pools.
+    pub home: Home,
     /// How people sign in.
     pub sign_in: crate::sign_in::settings::Settings,
     /// A credential of an operator that is not in the catalogue; blank turns it off.
@@ -103,6 +109,11 @@ impl Config {
             attempts_max: 4,
             api_key_secret,
             public_key: None,
+            pool_keys: BTreeMap::new(),
+            home: Home {
+                pool: PoolName::from(UNNAMED),
+                has_router: true,
+            },
             sign_in: crate::sign_in::settings::Settings::default(),
             admin_token: None,
             grant_dispatch_token: None,

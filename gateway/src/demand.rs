@@ -36,7 +36,7 @@ pub(crate) struct Most {
 /// The most that a call may use.
 pub(crate) fn most(model: &Model, surface: Surface, skim: &Skim, body: &[u8]) -> Most {
     let each = match surface {
-        Surface::Embeddings => 0,
+        Surface::Embeddings | Surface::Proxy => 0,
         _ => answer_tokens(model, skim),
     };
     let choices = match surface {

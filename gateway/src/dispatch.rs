@@ -5,6 +5,7 @@
 //! happens.
 
 mod offered;
+pub(crate) mod raw;
 mod taking;
 
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use bus::dispatch::Dispatch;
 use bytes::Bytes;
 use dialects::skim::{self, Skim};
 use http::HeaderMap;
 use http::request::Parts;
+use schemas::auto::choice::Why;
 use schemas::auto::record::Routed as Chosen;
 use schemas::catalog::policy::Strategy;
 use schemas::catalog::{Catalog, Model};
@@ -49,7 +50,7 @@ use crate::settle::{Days, Terms};
 use crate::small;
 use crate::state::{Phase, Shared};
 
-pub(crate) use offered::{Sending, offer};
+pub(crate) use offered::{Sending, dispatched, offer};
 pub(crate) use taking::{Taken, take};
 
 /// How long a caller may pause while he sends his body.
@@ -105,6 +106,8 @@ struct Asked {
     key: Option<idempotency::Held>,
     /// Since when its prices hold, where they change with time.
     priced_since: Option<Timestamp>,
+    /// How it passes, where it does so as it is.
+    passing: Option<raw::Passing>,
 }
 
 impl Asked {
@@ -119,6 +122,8 @@ impl Asked {
             role: caller.key.counts(),
             named: auto.map(|_| model.id.0.clone()),
             attempts: auto.map_or((0, attempts_max), |walk| walk.attempts()),
+            passes_sleepers: auto.is_some_and(|walk| walk.passes_sleepers()),
+            raw: self.passing.as_ref().map(|passing| &*passing.raw),
         }
     }
 }
@@ -163,6 +168,7 @@ async fn admit(
         output_tokens_held: None,
         key: None,
         priced_since: None,
+        passing: None,
     };
     let refused_by = |failure: Failure, asked: &Asked| refused(failure, &asked.skim.model, &asked.wishes);
     gate::of_account(surface, &asked.body).map_err(|failure| refused_by(failure, &asked))?;
@@ -287,7 +293,7 @@ async fn choose(
     };
     let begun = Walk::begin(call, strategy, (stay, state.config.attempts_max), &state.profiles);
     let mut walk = begun.map_err(|(nobody, told)| {
-        let failure = auto::nobody(nobody.for_purpose);
+        let failure = auto::nobody(nobody.why, asked.surface);
         state.metrics.auto_routed(failure.code.as_str(), strategy);
         (failure, Some(told))
     })?;
@@ -306,7 +312,8 @@ async fn choose(
         }
     }
     state.metrics.auto_routed("limited", strategy);
-    let failure = walk.first_failure().unwrap_or_else(|| auto::nobody(false));
+    let failure = walk.first_failure();
+    let failure = failure.unwrap_or_else(|| auto::nobody(Why::Nobody, asked.surface));
     Err((failure, Some(Box::new(walk.record().clone()))))
 }
 
@@ -454,6 +461,8 @@ fn dispatch(
     }
     let most = state.config.attempts_max;
     let offer = offer(&accepted, (catalog, &model), asked.sending(caller, &model, most));
+    let public_model = offer.public_model.clone();
+    let sent = dispatched(state, (catalog, &model), (offer, asked.body));
     let terms = Terms {
         model,
         stream: asked.skim.stream,
@@ -462,14 +471,14 @@ fn dispatch(
         output_tokens_held: asked.output_tokens_held,
         days: Days::new(arrival.request_id, arrival.at, state.config.billing_tz),
         wishes: asked.wishes,
+        is_measured: asked.passing.is_none_or(|passing| passing.is_measured),
     };
-    let public_model = offer.public_model.clone();
-    let body = asked.body;
-    let session = state.ports.dispatcher.dispatch(Dispatch { offer, body });
+    let session = state.ports.dispatcher.dispatch(sent);
     Ok(Running::new(Box::new(Live {
         state: state.clone(),
         _place: asked.place,
         slot: state.open.open(accepted, arrival.connection.clone()),
+        shape: arrival.shape,
         public_model,
         terms,
         session,

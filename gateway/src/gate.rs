@@ -226,11 +226,12 @@ fn drops(catalog: &Catalog, route: &Route) -> bool {
 }
 
 /// What the prompt is called.
-const fn prompt_of(surface: Surface) -> &'static str {
+pub(crate) const fn prompt_of(surface: Surface) -> &'static str {
     match surface {
         Surface::Chat | Surface::Messages => "messages",
         Surface::Completions => "prompt",
         Surface::Embeddings | Surface::Responses => "input",
+        Surface::Proxy => "body",
     }
 }
 

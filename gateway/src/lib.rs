@@ -36,6 +36,7 @@ mod open;
 mod ops;
 mod path;
 mod peers;
+mod proxy;
 mod pulse;
 mod refusal;
 mod relay;

@@ -188,6 +188,10 @@ fn filtered(filter: &mut LogFilter, name: &str, value: &str) -> Option<Result<()
             filter.model = Some(ModelName::from(value));
             Ok(())
         }
+        "served_model" => {
+            filter.served_model = Some(value.to_owned());
+            Ok(())
+        }
         "endpoint" => {
             filter.endpoint = Some(EndpointId::from(value));
             Ok(())

@@ -13,7 +13,7 @@ use bus::dispatch::{End, Frame, Session};
 use bus::spool::Spool;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use schemas::event::request::{RequestAccepted, Surface};
+use schemas::event::request::RequestAccepted;
 use schemas::failure::{Failure, FailureCode};
 use schemas::frame::{Delivered, Head, Report};
 use schemas::id::RequestId;
@@ -64,6 +64,8 @@ pub(crate) struct Live {
     /// Its place among those in flight, held to its settlement.
     pub(crate) _place: Place,
     pub(crate) slot: Arc<Slot>,
+    /// In whose words it is refused.
+    pub(crate) shape: Shape,
     /// The model's name as the caller wrote it.
     pub(crate) public_model: Arc<str>,
     pub(crate) terms: Terms,
@@ -174,23 +176,23 @@ impl Running {
             .map_or(RequestId(uuid::Uuid::nil()), |live| live.slot.accepted.request_id)
     }
 
-    fn surface(&self) -> Surface {
-        self.live()
-            .map_or(Surface::Chat, |live| live.slot.accepted.surface)
-    }
-
     /// What the gateway says by itself in its stream.
     fn voice(&self) -> Voice {
         Voice::new(self.live())
     }
 
     fn streams(&self) -> bool {
-        self.live().is_some_and(|live| live.terms.stream)
+        self.live().is_some_and(Live::speaks_events)
+    }
+
+    /// In whose words its caller is told of failures.
+    fn shape(&self) -> Shape {
+        self.live().map_or_else(Shape::default, |live| live.shape)
     }
 
     /// The clock of keep-alives, for streams.
     fn silence(&self) -> Option<Silence> {
-        let live = self.live().filter(|live| live.terms.stream)?;
+        let live = self.live().filter(|live| live.speaks_events())?;
         Silence::new(Duration::from_secs(live.state.config.keepalive_seconds))
     }
 
@@ -330,7 +332,7 @@ impl Running {
         }
         let (streams, begun) = (self.streams(), self.has_begun());
         let routed = self.live().and_then(|live| live.routed.clone());
-        let (request_id, shape) = (self.request_id(), Shape::of_surface(self.surface()));
+        let (request_id, shape) = (self.request_id(), self.shape());
         let Some(end) = self.covered() else {
             return;
         };
@@ -403,7 +405,8 @@ impl Live {
         if key.as_ref().is_some_and(|key| !key.may_charge(&self.state)) {
             forfeit(&mut report);
         }
-        let told = (report.outcome != Outcome::Ok).then(|| report.failure.clone().unwrap_or_else(broken));
+        let is_told = report.outcome != Outcome::Ok && report.passed.is_none();
+        let told = is_told.then(|| report.failure.clone().unwrap_or_else(broken));
         let told = told.map(|failure| match &self.echo {
             Some(echo) => echo.counted(failure),
             None => failure,
@@ -417,12 +420,14 @@ impl Live {
         let mut waybill = settle::waybill(accepted, &self.terms, ending, self.state.ports.clock.now());
         waybill.settled.idempotency = key.as_ref().map(|_| "first".into());
         self.tell_of_choice(&mut waybill.settled);
-        self.state.profiles.note(&self.terms.model, &waybill.settled);
-        let is_whole = waybill.settled.outcome == Outcome::Ok;
+        if !self.passes() {
+            self.state.profiles.note(&self.terms.model, &waybill.settled);
+        }
+        let is_whole = told.is_none();
         let held = std::mem::replace(&mut self.held, Held::nothing());
         let written = settle::close(&self.state, accepted, (waybill, held), self.progress.sent);
         // An error event ends a stream as cleanly as its end mark does.
-        let ends_cleanly = is_whole && written.is_ok() || self.terms.stream && !gone;
+        let ends_cleanly = is_whole && !gone && written.is_ok() || self.speaks_events() && !gone;
         if !ends_cleanly
             && !self.progress.alone
             && self.progress.sent.is_some()
@@ -550,6 +555,7 @@ pub(crate) fn unheard(outcome: Outcome) -> Report {
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
         attempts_of_unknown_cost: 0,
+        passed: None,
         session: None,
         affinity: None,
         decision: None,

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use axum::routing::{MethodRouter, delete, get, options, patch, post, put};
 use axum::{Extension, Router};
 
 use http::StatusCode;
@@ -30,7 +30,7 @@ use crate::manage::settings::Settings;
 use crate::manage::tenants::Tenants;
 use crate::manage::users::Users;
 use crate::state::Shared;
-use crate::{manage, ops, path, sign_in};
+use crate::{dispatch, manage, ops, path, sign_in};
 
 /// A router, and what is in it.
 #[derive(Default)]
@@ -150,6 +150,9 @@ pub(crate) fn admin() -> Table {
         .get("/routing", ops::routing)
 }
 
+/// Where calls pass to an endpoint as they are.
+const PASSING: &str = "/api/v1/proxy/{endpoint}/{*path}";
+
 /// The paths that clients of models know, and the bases they are told, which some of them try first.
 fn inference(mut table: Table) -> Table {
     for (path, _) in call::Call::PATHS {
@@ -165,6 +168,12 @@ fn inference(mut table: Table) -> Table {
         table = table.post(path, count::create);
     }
     table
+        .get(PASSING, dispatch::raw::pass)
+        .post(PASSING, dispatch::raw::pass)
+        .put(PASSING, dispatch::raw::pass)
+        .patch(PASSING, dispatch::raw::pass)
+        .delete(PASSING, dispatch::raw::pass)
+        .add("OPTIONS", PASSING, options(dispatch::raw::pass))
         .get("/v1/responses/{id}", responses::show)
         .delete("/v1/responses/{id}", responses::delete)
         .get("/v1/responses/{id}/input_items", responses::input_items)

@@ -44,6 +44,8 @@ pub(crate) struct Terms {
     pub(crate) output_tokens_held: Option<u64>,
     /// Where the books put it.
     pub(crate) days: Days,
+    /// What is not told of its usage can be estimated; else it is one call and no tokens.
+    pub(crate) is_measured: bool,
 }
 
 /// The days of a request, fixed at admission.
@@ -114,7 +116,7 @@ impl Ending {
             Outcome::Ok => 200,
             _ => self.report.failure.as_ref().map_or(500, |failure| failure.status),
         };
-        self.sent.unwrap_or(told)
+        self.sent.or(self.report.passed).unwrap_or(told)
     }
 }
 
@@ -241,6 +243,7 @@ fn bill(terms: &Terms, report: &Report, outcome: Outcome) -> Bill {
     let estimated = || (charge == Charge::Usage).then(|| estimated(terms, report.delivered));
     let (usage, source) = match (report.usage, estimated()) {
         (Some(told), _) => (told, UsageSource::Upstream),
+        (None, Some(_)) if !terms.is_measured => (Usage::default(), UsageSource::None),
         (None, Some(estimated)) => (estimated, UsageSource::Estimated),
         (None, None) => {
             let bill = Bill {

@@ -3,7 +3,8 @@
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use schemas::event::request::Surface;
+
+use crate::proxy;
 
 /// Says that the client is one of Anthropic's API.
 pub(crate) static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -24,6 +25,7 @@ pub(crate) enum Shape {
 impl Shape {
     /// Of a request to `path`. The listing of models is shared: there the client tells by its headers.
     pub(crate) fn of(path: &str, headers: &HeaderMap) -> Self {
+        let path = proxy::behind(path).unwrap_or(path);
         // A base URL that says the version twice leads nowhere, but whose it is can be told.
         let path = path
             .strip_prefix("/v1")
@@ -38,14 +40,6 @@ impl Shape {
             Self::Anthropic
         } else {
             Self::OpenAi
-        }
-    }
-
-    /// Of what is said on a surface.
-    pub(crate) const fn of_surface(surface: Surface) -> Self {
-        match surface {
-            Surface::Messages => Self::Anthropic,
-            Surface::Chat | Surface::Completions | Surface::Embeddings | Surface::Responses => Self::OpenAi,
         }
     }
 }
@@ -78,6 +72,7 @@ mod tests {
             "/anthropic",
             "/anthropic/v1/v1/messages",
             "/v1/v1/messages",
+            "/api/v1/proxy/e/v1/messages",
         ] {
             assert_eq!(of(path), Shape::Anthropic, "{path}");
         }
@@ -85,6 +80,8 @@ mod tests {
             "/",
             "/v1/chat/completions",
             "/v1/messagess",
+            "/api/v1/proxy/e/v1/chat/completions",
+            "/api/v1/proxy/v1/messages",
             "/v1/v1/chat/completions",
             "/anthropics",
             "/v1/models",

@@ -61,11 +61,8 @@ impl Asked {
     ) -> Self {
         let out = known.is_some_and(|known| known.out);
         let watch = target.check.as_ref().map(|check| {
-            let age_ms = if started {
-                now.millis_since(check.created_at)
-            } else {
-                0
-            };
+            let created_at = check.created_at.filter(|_| started);
+            let age_ms = created_at.map_or(0, |created_at| now.millis_since(created_at));
             Watch::new(&check.terms, out, age_ms, now_ms)
         });
         Self {

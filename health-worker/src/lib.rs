@@ -11,6 +11,7 @@ mod engine;
 mod exposition;
 mod http;
 mod lead;
+mod learning;
 mod rounds;
 mod seen;
 mod target;
@@ -21,10 +22,10 @@ mod verdict;
 
 use std::sync::Arc;
 
-use bus::Kv;
 use bus::clock::Clock;
 use bus::follow::CatalogView;
 use bus::spool::Spool;
+use bus::{Bus, Kv};
 use schemas::egress::Egress;
 use schemas::id::NodeId;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,8 @@ pub struct Config {
 pub struct Ports {
     /// What is configured.
     pub catalog: CatalogView,
+    /// The log, from which it is learned how long calls take.
+    pub bus: Arc<dyn Bus>,
     /// Where what is found out is shared.
     pub kv: Arc<dyn Kv>,
     /// Takes the events about backends.
@@ -79,10 +82,14 @@ pub async fn run(
     let client = Client::new(config.egress.clone(), config.tls.clone(), &config.version);
     let rounds = Rounds::new(&config, &ports, client);
     let work = async {
+        // Neither ends by itself.
+        let look = || async {
+            tokio::join!(rounds.run(), learning::run(&ports));
+        };
         if config.alone {
-            rounds.run().await;
+            look().await;
         } else {
-            lead::run(&ports, &config.node, || rounds.run()).await;
+            lead::run(&ports, &config.node, look).await;
         }
     };
     let _ = shutdown.run_until_cancelled(work).await;

@@ -1,6 +1,7 @@
 //! The rounds of whoever leads: asks everybody who is due, a bounded number at once, and writes what was found out. What is
 //! due and what follows is decided in [`crate::asked`]; here it meets the wire, the buckets and the log.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use bus::Expected;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use schemas::engine::{self, SAMPLE_AGE_MS_MAX};
+use schemas::engine::{self, FiguresAnswer, FiguresQuery, SAMPLE_AGE_MS_MAX};
 use schemas::event::health::{Cause, EndpointChanged};
 use schemas::health::{
-    HOST_AGE_MS_MAX, Host, RECOVERED_AGE_MS_MAX, Recovered, encode, host_key, probed_key, recovered_key,
+    HOST_AGE_MS_MAX, Host, RECOVERED_AGE_MS_MAX, Recovered, decode, encode, host_key, probed_key,
+    recovered_key,
 };
 use schemas::id::{BackendId, DEFAULT_TENANT, EndpointId, TenantId};
-use schemas::subject::HEALTH_BUCKET;
+use schemas::subject::{HEALTH_BUCKET, QUERY_FIGURES};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, error, info, warn};
 
@@ -30,6 +32,8 @@ use crate::{Config, FIGURES_BYTES_MAX, Ports};
 const TICK: Duration = Duration::from_millis(100);
 /// How long a server may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long a router may take that asks instead: a moment more than it gives the server.
+const ROUTER_WITHIN: Duration = Duration::from_millis(2_500);
 /// Servers that are asked for their figures at once.
 const FIGURES_AT_ONCE: usize = 10;
 /// Servers that are asked at once whether they live.
@@ -44,6 +48,13 @@ pub(crate) struct Rounds<'a> {
     config: &'a Config,
     ports: &'a Ports,
     client: Client,
+}
+
+/// Whose figures are asked for.
+struct Whom {
+    query: FiguresQuery,
+    /// Whoever calls it proves that.
+    is_closed: bool,
 }
 
 /// How something that was begun ended.
@@ -122,13 +133,17 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    async fn ask_figures(&self, backend: BackendId, question: Question) -> Done {
+    async fn ask_figures(&self, whom: Whom, question: Question) -> Done {
         let began_ms = self.now_ms();
         let answer = self.client.ask(&question, FIGURES_BYTES_MAX, ANSWER_WITHIN).await;
+        let backend = whom.query.backend.clone();
         let said = match answer {
             Ok(answer) => {
                 let at_ms = u64::try_from(self.ports.clock.now().millis()).unwrap_or(0);
-                let text = answer.is_success().then(|| String::from_utf8_lossy(&answer.body));
+                let text = match answer.status {
+                    401 | 403 if whom.is_closed => self.ask_router(&whom.query).await.map(Cow::Owned),
+                    _ => answer.is_success().then(|| String::from_utf8_lossy(&answer.body)),
+                };
                 match text
                     .and_then(|text| sample(&text, at_ms))
                     .map(|sample| sample.encode())
@@ -155,6 +170,28 @@ impl<'a> Rounds<'a> {
             began_ms,
             said,
         }
+    }
+
+    /// What an engine says that wants to know who asks: a router asks it, for there is no credential here.
+    async fn ask_router(&self, query: &FiguresQuery) -> Option<String> {
+        let question = encode(query).ok()?;
+        let asked = self
+            .ports
+            .bus
+            .ask(QUERY_FIGURES, Bytes::from(question), ROUTER_WITHIN);
+        let answer: FiguresAnswer = match asked.await {
+            Ok(answer) => decode(&answer)?,
+            Err(problem) => {
+                debug!(
+                    backend.id = %query.backend,
+                    error = &problem as &dyn std::error::Error,
+                    "no router asks {} for its figures",
+                    query.backend
+                );
+                return None;
+            }
+        };
+        answer.text
     }
 
     async fn probe(&self, backend: BackendId, question: Question) -> Done {
@@ -356,19 +393,25 @@ impl Round<'_> {
 
     fn ask_figures(&mut self, now_ms: u64) {
         let due = self.asked.values().filter_map(|asked| {
-            let question = asked.target.figures.clone()?;
-            Some((asked.figures_due(now_ms)?, asked.target.backend.clone(), question))
+            let target = &asked.target;
+            let (since_ms, question) = (asked.figures_due(now_ms)?, target.figures.clone()?);
+            let query = FiguresQuery {
+                endpoint: target.endpoint_id.clone(),
+                backend: target.backend.clone(),
+            };
+            let is_closed = target.is_closed;
+            Some((since_ms, Whom { query, is_closed }, question))
         });
         let mut due: Vec<_> = due.collect();
         due.sort_by_key(|(since_ms, ..)| *since_ms);
         let room = FIGURES_AT_ONCE.saturating_sub(self.figures);
-        for (_, backend, question) in due.into_iter().take(room) {
-            if let Some(asked) = self.asked.get_mut(&backend) {
+        for (_, whom, question) in due.into_iter().take(room) {
+            if let Some(asked) = self.asked.get_mut(&whom.query.backend) {
                 asked.begin_figures();
             }
             self.figures += 1;
             let rounds = self.rounds;
-            self.running.push(Box::pin(rounds.ask_figures(backend, question)));
+            self.running.push(Box::pin(rounds.ask_figures(whom, question)));
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemas::catalog::{Catalog, Endpoint, Origin, ProviderKind};
 use schemas::id::{BackendId, EndpointId};
+use schemas::pool;
 use schemas::time::Timestamp;
 
 use crate::http::Question;
@@ -28,6 +29,8 @@ pub(crate) struct Target {
     pub(crate) check: Option<Check>,
     /// Where its figures are, if it may be an engine.
     pub(crate) figures: Option<Question>,
+    /// Whoever calls it proves that: it may want to know as well who asks for figures.
+    pub(crate) is_closed: bool,
     /// Where it is asked while its circuit is open.
     pub(crate) alive: Option<Question>,
 }
@@ -37,15 +40,17 @@ pub(crate) struct Target {
 pub(crate) struct Check {
     pub(crate) question: Question,
     pub(crate) terms: Terms,
-    /// When its endpoint was made.
-    pub(crate) created_at: Timestamp,
+    /// When its endpoint was made; `None` for those of files, which do not say.
+    pub(crate) created_at: Option<Timestamp>,
 }
 
 /// Everybody who is asked something. `engines`: whether those are asked of themselves who did not say that they want it.
 pub(crate) fn targets(catalog: &Catalog, engines: bool) -> Vec<Target> {
+    // What only a named pool reaches cannot be asked from here.
+    let apart = pool::apart(catalog);
     let endpoints = catalog.endpoints().into_iter();
     endpoints
-        .filter(|endpoint| !catalog.is_off(endpoint))
+        .filter(|endpoint| !catalog.is_off(endpoint) && !apart.contains(&endpoint.id))
         .flat_map(|endpoint| of_endpoint(endpoint, engines))
         .collect()
 }
@@ -60,16 +65,14 @@ fn of_endpoint(endpoint: &Endpoint, engines: bool) -> Vec<Target> {
         let check = endpoint.health_check().map(|check| Check {
             question: ask(&check.path),
             terms: Terms::from(check),
-            created_at: endpoint
-                .registered
-                .as_ref()
-                .map_or_else(Timestamp::default, |said| said.created_at),
+            created_at: endpoint.registered.as_ref().map(|said| said.created_at),
         });
         let is_engine = engines && may_be_engine(endpoint, &backend.base_url);
         Target {
             endpoint_id: endpoint.id.clone(),
             backend: backend.id.clone(),
             figures: is_engine.then(|| ask(FIGURES)),
+            is_closed: !endpoint.credentials.is_empty() || !endpoint.sealed.is_empty(),
             alive: match &check {
                 Some(check) => Some(check.question.clone()),
                 None => is_engine.then(|| ask(ALIVE)),

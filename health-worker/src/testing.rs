@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bus::Kv;
 use bus::clock::{Clock, SystemClock};
 use bus::embedded::{self, Embedded};
 use bus::follow::CatalogView;
 use bus::mint::Mint;
 use bus::spool::{self, Spool};
+use bus::{Bus, Kv};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -119,6 +119,7 @@ pub(crate) fn tls() -> rustls::ClientConfig {
 /// What all processes of a test share, and where it lies.
 pub(crate) struct Stage {
     pub(crate) kv: Arc<dyn Kv>,
+    pub(crate) bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
     dir: TempDir,
 }
@@ -128,8 +129,13 @@ impl Stage {
         let dir = TempDir::new().expect("a directory");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let options = embedded::Options::default();
-        let kv = Embedded::open(&dir.path().join("bus"), options, clock.clone()).expect("a bus");
-        Self { kv, clock, dir }
+        let bus = Embedded::open(&dir.path().join("bus"), options, clock.clone()).expect("a bus");
+        Self {
+            kv: Arc::clone(&bus) as Arc<dyn Kv>,
+            bus,
+            clock,
+            dir,
+        }
     }
 
     /// What a process is given that is called `boot`.
@@ -144,6 +150,7 @@ impl Stage {
         let (spool, _) = Spool::open(options, self.clock.clone(), mint).expect("a spool");
         Ports {
             catalog: CatalogView::default(),
+            bus: Arc::clone(&self.bus),
             kv: Arc::clone(&self.kv),
             spool,
             clock: Arc::clone(&self.clock),

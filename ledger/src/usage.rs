@@ -63,6 +63,11 @@ impl Span {
     }
 }
 
+/// Whether sums are asked for that are not kept: those by the model that answered are made of the rows.
+pub fn is_of_rows(query: &UsageQuery) -> bool {
+    query.filter.served_model.is_some() || query.group_by.contains(&GroupBy::ServedModel)
+}
+
 /// Sums on their way into an answer.
 #[derive(Debug)]
 pub struct Tally {
@@ -164,6 +169,7 @@ fn row(group_by: &[GroupBy], start: Option<DateTime<Tz>>, group: Group, sums: Su
             GroupBy::User => &mut row.user,
             GroupBy::Key => &mut row.key,
             GroupBy::Model => &mut row.model,
+            GroupBy::ServedModel => &mut row.served_model,
             GroupBy::Endpoint => &mut row.endpoint,
             GroupBy::Provider => &mut row.provider,
         };

@@ -5,6 +5,7 @@
 //! Guarantees: no call fails and none waits longer than a moment because of this; a bus that is away means that other
 //! nodes do not hear of it; all that is remembered has a bound.
 
+mod exchange;
 pub(crate) mod fleet;
 mod places;
 pub(crate) mod session;

@@ -2,6 +2,7 @@
 //! before anything was handed over, and then another may follow, or it is the request's last.
 
 pub(crate) mod clocks;
+mod raw;
 mod reading;
 mod streamed;
 mod unstreamed;
@@ -35,6 +36,8 @@ use crate::relay::{Relay, Stop};
 use crate::session::Prepared;
 use crate::state::Shared;
 use crate::upstream::{Answer, Body, BodyError};
+
+pub(crate) use raw::tells_of_backend;
 
 use clocks::{Interruption, Timer, deadline, earlier, wait};
 
@@ -75,10 +78,24 @@ pub(crate) enum Ending {
         /// The end mark, or the whole body.
         tail: Bytes,
     },
+    /// The upstream failed, and what it says may pass as it is.
+    Told(Box<Told>),
     /// It failed.
     Failed(Fault),
     /// The session was stopped.
     Stopped(Stop),
+}
+
+/// A failure in the words of an upstream.
+pub(crate) struct Told {
+    /// The head, where none was handed over.
+    pub(crate) head: Option<Head>,
+    /// What is yet to be handed over.
+    pub(crate) tail: Bytes,
+    /// What it means.
+    pub(crate) fault: Fault,
+    /// The caller is told it so; else he is told of the fault.
+    pub(crate) passes: bool,
 }
 
 /// What is measured while an attempt runs.
@@ -134,7 +151,7 @@ impl Call<'_> {
         let started = Instant::now();
         let mut timer = Timer::default();
         let clocks = &self.shared.config.clocks;
-        let whole = if self.streams() {
+        let whole = if self.streams() || self.offer.raw.is_some() {
             self.stream_deadline
         } else {
             deadline(started, clocks.completion)
@@ -147,6 +164,10 @@ impl Call<'_> {
             Err(broken) => return broken.into(),
         };
         meter.status = Some(answer.status.as_u16());
+        if let Some(raw) = self.offer.raw.as_deref() {
+            let raw = (raw, credential.is_some());
+            return Box::pin(raw::relay(self, raw, answer, meter, (&mut timer, whole))).await;
+        }
         if !answer.status.is_success() {
             return self.refused(answer, &mut timer).await;
         }
@@ -168,7 +189,7 @@ impl Call<'_> {
         meter: &mut Meter,
         timer: &mut Timer,
     ) -> Result<Answer, Broken> {
-        if self.candidate.endpoint.kind == ProviderKind::Echo {
+        if self.candidate.endpoint.kind == ProviderKind::Echo && self.offer.raw.is_none() {
             return Ok(echo::answer(self.offer, &self.prepared.body.joined()));
         }
         let ask = Ask {
@@ -180,6 +201,7 @@ impl Call<'_> {
             credential,
             extra: &self.prepared.headers,
             body: &self.prepared.body,
+            raw: self.offer.raw.as_deref(),
         };
         let mut sending = Box::pin(call::send(self.shared, &ask));
         let sent = wait(self.relay, timer, |context| sending.as_mut().poll(context)).await;
@@ -295,6 +317,16 @@ impl Call<'_> {
     /// had this head, to keep its caller waiting, cannot tell what was dropped.
     fn head(&self, content_type: &'static str) -> Head {
         let mut headers = vec![(CONTENT_TYPE.as_str().to_owned(), content_type.to_owned())];
+        headers.extend(self.told_headers());
+        Head {
+            status: StatusCode::OK.as_u16(),
+            headers,
+        }
+    }
+
+    /// What the router itself tells in a head.
+    fn told_headers(&self) -> Vec<(String, String)> {
+        let mut headers = Vec::new();
         if let Some(dropped) = &self.prepared.dropped {
             headers.push((DROPPED.to_owned(), dropped.clone()));
         }
@@ -302,10 +334,7 @@ impl Call<'_> {
             headers.push((VERDICT_HEADER.to_owned(), verdict.to_string()));
             headers.extend(session.map(|session| (SESSION_HEADER.to_owned(), session.as_ref().to_owned())));
         }
-        Head {
-            status: StatusCode::OK.as_u16(),
-            headers,
-        }
+        headers
     }
 
     /// The upstream tells who served behind it.

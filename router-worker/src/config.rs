@@ -7,6 +7,7 @@ use schemas::affinity::Policy;
 use schemas::affinity::choice::Margins;
 use schemas::affinity::prefill::Terms;
 use schemas::balance;
+use schemas::ceiling;
 use schemas::circuit::Parameters;
 use schemas::egress::Egress;
 use schemas::id::{NodeId, PoolName};
@@ -53,6 +54,8 @@ pub struct Config {
     pub node: NodeId,
     /// The pool it is in.
     pub pool: PoolName,
+    /// It may be asked for the health of all endpoints. Who knows only some of them says nothing of it.
+    pub tells_health: bool,
 }
 
 impl Config {
@@ -87,6 +90,7 @@ impl Config {
             decoded_bytes_max: 256 * MIB,
             node,
             pool: PoolName::from("default"),
+            tells_health: true,
         }
     }
 }
@@ -183,6 +187,17 @@ pub struct Concurrency {
     pub wait: Duration,
     /// Whether engines in one's own network have the limit too, which have a queue of their own.
     pub local: bool,
+}
+
+impl Concurrency {
+    /// Between which bounds the number of calls moves.
+    pub(crate) const fn terms(&self) -> ceiling::Terms {
+        ceiling::Terms {
+            initial: self.initial,
+            max: self.max,
+            raise_after: self.raise_after,
+        }
+    }
 }
 
 impl Default for Concurrency {

@@ -66,6 +66,17 @@ pub(crate) enum Fault {
     Saturated,
     /// Every credential is kept for others: nothing was sent.
     Reserved,
+    /// It waited longer than it may while another leg is kept for calls that do.
+    Waited(Waited),
+}
+
+/// What a request waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// Its turn with a credential: nothing was sent.
+    Queue,
+    /// The first token.
+    Engine,
 }
 
 /// What is wrong with an answer.
@@ -213,6 +224,7 @@ impl Fault {
             | Self::Exhausted { .. }
             | Self::Disowned
             | Self::Saturated
+            | Self::Waited(_)
             | Self::Reserved => Verdict::Neutral,
             _ => classify(self.status()),
         }
@@ -279,7 +291,7 @@ impl Fault {
     /// How the attempt ended.
     pub(crate) const fn outcome(&self) -> Outcome {
         match self {
-            Self::TimedOut | Self::Unconnected => Outcome::Timeout,
+            Self::TimedOut | Self::Unconnected | Self::Waited(_) => Outcome::Timeout,
             Self::Cut => Outcome::UpstreamCut,
             _ => Outcome::UpstreamError,
         }
@@ -297,7 +309,7 @@ impl Fault {
     pub(crate) fn failure(&self) -> Failure {
         match self {
             Self::Refused(refusal) => refusal.failure(),
-            Self::TimedOut => Failure::new(
+            Self::TimedOut | Self::Waited(Waited::Engine) => Failure::new(
                 FailureCode::UpstreamTimeout,
                 "the model's provider did not answer in time",
             ),
@@ -319,14 +331,15 @@ impl Fault {
             Self::Rejected(rejection) => rejected(rejection),
             Self::Exhausted { seconds } => rate_limited(*seconds),
             Self::Disowned => rejected_credential(),
-            Self::Saturated => overloaded(RETRY_AFTER_SECONDS),
+            Self::Saturated | Self::Waited(Waited::Queue) => overloaded(RETRY_AFTER_SECONDS),
             Self::Reserved => none_available().retry_after(RESERVED_SECONDS),
         }
     }
 
     /// The same to a caller on a surface: clients of Messages know an overload by a status of its own.
     pub(crate) fn failure_on(&self, surface: Surface) -> Failure {
-        let is_overload = matches!(self, Self::Saturated) || self.status() == Some(OVERLOADED);
+        let is_overload = matches!(self, Self::Saturated | Self::Waited(Waited::Queue))
+            || self.status() == Some(OVERLOADED);
         if surface == Surface::Messages && is_overload {
             self.failure().with_status(OVERLOADED)
         } else {

@@ -12,6 +12,7 @@ mod circuit;
 mod config;
 mod credential;
 mod fault;
+mod figures;
 mod health;
 mod keypool;
 mod limiter;
@@ -22,6 +23,7 @@ mod relay;
 mod retry;
 mod session;
 mod signs;
+pub mod simulate;
 mod state;
 #[cfg(test)]
 mod testing;
@@ -208,17 +210,17 @@ impl Dispatcher for Router {
     }
 }
 
-/// Answers questions about the health of endpoints and makes trials of them, keeps the circuits in agreement with those of other routers, and
+/// Answers questions about the health of endpoints, asks engines and makes trials for others, keeps the circuits in agreement with those of other routers, and
 /// shares with them where sessions are, until `shutdown`.
 pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken) -> Result<(), Error> {
     let shared = &router.shared;
     let agree = async {
         if let Some(kv) = &shared.kv {
             let (circuits, catalog) = (&shared.circuits, &shared.catalog);
-            let (affinity, alone) = (&shared.affinity, shared.config.affinity.alone);
+            let (loads, alone) = ((&shared.affinity, &shared.limiter), shared.config.affinity.alone);
             tokio::join!(
                 circuit::fleet::run(circuits, Arc::clone(kv), catalog, shutdown.clone()),
-                affinity::fleet::run(affinity, Arc::clone(kv), (&shared.boot, alone), shutdown.clone()),
+                affinity::fleet::run(loads, Arc::clone(kv), (&shared.boot, alone), shutdown.clone()),
                 shared.samples.run(Arc::clone(kv), circuits, shutdown.clone()),
             );
         }
@@ -237,15 +239,18 @@ pub async fn run(router: Router, bus: Arc<dyn Bus>, shutdown: CancellationToken)
         wake::run(shared, shutdown.clone()).await;
         Ok(())
     };
+    let told = async {
+        if shared.config.tells_health {
+            tokio::try_join!(
+                health::serve(shared, Arc::clone(&bus), shutdown.clone()),
+                figures::serve(shared, Arc::clone(&bus), shutdown.clone()),
+            )?;
+        }
+        Ok(())
+    };
     let pool = &shared.config.pool;
     let trials = trial::serve(shared, (Arc::clone(&bus), pool), shutdown.clone());
-    tokio::try_join!(
-        health::serve(shared, bus, shutdown.clone()),
-        trials,
-        agree,
-        tidy,
-        wakes
-    )?;
+    tokio::try_join!(told, trials, agree, tidy, wakes)?;
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! How many calls run at once with one credential: as many as its provider bears, which is found out by trying. A call
 //! that is answered with 429 lowers the limit by one, a row of calls that went well raises it by one; whoever finds no
-//! room waits for his turn, first come first served.
+//! room waits for his turn, first come first served. The limit is one for all routers ([`fleet`]).
 //!
-//! Guarantees: no more calls run than the limit, unless it was lowered while they ran; a slot is given back exactly
-//! once, whatever becomes of the request; nobody passes by those who wait. Engines in one's own network have no limit:
-//! they have a queue of their own.
+//! Guarantees: no more calls run here than the limit leaves to this router, unless it was lowered while they ran; a slot
+//! is given back exactly once, whatever becomes of the request; nobody passes by those who wait. Engines in one's own
+//! network have no limit: they have a queue of their own.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
@@ -16,13 +16,16 @@ use std::task::{Context, Poll};
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use schemas::catalog::{CredentialRef, Endpoint};
+use schemas::ceiling::{self, Ceiling, Hint, Others, allowance};
 use schemas::secret::Secret;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tracing::info;
 
 use crate::config::Concurrency;
 use crate::metrics::Metrics;
 
+pub(crate) mod fleet;
 mod local;
 
 pub(crate) use local::is_local;
@@ -33,66 +36,26 @@ const BUCKETS_MAX: usize = 10_000;
 const WAITERS_MAX: usize = 4_096;
 
 /// What the status of an answer says about the number of calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hint {
-    /// It is borne.
-    Fine,
-    /// It is too high.
-    TooMany,
-}
-
-impl Hint {
-    const fn of(status: Option<u16>) -> Option<Self> {
-        match status {
-            Some(200) => Some(Self::Fine),
-            Some(429) => Some(Self::TooMany),
-            _ => None,
-        }
+const fn hint(status: Option<u16>) -> Option<Hint> {
+    match status {
+        Some(200) => Some(Hint::Fine),
+        Some(429) => Some(Hint::TooMany),
+        _ => None,
     }
 }
 
-/// The limit of one credential: pure.
+/// The limit of one credential.
 #[derive(Debug)]
 struct Limit {
-    settings: Concurrency,
-    /// Calls that may run at once now.
-    most: u32,
+    ceiling: Ceiling,
     running: u32,
-    /// Calls that went well since the limit was last changed.
-    fine: u32,
+    /// What other routers do with it.
+    others: Others,
 }
 
 impl Limit {
-    const fn new(settings: Concurrency) -> Self {
-        Self {
-            settings,
-            most: settings.initial,
-            running: 0,
-            fine: 0,
-        }
-    }
-
-    const fn has_room(&self) -> bool {
-        self.running < self.most
-    }
-
-    /// Takes a hint; gives the limit before, where it is another now.
-    fn hear(&mut self, hint: Hint) -> Option<u32> {
-        let before = self.most;
-        match hint {
-            Hint::TooMany => {
-                self.fine = 0;
-                self.most = self.most.saturating_sub(1).max(1);
-            }
-            Hint::Fine => {
-                self.fine += 1;
-                if self.fine >= self.settings.raise_after {
-                    self.fine = 0;
-                    self.most = self.most.saturating_add(1).min(self.settings.max);
-                }
-            }
-        }
-        (self.most != before).then_some(before)
+    fn has_room(&self) -> bool {
+        self.running < allowance(self.ceiling.most(), &self.others)
     }
 }
 
@@ -100,6 +63,8 @@ impl Limit {
 #[derive(Debug)]
 struct Bucket {
     name: Arc<str>,
+    /// Names it among routers, and tells nothing of the secret.
+    fingerprint: Arc<str>,
     metrics: Metrics,
     state: Mutex<State>,
 }
@@ -127,10 +92,10 @@ impl State {
 impl Bucket {
     fn hear(&self, hint: Hint) {
         let mut state = self.state.lock();
-        let Some(before) = state.limit.hear(hint) else {
+        let Some(before) = state.limit.ceiling.hear(hint) else {
             return;
         };
-        let limit = state.limit.most;
+        let limit = state.limit.ceiling.most();
         info!(
             credential.name = %self.name,
             before,
@@ -141,6 +106,18 @@ impl Bucket {
             "the limit of concurrent calls with a credential changed"
         );
         self.metrics.concurrency(&self.name, limit);
+        state.admit();
+    }
+
+    /// Changes what is known of other routers, and lets in who may run by that.
+    fn learn(&self, change: impl FnOnce(&mut Limit)) {
+        let mut state = self.state.lock();
+        let before = state.limit.ceiling.most();
+        change(&mut state.limit);
+        let most = state.limit.ceiling.most();
+        if most != before {
+            self.metrics.concurrency(&self.name, most);
+        }
         state.admit();
     }
 
@@ -160,6 +137,8 @@ pub(crate) struct Limiter {
     hasher: RandomState,
     /// By provider and credential: what two endpoints of one provider share counts for both.
     buckets: DashMap<(Arc<str>, u64), Arc<Bucket>>,
+    /// The limits that routers share, by fingerprint: revisions and numbers, for credentials that come to be used.
+    shared: Mutex<HashMap<Arc<str>, (u64, u32)>>,
 }
 
 impl Limiter {
@@ -170,6 +149,7 @@ impl Limiter {
             metrics,
             hasher: RandomState::new(),
             buckets: DashMap::new(),
+            shared: Mutex::default(),
         }
     }
 
@@ -212,18 +192,37 @@ impl Limiter {
         }
         let bucket = self.buckets.entry(key).or_insert_with(|| {
             let name: Arc<str> = name.into();
-            self.metrics.concurrency(&name, settings.initial);
+            let fingerprint = fingerprint(&endpoint.provider, secret);
+            let mut ceiling = Ceiling::new(settings.terms());
+            if let Some((revision, most)) = self.shared.lock().get(&fingerprint) {
+                ceiling.agree(*revision, *most);
+            }
+            self.metrics.concurrency(&name, ceiling.most());
             Arc::new(Bucket {
                 name,
+                fingerprint,
                 metrics: self.metrics.clone(),
                 state: Mutex::new(State {
-                    limit: Limit::new(settings),
+                    limit: Limit {
+                        ceiling,
+                        running: 0,
+                        others: Others::default(),
+                    },
                     waiting: VecDeque::new(),
                 }),
             })
         });
         Arc::clone(&bucket)
     }
+}
+
+/// A name of a secret of a provider that is the same on all routers, and from which nobody tells the secret.
+fn fingerprint(provider: &str, secret: &str) -> Arc<str> {
+    let mut hasher = Sha256::new();
+    for part in [provider, "\n", secret] {
+        hasher.update(part);
+    }
+    ceiling::fingerprint(&hasher.finalize().into())
 }
 
 /// Where calls with a credential enter.
@@ -275,7 +274,7 @@ pub(crate) struct Slot(Option<Arc<Bucket>>);
 impl Slot {
     /// The status that a call was answered with, `None` for one without an answer.
     pub(crate) fn answered(&self, status: Option<u16>) {
-        if let (Some(bucket), Some(hint)) = (&self.0, Hint::of(status)) {
+        if let (Some(bucket), Some(hint)) = (&self.0, hint(status)) {
             bucket.hear(hint);
         }
     }

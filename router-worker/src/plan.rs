@@ -4,7 +4,9 @@
 //!
 //! Asking takes no claim: only a candidate that is really attempted takes a circuit's probe slot.
 
+pub(crate) mod market;
 pub(crate) mod memory;
+pub(crate) mod offload;
 pub(crate) mod outlook;
 mod pick;
 
@@ -18,13 +20,19 @@ use schemas::balance::decision::{Decision, Excluded, Exclusion};
 use schemas::balance::draws::Draws;
 use schemas::balance::snapshot::{Prefix, Snapshot, Terms};
 use schemas::catalog::modality::Modalities;
+use schemas::catalog::router::Fixed;
 use schemas::catalog::{Catalog, Endpoint, Model, Origin, Route};
 use schemas::command::Offer;
 use schemas::failure::{Failure, FailureCode};
 use schemas::health::Spared;
 use schemas::id::BackendId;
+use schemas::money::Price;
 use schemas::parameter::Takes;
 
+use crate::limiter::is_local;
+
+use market::{Desk, Wager};
+use offload::Offload;
 use outlook::Outlook;
 
 /// One backend of one endpoint, by one route.
@@ -67,6 +75,10 @@ pub(crate) struct Plan {
     pub(crate) decision: Option<Box<Decision>>,
     /// How the session decided; `None` where none is looked for.
     pub(crate) verdict: Option<Verdict>,
+    /// What is left to settle, where legs were chosen by what they cost.
+    pub(crate) wager: Option<Wager>,
+    /// Where the call goes when it waits too long.
+    pub(crate) offload: Option<Offload>,
 }
 
 impl Plan {
@@ -83,6 +95,8 @@ impl Plan {
             sleeper: None,
             decision,
             verdict,
+            wager: told.wager,
+            offload: None,
         }
     }
 
@@ -124,6 +138,7 @@ impl Nobody {
 #[derive(Default)]
 struct Told {
     snapshot: Option<Snapshot>,
+    wager: Option<Wager>,
     excluded: Vec<Excluded>,
 }
 
@@ -193,10 +208,7 @@ pub(crate) fn snapshot(
 fn has_some(catalog: &Catalog, offer: &Offer) -> bool {
     let model = catalog.model_of(&offer.owner, offer.model.as_str());
     model.is_some_and(|model| {
-        let admitted = model
-            .routes
-            .iter()
-            .filter(|route| offer.candidates.contains(&route.endpoint_id));
+        let admitted = model.routes.iter().filter(|route| offer.leads_by(route));
         let mut led = admitted.filter_map(|route| {
             let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id)?;
             Some((route, endpoint))
@@ -226,6 +238,9 @@ pub(crate) fn plan(
     let mut survey = Survey {
         legs: Vec::with_capacity(model.routes.len()),
         excluded: Vec::new(),
+        desk: Desk::of(model, offer, sight.outlook),
+        fixed: model.router.as_ref().and_then(|router| router.fixed()),
+        prompt_tokens: offer.requirements.prompt_tokens,
     };
     survey.routes(catalog, model, offer);
     let mut draws = Draws::new(draw);
@@ -278,13 +293,19 @@ impl Leg<'_> {
 struct Survey<'a> {
     legs: Vec<Leg<'a>>,
     excluded: Vec<Excluded>,
+    /// What the call costs at legs, where that decides.
+    desk: Option<Desk<'a>>,
+    /// What there is to say of weights.
+    fixed: Option<&'a Fixed>,
+    /// Estimated tokens of the prompt.
+    prompt_tokens: u64,
 }
 
 impl<'a> Survey<'a> {
     /// Sorts out the routes that the gate admitted.
     fn routes(&mut self, catalog: &'a Catalog, model: &'a Model, offer: &Offer) {
         for (index, route) in model.routes.iter().enumerate() {
-            if !offer.candidates.contains(&route.endpoint_id) {
+            if !offer.leads_by(route) {
                 continue;
             }
             let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id);
@@ -344,17 +365,28 @@ impl<'a> Survey<'a> {
         for leg in &legs {
             self.open(leg, (sight, draws), (&mut seats, &mut barred));
         }
+        let kept = self.keep(&mut seats);
+        let full = self.overfull(&mut seats, (&kept, sight.outlook));
         let last = self.asked_last(&mut seats);
-        let (mut verdict, mut snapshot) = (None, None);
+        let mut first = pick::Arranged::default();
         for (place, group) in seats.chunk_by_mut(Seat::is_beside).enumerate() {
             let is_first = place == 0;
-            let arranged = pick::arrange(group, sight, is_first, draws);
+            let desk = self.desk.as_ref().filter(|_| is_first);
+            let arranged = pick::arrange(group, (sight, desk), is_first, draws);
             if is_first {
-                (verdict, snapshot) = (arranged.verdict, arranged.snapshot);
+                first = arranged;
+            }
+            if self.fixed.is_some_and(|fixed| fixed.hybrid_composition) {
+                pick::compose(group);
             }
         }
-        let mut candidates: Vec<Candidate> = seats.into_iter().map(|seat| seat.candidate).collect();
-        candidates.extend(last.into_iter().map(|seat| seat.candidate));
+        let (before, behind) = if full.is_empty() {
+            (last, kept.seats)
+        } else {
+            (kept.seats, last)
+        };
+        let in_order = seats.into_iter().chain(before).chain(full).chain(behind);
+        let mut candidates: Vec<Candidate> = in_order.map(|seat| seat.candidate).collect();
         let sleeper = barred.sleeper.filter(|_| !candidates.is_empty());
         if candidates.is_empty() {
             candidates.extend(barred.rescue);
@@ -362,12 +394,14 @@ impl<'a> Survey<'a> {
         match (candidates.is_empty(), barred.soonest_ms) {
             (false, _) => {
                 let told = Told {
-                    snapshot,
+                    snapshot: first.snapshot,
+                    wager: first.wager,
                     excluded: self.excluded,
                 };
-                let verdict = verdict.or_else(|| sight.nowhere());
+                let verdict = first.verdict.or_else(|| sight.nowhere());
                 Ok(Plan {
                     sleeper,
+                    offload: kept.offload,
                     ..Plan::new(candidates, verdict, told)
                 })
             }
@@ -398,6 +432,7 @@ impl<'a> Survey<'a> {
                     backend,
                     leg: leg.index,
                     weight_micro: leg.route.weight_micro,
+                    price: self.desk.as_ref().and_then(|desk| desk.price(leg.route)),
                     rank: (leg.route.priority, leg.is_weightless()),
                 });
                 continue;
@@ -437,6 +472,8 @@ struct Seat {
     leg: usize,
     /// The weight of its route.
     weight_micro: u64,
+    /// What its route charges, where that decides.
+    price: Option<Price>,
     /// Its group.
     rank: (i32, bool),
     /// How long it is to be asked last.
@@ -444,6 +481,13 @@ struct Seat {
 }
 
 impl Seat {
+    /// Whether it stands in one's own network.
+    fn is_near(&self) -> bool {
+        let backends = &self.candidate.endpoint.backends;
+        let backend = self.candidate.backend.and_then(|place| backends.get(place));
+        backend.is_none_or(|backend| is_local(&backend.base_url))
+    }
+
     /// Whether both are of one group.
     fn is_beside(&self, other: &Self) -> bool {
         self.rank == other.rank

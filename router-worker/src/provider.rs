@@ -5,6 +5,7 @@ pub(crate) mod call;
 pub(crate) mod echo;
 pub(crate) mod header;
 mod openrouter;
+mod raw;
 mod url;
 mod vertex;
 

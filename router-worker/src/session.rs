@@ -4,10 +4,13 @@
 mod deciding;
 mod fitted;
 mod leasing;
+mod offloading;
+mod passing;
 mod prepared;
 mod trail;
 mod waking;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bus::dispatch::{Dispatch, End};
@@ -39,6 +42,7 @@ use crate::state::Shared;
 
 use deciding::remember;
 use leasing::NoSeat;
+use offloading::{Offloading, within};
 use trail::{Step, Trail};
 use waking::Sleepers;
 
@@ -61,11 +65,17 @@ pub(crate) struct Request {
     sleepers: Sleepers,
     /// What was decided about whom to ask.
     decision: Option<Box<Decision>>,
+    /// What is left to settle of it.
+    wager: Option<plan::market::Wager>,
+    /// Where it goes when it waits too long.
+    offloading: Offloading,
     attempts: Vec<Attempt>,
     /// What upstreams charge for the attempts so far, as far as they tell.
     upstream_cost: Option<NanoUsd>,
     /// Attempts that told no cost and may have one.
     attempts_of_unknown_cost: u64,
+    /// The status of an answer that passes as it is.
+    passed: Option<u16>,
 }
 
 /// How the attempts at one candidate left the request.
@@ -93,9 +103,12 @@ impl Request {
             answer_tokens_max: 0,
             sleepers: Sleepers::default(),
             decision: None,
+            wager: None,
+            offloading: Offloading::default(),
             attempts: Vec::with_capacity(1),
             upstream_cost: None,
             attempts_of_unknown_cost: 0,
+            passed: None,
         }
     }
 
@@ -117,6 +130,8 @@ impl Request {
                 self.stay.decide(plan.verdict);
                 let is_barred = plan.is_barred();
                 self.decision = plan.decision;
+                self.wager = plan.wager;
+                self.offloading = Offloading::new(plan.offload);
                 self.expect_asleep(&shared, plan.sleeper);
                 self.walk(&shared, &plan.candidates, is_barred).await
             }
@@ -137,9 +152,9 @@ impl Request {
 
     /// Tries the candidates in their order.
     async fn walk(&mut self, shared: &Shared, candidates: &[Candidate], is_barred: bool) -> Box<End> {
-        let mut candidates = candidates.iter();
+        let mut ahead: VecDeque<&Candidate> = candidates.iter().collect();
         let mut refused_claim = is_barred;
-        while let Some(candidate) = candidates.next() {
+        while let Some(candidate) = ahead.pop_front() {
             if !self.trail.suits(candidate.context_length) {
                 self.pass_over(candidate, Exclusion::ContextLength);
                 continue;
@@ -173,9 +188,7 @@ impl Request {
                 self.pass_over(candidate, Exclusion::CircuitOpen { retry_in_ms: 0 });
                 continue;
             }
-            let last = !candidates
-                .clone()
-                .any(|other| self.trail.suits(other.context_length));
+            let last = !ahead.iter().any(|other| self.trail.suits(other.context_length));
             let left = self.visit(shared, (candidate, last), prepared, claim).await;
             if let Left::Ended(end) = left {
                 return end;
@@ -183,6 +196,7 @@ impl Request {
             if self.trail.step() == Step::Stop {
                 break;
             }
+            self.turn_aside(candidate, &mut ahead);
         }
         if let Some(end) = Box::pin(self.rouse(shared)).await {
             return end;
@@ -193,7 +207,9 @@ impl Request {
             decision = ?self.decision,
             "no attempt served the request"
         );
-        let left = candidates.any(|candidate| self.trail.suits(candidate.context_length));
+        let left = ahead
+            .iter()
+            .any(|candidate| self.trail.suits(candidate.context_length));
         self.give_up(shared, left, refused_claim)
     }
 
@@ -241,7 +257,7 @@ impl Request {
         let mut seat = match seat {
             Ok(seat) => seat,
             Err(fault) => {
-                self.trail.note(fault, candidate.context_length);
+                self.note_fault(fault, candidate);
                 return Left::Open;
             }
         };
@@ -260,7 +276,7 @@ impl Request {
             self.note(shared, candidate, (&ending, &mut visit));
             remember(shared, &backend, (&ending, meter.sent));
             let fault = match ending {
-                Ending::Failed(fault) if !meter.committed => fault,
+                Ending::Failed(fault) if !meter.committed && self.may_follow(&fault, meter.sent) => fault,
                 ending => {
                     return Left::Ended(self.conclude(candidate, claim, ending, &meter));
                 }
@@ -282,8 +298,8 @@ impl Request {
                 seat = next;
                 continue;
             }
-            claim.settle(fault.verdict(), fault.status());
-            self.trail.note(fault, candidate.context_length);
+            claim.settle(self.verdict(fault.verdict(), meter.sent), fault.status());
+            self.note_fault(fault, candidate);
             return Left::Open;
         }
     }
@@ -295,12 +311,11 @@ impl Request {
             Ending::Whole { .. } => {
                 visit.whole();
                 shared.samples.succeeded(&backend);
-                shared.wakes.answered(&candidate.endpoint, &backend);
             }
             Ending::Failed(fault) if fault.verdict() == Verdict::Faulty => {
                 self.stay.failed(&shared.affinity, &backend);
             }
-            Ending::Failed(_) | Ending::Stopped(_) => {}
+            Ending::Failed(_) | Ending::Told(_) | Ending::Stopped(_) => {}
         }
     }
 
@@ -325,6 +340,9 @@ impl Request {
 
     /// What a candidate is sent.
     fn prepare(&mut self, shared: &Shared, candidate: &Candidate) -> Result<Prepared, Fault> {
+        if self.offer.raw.is_some() {
+            return Ok(Prepared::passing(&self.body));
+        }
         let answer_tokens = || self.answer_tokens_max;
         let mut prepared = self
             .preparation
@@ -362,7 +380,14 @@ impl Request {
         };
         self.trail.begin();
         let credential = held.map(|held| held.declaration.secret.as_ref());
-        let ending = call.run(credential, &mut meter).await;
+        let patience = self.offloading.patience(candidate);
+        let patience = patience.filter(|_| self.offer.splice.stream && self.offer.raw.is_none());
+        let ending = match patience {
+            None => call.run(credential, &mut meter).await,
+            Some(patience) => within(patience, visit, Box::pin(call.run(credential, &mut meter))).await,
+        };
+        // What was left may have been taken.
+        meter.sent |= matches!(ending, Ending::Failed(Fault::Waited(_)));
         (ending, meter, started_at)
     }
 
@@ -379,6 +404,7 @@ impl Request {
                 (after_content(fault), Some(fault.interruption().code))
             }
             Ending::Failed(fault) => (fault.outcome(), Some(fault.code())),
+            Ending::Told(told) => (told.fault.outcome(), Some(told.fault.code())),
             Ending::Stopped(stop) => (stopped(*stop).0, Some(stopped(*stop).1.code)),
         };
         shared.metrics.attempt(&candidate.endpoint.id, outcome);
@@ -424,13 +450,26 @@ impl Request {
         };
         match ending {
             Ending::Whole { head, tail } => {
-                claim.settle(Verdict::Healthy, meter.status);
+                claim.settle(self.verdict(Verdict::Healthy, true), meter.status);
                 settled.head = head;
                 settled.tail = tail;
+                self.passed = meter.status.filter(|_| self.offer.raw.is_some());
                 self.end(Outcome::Ok, None, settled)
             }
+            Ending::Told(told) => {
+                claim.settle(self.verdict(told.fault.verdict(), true), meter.status);
+                self.tell(*told, meter.status, settled)
+            }
+            Ending::Failed(fault) if !meter.committed => {
+                claim.settle(self.verdict(fault.verdict(), meter.sent), fault.status());
+                self.end(
+                    before_content(&fault),
+                    Some(fault.failure_on(self.offer.surface)),
+                    settled,
+                )
+            }
             Ending::Failed(fault) => {
-                claim.settle(fault.verdict(), fault.status());
+                claim.settle(self.verdict(fault.verdict(), meter.sent), fault.status());
                 self.end(after_content(&fault), Some(fault.interruption()), settled)
             }
             Ending::Stopped(stop) => {
@@ -458,10 +497,6 @@ impl Request {
         if outcome != Outcome::Ok {
             self.stay.give_up(&self.shared.affinity);
         }
-        let told = self.stay.told();
-        if let Some((_, verdict)) = &told {
-            self.shared.metrics.session(verdict);
-        }
         let (prompt, output) = (
             self.offer.requirements.prompt_tokens,
             settled.delivered.output_bytes,
@@ -470,6 +505,13 @@ impl Request {
             .usage
             .map(|facts| facts.completed(prompt, output).normalize())
             .map_or((None, Vec::new()), |(usage, flags)| (Some(usage), flags));
+        let is_served = outcome == Outcome::Ok || usage.is_some();
+        let served = settled.served.as_ref().filter(|_| is_served);
+        self.settle_wager(served, usage.as_ref());
+        let told = self.stay.told();
+        if let Some((_, verdict)) = &told {
+            self.shared.metrics.session(verdict);
+        }
         Box::new(End {
             report: Report {
                 outcome,
@@ -480,6 +522,7 @@ impl Request {
                 usage_flags,
                 upstream_cost_nano_usd: self.upstream_cost,
                 attempts_of_unknown_cost: self.attempts_of_unknown_cost,
+                passed: self.passed,
                 delivered: settled.delivered,
                 session: told.and_then(|(session, _)| session.cloned()),
                 affinity: told.map(|(_, verdict)| verdict.to_string().into()),

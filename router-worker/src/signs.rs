@@ -16,13 +16,15 @@ use bus::watching::{Told, watch_for_good};
 use bus::{Entry, Expected, Kv};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use schemas::balance::profile::Profile;
 use schemas::catalog::Catalog;
 use schemas::engine::{SAMPLE_AGE_MS_MAX, Sample};
 use schemas::event::health::{Cause, EndpointChanged};
 use schemas::health::{
-    HOST_AGE_MS_MAX, Host, Probed, Recovered, Spared, decode, encode, name_of_key, probed_key,
+    HOST_AGE_MS_MAX, Host, PROFILE_AGE_MS_MAX, Probed, Recovered, Spared, decode, encode, name_of_key,
+    probed_key,
 };
-use schemas::id::{BackendId, NodeId};
+use schemas::id::{BackendId, ModelName, NodeId};
 use schemas::query::EngineHealth;
 use schemas::subject::{HEALTH_BUCKET, health};
 use tokio::sync::mpsc;
@@ -66,6 +68,8 @@ struct State {
     /// Those that are left out.
     out: HashMap<BackendId, Seen<Probed>>,
     hosts: HashMap<Arc<str>, Seen<Host>>,
+    /// What is learned of models.
+    profiles: HashMap<ModelName, Seen<Arc<Profile>>>,
     /// Those that were told since a watch began, until all were.
     told: Option<HashSet<String>>,
 }
@@ -141,6 +145,14 @@ impl Signs {
             kv_cache_percent: sample.kv_percent_milli.map(percent),
             age_seconds: sample.age_ms(self.clock.monotonic_ms()) / 1_000,
         })
+    }
+
+    /// What is learned of the legs of a model, as long as that counts.
+    pub(crate) fn profile(&self, model: &ModelName) -> Option<Arc<Profile>> {
+        let state = self.state.read();
+        let seen = state.profiles.get(model)?;
+        let counts = seen.is_within(PROFILE_AGE_MS_MAX, self.clock.monotonic_ms());
+        counts.then(|| Arc::clone(&seen.record))
     }
 
     /// Why a backend is not asked whatever its circuit says: probes left it out, or an accelerator of its host is too hot.
@@ -292,6 +304,15 @@ impl State {
                     .retain(|_, seen| seen.is_within(HOST_AGE_MS_MAX, now_ms));
             }
             note(&mut self.hosts, host, said, (entry.revision, now_ms));
+        } else if let Some(model) = name_of_key(&entry.key, health::PROFILE) {
+            let model = ModelName::new(model);
+            let known: Option<Profile> = value.and_then(decode);
+            let known = known.filter(|known| known.model == model).map(Arc::new);
+            if !self.profiles.contains_key(&model) {
+                self.profiles
+                    .retain(|_, seen| seen.is_within(PROFILE_AGE_MS_MAX, now_ms));
+            }
+            note(&mut self.profiles, model, known, (entry.revision, now_ms));
         } else if let Some(backend) = backend(health::RECOVERED) {
             let recovered: Option<Recovered> = value.and_then(decode);
             return recovered.filter(|recovered| recovered.backend == backend);
@@ -310,6 +331,8 @@ impl State {
         self.out.retain(|backend, _| is_told(probed_key(backend)));
         self.hosts
             .retain(|host, _| is_told(schemas::health::host_key(host)));
+        self.profiles
+            .retain(|model, _| is_told(schemas::health::profile_key(model)));
     }
 }
 

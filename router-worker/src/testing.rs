@@ -99,6 +99,7 @@ pub(crate) fn model(routes: Vec<Route>) -> Model {
         routes,
         origin: Origin::File,
         owner: TenantId::from(DEFAULT_TENANT),
+        router: None,
     }
 }
 
@@ -149,6 +150,8 @@ pub(crate) fn offer(model: &Model) -> Offer {
         started_at: Timestamp::default(),
         attempts_max: 4,
         attempts_before: 0,
+        passes_sleepers: false,
+        raw: None,
     }
 }
 
@@ -294,6 +297,7 @@ impl Scene {
                 ..offer(&self.model)
             },
             body: Bytes::copy_from_slice(body.as_bytes()),
+            ways: Vec::new(),
         }
     }
 

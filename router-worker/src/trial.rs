@@ -14,6 +14,7 @@ use schemas::catalog::{Catalog, Endpoint, Model, Role, Route};
 use schemas::command::{Offer, Requirements, Told};
 use schemas::event::request::Surface;
 use schemas::id::{KeyId, PoolName};
+use schemas::pool::Part;
 use schemas::query::QueryError;
 use schemas::subject;
 use schemas::trial::{TrialAnswer, TrialQuery};
@@ -105,7 +106,10 @@ fn tell(reply: tokio::sync::oneshot::Sender<Bytes>, answer: &Result<TrialAnswer,
 
 /// Makes one call, and tells how it ended.
 async fn tried(shared: &Shared, query: &TrialQuery, within: Duration) -> TrialAnswer {
-    let catalog = seen(shared, query.revision).await;
+    let catalog = match &query.part {
+        Some(part) => learned(part, query.revision),
+        None => seen(shared, query.revision).await,
+    };
     let Some(endpoint) = catalog.endpoint(&query.endpoint) else {
         return TrialAnswer::failed(NO_ENDPOINT);
     };
@@ -134,6 +138,13 @@ async fn tried(shared: &Shared, query: &TrialQuery, within: Duration) -> TrialAn
         backend: Some(candidate.backend_id()),
         error: error.map(str::to_owned),
     }
+}
+
+/// What the asker tells of the catalogue.
+fn learned(part: &Part, revision: u64) -> Arc<Catalog> {
+    let mut catalog = Catalog::default();
+    catalog.learn(revision, part.clone());
+    Arc::new(catalog)
 }
 
 /// The catalogue as the asker has seen it, or what there is of it after a while.
@@ -191,6 +202,7 @@ async fn call(
     match call.run(credential, meter).await {
         Ending::Whole { .. } => None,
         Ending::Failed(fault) => Some(told(&fault)),
+        Ending::Told(failed) => Some(told(&failed.fault)),
         Ending::Stopped(_) => Some(NOT_IN_TIME),
     }
 }
@@ -237,6 +249,8 @@ fn offer(shared: &Shared, model: &Model, candidate: &Candidate) -> Option<(Offer
         started_at: now,
         attempts_max: 1,
         attempts_before: 0,
+        passes_sleepers: false,
+        raw: None,
     };
     Some((offer, body))
 }
@@ -246,7 +260,7 @@ fn told(fault: &Fault) -> &'static str {
     match fault {
         Fault::Unreachable => UNREACHABLE,
         Fault::Misconfigured => MISCONFIGURED,
-        Fault::Unconnected | Fault::TimedOut => NOT_IN_TIME,
+        Fault::Unconnected | Fault::TimedOut | Fault::Waited(_) => NOT_IN_TIME,
         Fault::Refused(refusal) => match refusal.status {
             401..=403 | 407 => "the endpoint does not accept the credential",
             404 => "the endpoint knows no such model or path",

@@ -269,16 +269,34 @@ impl Upstream {
             let answer = sent.map_err(Error::Silent)?;
             return self.decoded((answer.status, answer.headers), answer.body.into(), None);
         }
-        let is_http2 = target.route.http2;
+        self.exchange(clients, target.route.http2, || request(target, body))
+            .await
+    }
+
+    /// Sends a request of any method as it is and waits for the answer's head.
+    pub(crate) async fn pass(
+        &self,
+        request: Request<Full<Bytes>>,
+        is_http2: bool,
+        trust: Trust,
+    ) -> Result<Answer, Error> {
+        let clients = self.clients(trust);
+        self.exchange(clients, is_http2, || request.clone()).await
+    }
+
+    async fn exchange(
+        &self,
+        clients: &Clients,
+        is_http2: bool,
+        request: impl Fn() -> Request<Full<Bytes>>,
+    ) -> Result<Answer, Error> {
         let client = if is_http2 {
             &clients.http2
         } else {
             &clients.negotiated
         };
-        let answer = match client.request(request(target, body)).await {
-            Err(error) if !is_http2 && died_unheard(&error) => {
-                clients.fresh.request(request(target, body)).await
-            }
+        let answer = match client.request(request()).await {
+            Err(error) if !is_http2 && died_unheard(&error) => clients.fresh.request(request()).await,
             answer => answer,
         };
         self.answer(answer.map_err(Error::Unreachable)?)

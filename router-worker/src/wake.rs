@@ -9,7 +9,6 @@ mod leading;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bus::Kv;
 use bus::watching::{Told, watch_for_good};
@@ -18,7 +17,7 @@ use dashmap::mapref::entry::Entry;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use schemas::catalog::{Catalog, Endpoint};
+use schemas::catalog::Catalog;
 use schemas::event::health::WakeEnded;
 use schemas::id::BackendId;
 use schemas::subject::WAKE_BUCKET;
@@ -33,9 +32,6 @@ use crate::state::Shared;
 
 pub(crate) use asking::bound;
 use leading::Round;
-
-/// How long vLLM counts as awake after it said so, or answered.
-const AWAKE_FOR: Duration = Duration::from_secs(2);
 
 /// Takes the facts about services that were woken.
 pub(crate) type Woken = Box<dyn Fn(&WakeEnded) + Send + Sync>;
@@ -56,8 +52,6 @@ pub(crate) struct Over {
 pub(crate) struct Wakes {
     /// The last round of each backend.
     rounds: DashMap<BackendId, Heard>,
-    /// When backends were last seen awake.
-    awake: DashMap<BackendId, Instant>,
     /// Rounds to be run: at most one for each backend.
     queue: mpsc::UnboundedSender<Job>,
     queued: Mutex<Option<mpsc::UnboundedReceiver<Job>>>,
@@ -81,8 +75,10 @@ enum Standing {
     Past,
 }
 
-fn standing(heard: &Heard) -> Standing {
+/// How a round stands for somebody who found its backend asleep at `found_at`: that it was awake before says nothing.
+fn standing(heard: &Heard, found_at: Instant) -> Standing {
     match *heard.borrow() {
+        Some(over) if over.outcome == Outcome::Awake && over.at < found_at => Standing::Past,
         Some(over) if over.at.elapsed() < over.outcome.life() => Standing::Holds(over.outcome),
         None if heard.has_changed().is_ok() => Standing::Running,
         Some(_) | None => Standing::Past,
@@ -94,18 +90,19 @@ impl Wakes {
         let (queue, queued) = mpsc::unbounded_channel();
         Self {
             rounds: DashMap::new(),
-            awake: DashMap::new(),
             queue,
             queued: Mutex::new(Some(queued)),
             woken,
         }
     }
 
-    /// Has a backend woken, where that is not under way or just done. Tells how it goes.
-    pub(crate) fn begin(&self, candidate: &Candidate) -> Heard {
+    /// Has a backend woken that was found asleep at `found_at`, where that is not under way or just done. Tells how it goes.
+    pub(crate) fn begin(&self, candidate: &Candidate, found_at: Instant) -> Heard {
         let (tell, heard) = watch::channel(None);
         match self.rounds.entry(candidate.backend_id()) {
-            Entry::Occupied(last) if standing(last.get()) != Standing::Past => return last.get().clone(),
+            Entry::Occupied(last) if standing(last.get(), found_at) != Standing::Past => {
+                return last.get().clone();
+            }
             Entry::Occupied(mut last) => drop(last.insert(heard.clone())),
             Entry::Vacant(none) => drop(none.insert(heard.clone())),
         }
@@ -117,24 +114,13 @@ impl Wakes {
 
     /// True for a backend that is being woken, or just did not come.
     pub(crate) fn sleeps(&self, backend: &BackendId) -> bool {
-        let last = self.rounds.get(backend).map(|heard| standing(&heard));
+        let now = Instant::now();
+        let last = self.rounds.get(backend).map(|heard| standing(&heard, now));
         match last {
             Some(Standing::Running) => true,
             Some(Standing::Holds(outcome)) => outcome != Outcome::Awake,
             Some(Standing::Past) | None => false,
         }
-    }
-
-    /// Notes that a backend answered as one that is awake.
-    pub(crate) fn answered(&self, endpoint: &Endpoint, backend: &BackendId) {
-        if endpoint.wake.is_some() {
-            self.awake.insert(backend.clone(), Instant::now());
-        }
-    }
-
-    fn was_awake(&self, backend: &BackendId) -> bool {
-        let seen = self.awake.get(backend);
-        seen.is_some_and(|at| at.elapsed() < AWAKE_FOR)
     }
 
     /// Forgets backends that the catalogue does not name any more.
@@ -143,28 +129,16 @@ impl Wakes {
         let backends = endpoints.iter().flat_map(|endpoint| &endpoint.backends);
         let named: HashSet<&BackendId> = backends.map(|backend| &backend.id).collect();
         self.rounds.retain(|backend, _| named.contains(backend));
-        self.awake.retain(|backend, _| named.contains(backend));
     }
 }
 
-/// True when a backend says that it sleeps. Only vLLM does while it takes connections; it is asked when it was not seen
-/// awake lately.
+/// True when a backend says that it sleeps. Only vLLM does while it takes connections; it is asked before each call, since
+/// nobody tells when it goes to sleep.
 pub(crate) async fn says_so(shared: &Shared, candidate: &Candidate) -> bool {
     let Some(Wake::VllmSleep(vllm)) = candidate.endpoint.wake.as_deref() else {
         return false;
     };
-    let backend = candidate.backend_id();
-    if shared.wakes.was_awake(&backend) {
-        return false;
-    }
-    match asking::is_sleeping(shared, candidate, vllm).await {
-        Some(true) => true,
-        Some(false) => {
-            shared.wakes.answered(&candidate.endpoint, &backend);
-            false
-        }
-        None => false,
-    }
+    asking::is_sleeping(shared, candidate, vllm).await == Some(true)
 }
 
 /// Runs rounds until `shutdown`.
@@ -198,12 +172,6 @@ pub(crate) async fn run(shared: &Shared, shutdown: CancellationToken) {
 
 async fn round(shared: &Shared, news: watch::Receiver<u64>, job: Job) {
     let outcome = Round::new(shared, &job.candidate, news).run().await;
-    if outcome == Outcome::Awake {
-        let candidate = &job.candidate;
-        shared
-            .wakes
-            .answered(&candidate.endpoint, &candidate.backend_id());
-    }
     // Whoever asked may have left.
     let at = Instant::now();
     let _ = job.tell.send(Some(Over { outcome, at }));

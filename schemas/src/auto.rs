@@ -7,7 +7,7 @@ pub mod choice;
 pub mod record;
 
 use crate::catalog::policy::{Inference, KeyRouting, Purpose, Strategy};
-use crate::event::request::Surface;
+use crate::event::request::{Attempt, Surface};
 use crate::failure::FailureCode;
 use crate::frame::Report;
 use crate::outcome::Outcome;
@@ -41,10 +41,22 @@ pub fn strategy(key: Option<&KeyRouting>, all: Option<&Inference>) -> Option<Str
 /// What a model must be for to serve a surface.
 pub const fn purpose(surface: Surface) -> Purpose {
     match surface {
-        Surface::Chat | Surface::Messages | Surface::Responses => Purpose::Chat,
+        Surface::Chat | Surface::Messages | Surface::Responses | Surface::Proxy => Purpose::Chat,
         Surface::Completions => Purpose::Completion,
         Surface::Embeddings => Purpose::Embedding,
     }
+}
+
+/// The statuses from 400 to 499 by which a backend says nothing of the call: that it does not accept the gateway's own
+/// credential or wants it paid (401, 402, 403, 407), and that it waited too long (408). Every other one is the answer.
+pub const PASSING: [u16; 5] = [401, 402, 403, 407, 408];
+
+/// True for an attempt whose backend refused the call itself. Some servers say with 400 that they do not accept the
+/// gateway's credential: what the attempt failed of tells.
+fn is_refused(attempt: &Attempt) -> bool {
+    let refuses = |status| (400..500).contains(&status) && !PASSING.contains(&status);
+    let of_credential = attempt.error_code == Some(FailureCode::UpstreamRejectedCredential);
+    attempt.status.is_some_and(refuses) && !of_credential
 }
 
 /// Whether another model is asked after this one ended so, given that nothing of an answer has left: not when it served,
@@ -60,7 +72,11 @@ pub fn moves_on(report: &Report) -> bool {
         .failure
         .as_ref()
         .is_some_and(|failure| failure.code == FailureCode::StreamInterrupted);
-    failed && !stopped && !report.delivered.content && (status >= 500 || report.attempts.is_empty())
+    let refused = report
+        .attempts
+        .last()
+        .is_some_and(|last| status < 500 || is_refused(last));
+    failed && !stopped && !report.delivered.content && !refused
 }
 
 /// The attempts that one model may use up of those that are left, so that each of `others` can have one.

@@ -11,6 +11,8 @@ pub mod draws;
 pub mod explain;
 pub mod latency;
 mod pick;
+pub mod profile;
+pub mod routewise;
 pub mod snapshot;
 
 use std::fmt;

@@ -20,6 +20,7 @@ use crate::wake::Wake;
 
 pub mod change;
 pub mod grant;
+mod learned;
 pub mod limited;
 pub mod modality;
 pub mod policy;
@@ -27,6 +28,7 @@ pub mod pricing;
 pub mod rates;
 pub mod registered;
 pub mod replica;
+pub mod router;
 pub mod served;
 pub mod setting;
 pub mod tenant;
@@ -36,7 +38,8 @@ use grant::{Kind, Reach};
 use modality::Modalities;
 use policy::{KeyRouting, Policies};
 use rates::Rates;
-use registered::Registered;
+use registered::{Registered, Watched};
+use router::Router;
 use served::Served;
 use setting::Settings;
 use tenant::Tenant;
@@ -177,6 +180,9 @@ pub struct Model {
     /// Whose it is; those of files are the operators'.
     #[serde(default = "operators")]
     pub owner: TenantId,
+    /// How its legs are chosen; `None` where nobody said: by their weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<Arc<Router>>,
 }
 
 /// One way to serve a model.
@@ -322,6 +328,9 @@ pub struct Endpoint {
     /// How its backends are chosen, as its file says; see [`Endpoint::balancing`].
     #[serde(default, skip_serializing_if = "Algorithm::is_weighted")]
     pub algorithm: Algorithm,
+    /// What its file says of the health of its backends; see [`Endpoint::health_check`] and [`Endpoint::host`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Arc<Watched>>,
 }
 
 /// One replica of an endpoint.

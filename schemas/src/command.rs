@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::affinity::hint::Spoken;
 use crate::catalog::modality::Modalities;
-use crate::catalog::{Role, operators};
+use crate::catalog::{Role, Route, operators};
 use crate::event::request::Surface;
 use crate::id::{EndpointId, KeyId, ModelName, RequestId, TenantId};
 use crate::parameter::Parameters;
@@ -56,6 +56,19 @@ pub struct Told {
     pub hides_thinking: bool,
 }
 
+/// What stands beside the body of a request that passes as it is. Its gateway has judged all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raw {
+    /// The method.
+    pub method: Arc<str>,
+    /// Path and query below the root of a backend; begins with a slash.
+    pub target: Arc<str>,
+    /// The headers that pass: lower-case names.
+    pub headers: Vec<(String, String)>,
+    /// What the upstream calls the model that the request counts as one of.
+    pub upstream_model: Arc<str>,
+}
+
 /// One request, offered to a router. The body travels beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -101,6 +114,20 @@ pub struct Offer {
     /// Attempts that were made at other models, where the choice of one was left to the gateway.
     #[serde(default)]
     pub attempts_before: u32,
+    /// Other models may be asked as well: a service that sleeps is told to wake, and not waited for.
+    #[serde(default)]
+    pub passes_sleepers: bool,
+    /// How it passes, where it does so as it is: always so on [`Surface::Proxy`] and nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Box<Raw>>,
+}
+
+impl Offer {
+    /// True for a route by which the request may go, as far as the gateway has a say in it.
+    pub fn leads_by(&self, route: &Route) -> bool {
+        let is_meant = |raw: &Raw| raw.upstream_model == route.upstream_model;
+        self.candidates.contains(&route.endpoint_id) && self.raw.as_deref().is_none_or(is_meant)
+    }
 }
 
 /// The caller of an offer that names none: older gateways do not.

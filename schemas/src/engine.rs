@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::hex;
-use crate::id::BackendId;
+use crate::id::{BackendId, EndpointId};
 use crate::subject;
 
 /// How long a sample counts, in milliseconds: three rounds of reading. An older one is no data.
@@ -71,6 +71,45 @@ impl Sample {
     }
 }
 
+/// How the names of figures begin that engines have.
+const NAMES: [&str; 6] = ["vllm:", "sglang", "llamacpp:", "tgi_", "nv_trt_llm_", "trtllm_"];
+/// How those end that count for ever, or tell of a distribution: none of them says how busy an engine is.
+const ENDS: [&str; 5] = ["_bucket", "_sum", "_count", "_total", "_created"];
+/// Most bytes of figures that are passed on.
+const PASSED_BYTES_MAX: usize = 64 * 1_024;
+
+/// A question to a router: what an engine says of itself that wants to know who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FiguresQuery {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// Its backend.
+    pub backend: BackendId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FiguresAnswer {
+    /// The figures, line by line, as far as they say how busy the engine is; `None` where it tells none.
+    pub text: Option<String>,
+}
+
+/// The lines of an engine's figures that say how busy it is, bounded.
+pub fn busy_lines(text: &str) -> String {
+    let mut kept = String::new();
+    for line in text.lines() {
+        let end = line.find(['{', ' ', '\t']).unwrap_or(line.len());
+        let name = line.get(..end).unwrap_or_default();
+        let counts =
+            NAMES.iter().any(|begin| name.starts_with(begin)) && !ENDS.iter().any(|end| name.ends_with(end));
+        if counts && kept.len() + line.len() < PASSED_BYTES_MAX {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
 /// Where the sample of a backend is, in bucket [`subject::HEALTH_BUCKET`].
 pub fn record_key(backend: &BackendId) -> String {
     format!("{}{}", subject::health::SAMPLE, hex(backend.as_str().as_bytes()))
@@ -108,6 +147,19 @@ mod tests {
 
         assert!(sample.is_fresh(0) && sample.is_fresh(16_000));
         assert!(!sample.is_fresh(16_001));
+    }
+
+    #[test]
+    fn what_is_passed_on_says_how_busy_an_engine_is_and_has_a_bound() {
+        let text = "# HELP llamacpp:requests_processing x\nllamacpp:requests_processing 2\n\
+                    llamacpp:prompt_tokens_total 7\nvllm:num_requests_waiting{engine=\"0\"} 3.0\n\
+                    vllm:e2e_request_latency_seconds_bucket{le=\"1\"} 4\nprocess_cpu_seconds 5\n";
+
+        assert_eq!(
+            busy_lines(text),
+            "llamacpp:requests_processing 2\nvllm:num_requests_waiting{engine=\"0\"} 3.0\n"
+        );
+        assert!(busy_lines(&"vllm:x 1\n".repeat(100_000)).len() <= PASSED_BYTES_MAX);
     }
 
     #[test]

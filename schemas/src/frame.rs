@@ -70,6 +70,9 @@ pub struct Report {
     pub attempts_of_unknown_cost: u64,
     /// What was handed over.
     pub delivered: Delivered,
+    /// The status of an answer that passes as its upstream gave it, failures too: then the caller is told nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed: Option<u16>,
     /// The session, as its caller is told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Arc<str>>,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::catalog::registered::HealthCheck;
 use crate::catalog::{Endpoint, from_hex, hex};
 use crate::circuit::record::Opening;
-use crate::id::{BackendId, EndpointId, NodeId};
+use crate::id::{BackendId, EndpointId, ModelName, NodeId};
 use crate::subject;
 use crate::time::Timestamp;
 
@@ -21,6 +21,8 @@ pub mod lead;
 pub const HOST_AGE_MS_MAX: u64 = 60_000;
 /// How long news of a recovery counts, in milliseconds: it is about the opening it names, and tells nothing of the next.
 pub const RECOVERED_AGE_MS_MAX: u64 = 60_000;
+/// How long what is learned of a model counts when nobody learns any more, in milliseconds.
+pub const PROFILE_AGE_MS_MAX: u64 = 900_000;
 /// Most accelerators of one host.
 pub const ACCELERATORS_MAX: usize = 64;
 /// Longest name of a host, in bytes.
@@ -109,15 +111,27 @@ impl Spared {
     }
 }
 
+/// True for what can be the name of a host.
+pub fn is_host(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= HOST_BYTES_MAX && !text.chars().any(char::is_control)
+}
+
 impl Endpoint {
     /// How the health of its backends is asked for; `None` where nobody asks.
     pub fn health_check(&self) -> Option<&HealthCheck> {
-        self.registered.as_ref()?.health_check.as_ref()
+        match (&self.registered, &self.watched) {
+            (Some(said), _) => said.health_check.as_ref(),
+            (None, watched) => watched.as_ref()?.health_check.as_ref(),
+        }
     }
 
     /// The host that a backend runs on, where that was said; `place` is its place among the endpoint's.
     pub fn host(&self, place: usize) -> Option<&Arc<str>> {
-        self.registered.as_ref()?.hosts.get(place)?.as_ref()
+        let hosts = match (&self.registered, &self.watched) {
+            (Some(said), _) => &said.hosts,
+            (None, watched) => &watched.as_ref()?.hosts,
+        };
+        hosts.get(place)?.as_ref()
     }
 }
 
@@ -134,6 +148,11 @@ pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, serde_json::Error> {
 /// Where what probes say of a backend is.
 pub fn probed_key(backend: &BackendId) -> String {
     format!("{}{}", subject::health::PROBED, hex(backend.as_str().as_bytes()))
+}
+
+/// Where what is learned of the legs of a model is.
+pub fn profile_key(model: &ModelName) -> String {
+    format!("{}{}", subject::health::PROFILE, hex(model.as_str().as_bytes()))
 }
 
 /// Where it is told that a backend recovered.

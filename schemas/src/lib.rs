@@ -11,13 +11,15 @@
 //! quotas what it has **taken**. An **idempotency key** is claimed by one request, which holds it until its answer can
 //! be **replayed**; a **session** is calls that are kept on one backend, by **affinity**; a **change** is what somebody
 //! made of a record of the catalogue, and the **actor** is who; changes of several records that count together are
-//! written in one **passage**; an **account** is by what a member signs in.
+//! written in one **passage**; an **account** is by what a member signs in; a **pool** is routers that stand apart, a
+//! **way** the candidates of a call that one pool runs, and a **part** what it must know of the catalogue for that.
 
 pub mod account;
 pub mod affinity;
 pub mod auto;
 pub mod balance;
 pub mod catalog;
+pub mod ceiling;
 pub mod circuit;
 pub mod command;
 pub mod configuration;
@@ -38,6 +40,7 @@ pub mod money;
 pub mod node;
 pub mod outcome;
 pub mod parameter;
+pub mod pool;
 pub mod query;
 pub mod seal;
 pub mod secret;

@@ -43,6 +43,9 @@ pub struct LogFilter {
     pub job: Option<Arc<str>>,
     /// Of this model.
     pub model: Option<ModelName>,
+    /// Answered by this model, as rows have it.
+    #[serde(default)]
+    pub served_model: Option<String>,
     /// Served by this endpoint.
     pub endpoint: Option<EndpointId>,
     /// Ended so.
@@ -117,6 +120,8 @@ pub enum GroupBy {
     Key,
     /// The model asked for.
     Model,
+    /// The model that answered, as rows have it.
+    ServedModel,
     /// The endpoint that served.
     Endpoint,
     /// The provider that served.
@@ -184,7 +189,7 @@ pub enum PeerAnswer {
 /// Sums of usage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageQuery {
-    /// Which rows: only `from`, `to`, `tenant`, `user`, `key`, `model`, `endpoint` are honoured.
+    /// Which rows: only `from`, `to`, `tenant`, `user`, `key`, `model`, `served_model`, `endpoint` are honoured.
     pub filter: LogFilter,
     /// Grouped by these, in this order.
     pub group_by: Vec<GroupBy>,
@@ -209,6 +214,9 @@ pub struct UsageRow {
     /// The model, when grouped by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The model that answered, when grouped by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_model: Option<String>,
     /// The endpoint, when grouped by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,

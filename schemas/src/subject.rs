@@ -90,9 +90,13 @@ pub const QUERY_AUDIT: &str = "wb.q.audit";
 pub const QUERY_HEALTH: &str = "wb.q.health";
 /// Query: rebuild the projections from the log.
 pub const QUERY_REBUILD: &str = "wb.q.rebuild";
+/// Query: what an engine says of itself that wants to know who asks. Routers hold what proves that.
+pub const QUERY_FIGURES: &str = "wb.q.figures";
 /// Query: how far the ledger is.
 pub const QUERY_LEDGER: &str = "wb.q.ledger";
 
+/// Prefix of the subjects of events that tell of requests, followed by the tenant.
+pub const REQUESTS: &str = "wb.ev.request.";
 /// Prefix of the subjects of events that tell of changes, followed by the tenant.
 pub const CHANGES: &str = "wb.ev.audit.";
 
@@ -112,9 +116,14 @@ pub fn run(pool: &str) -> String {
     format!("wb.run.{pool}")
 }
 
-/// Where a router listens for what gateways say about requests it has taken; `boot` names the router's process.
-pub fn control(boot: &str) -> String {
-    format!("wb.ctl.{boot}")
+/// Where a router of a pool listens for what gateways say about requests it has taken; `boot` names its process.
+pub fn control(pool: &str, boot: &str) -> String {
+    format!("wb.ctl.{pool}.{boot}")
+}
+
+/// Where a router of a pool gets the bodies that are too large for offers, piece by piece; `boot` names its process.
+pub fn body(pool: &str, boot: &str) -> String {
+    format!("wb.body.{pool}.{boot}")
 }
 
 /// Where the routers of a pool are asked to call an endpoint once, to see whether it works.
@@ -194,6 +203,8 @@ pub mod node {
 pub mod engine {
     /// Prefix of the calls that a router runs, followed by its boot id.
     pub const CALLS: &str = "calls.";
+    /// Prefix of how many calls may run at once with a credential, followed by the credential's fingerprint.
+    pub const CEILING: &str = "ceiling.";
 }
 
 /// Keys of [`HEALTH_BUCKET`].
@@ -208,6 +219,8 @@ pub mod health {
     pub const RECOVERED: &str = "recovered.";
     /// Prefix of what a host says of its accelerators, followed by its name in hexadecimal.
     pub const HOST: &str = "host.";
+    /// Prefix of what is learned of the legs of a model, followed by its name in hexadecimal.
+    pub const PROFILE: &str = "profile.";
 }
 
 /// Keys of [`MARK_BUCKET`].
@@ -228,6 +241,7 @@ mod tests {
     fn the_family_of_an_event_is_in_its_subject() {
         assert_eq!(event(REQUEST_SETTLED, "acme"), "wb.ev.request.acme");
         assert_eq!(event(SPOOL_LOST, "default"), "wb.ev.spool.default");
+        assert_eq!(event(REQUEST_SETTLED, "acme"), format!("{REQUESTS}acme"));
         assert_eq!(event(AUDIT, "acme"), format!("{CHANGES}acme"));
     }
 }

@@ -1,6 +1,8 @@
 //! A cluster: a bus and a database of its own, two gateways or more, two ledgers, and routers inside the gateways or
 //! apart.
 
+use std::net::Ipv4Addr;
+
 use futures_util::future::join_all;
 
 use crate::node::{Node, NodeBuilder};
@@ -30,6 +32,8 @@ pub fn embedded_only(reason: &str) -> bool {
 pub struct Plan {
     /// Routers are processes of their own.
     pub routers_apart: bool,
+    /// The bus knows its users, each with the permissions that `deploy/nats` gives it.
+    pub guarded: bool,
     /// Nodes reach the bus and the database through proxies.
     pub proxied: bool,
     /// The bus is three servers.
@@ -57,6 +61,7 @@ pub struct Services {
     pub postgres_proxy: Proxy,
     bus_url: String,
     database_url: String,
+    guarded: bool,
 }
 
 impl Services {
@@ -65,6 +70,9 @@ impl Services {
         let bus = async {
             if plan.three_servers {
                 NatsCluster::start().await
+            } else if plan.guarded {
+                let servers = vec![Nats::start_guarded().await];
+                NatsCluster { servers }
             } else {
                 let servers = vec![Nats::start().await];
                 NatsCluster { servers }
@@ -87,7 +95,21 @@ impl Services {
             postgres_proxy,
             bus_url,
             database_url,
+            guarded: plan.guarded,
         }
+    }
+
+    /// Where a node of these roles reaches the bus, as its user where there are users.
+    fn bus_url(&self, roles: &str) -> String {
+        if !self.guarded {
+            return self.bus_url.clone();
+        }
+        let user = match roles {
+            "gateway,router" => "node_default",
+            "router" => "router_default",
+            role => role,
+        };
+        self.nats.servers[0].url_of(user, Ipv4Addr::LOCALHOST.into())
     }
 
     /// A node of these services, with these roles.
@@ -96,7 +118,7 @@ impl Services {
             .clone()
             .name(name)
             .roles(roles)
-            .nats(&self.bus_url)
+            .nats(&self.bus_url(roles))
             .books_in(&self.postgres.url());
         if roles.contains("ledger") {
             builder.postgres(&self.database_url)

@@ -49,6 +49,7 @@ pub struct NodeBuilder {
     name: String,
     roles: Option<String>,
     database: Option<String>,
+    within: Vec<String>,
 }
 
 /// A node and its data directory. Dropped, the process is killed and the directory removed; one whose books were not
@@ -119,6 +120,12 @@ impl NodeBuilder {
     /// One more argument of `serve`.
     pub fn arg(mut self, argument: &str) -> Self {
         self.args.push(argument.to_owned());
+        self
+    }
+
+    /// The program, with its arguments, that starts the node in surroundings of its own and becomes it.
+    pub fn within(mut self, program: &[&str]) -> Self {
+        self.within = program.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
@@ -245,7 +252,14 @@ impl NodeBuilder {
     }
 
     fn command(&self, dir: &Path) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = match self.within.split_first() {
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary());
+                command
+            }
+            None => Command::new(binary()),
+        };
         command
             .env_clear()
             .current_dir(dir)
@@ -283,6 +297,7 @@ impl Node {
             name: "node".to_owned(),
             roles: None,
             database: None,
+            within: Vec::new(),
         }
     }
 

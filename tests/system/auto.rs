@@ -12,6 +12,7 @@ use crate::retries::tireless;
 mod choice;
 mod failing;
 mod limits;
+mod ready;
 mod sessions;
 mod spread;
 

@@ -167,7 +167,7 @@ const LEG: &str =
     "models:\n  - id: m\n    route:\n      - kind: openai_compat\n        base_url: http://h.example/v1\n";
 
 /// Files and the place that is told. `<leg>` is a model with a leg, open at its end.
-const MODELS_MISTAKES: [(&str, &str); 18] = [
+const MODELS_MISTAKES: [(&str, &str); 20] = [
     (
         "<leg>        wieght: 1\n",
         "models.yaml:6: models[0].route[0].wieght",
@@ -195,6 +195,11 @@ const MODELS_MISTAKES: [(&str, &str); 18] = [
     (
         "<leg>        api_key: a\n        api_keys: [b]\n",
         "models.yaml:4: models[0].route[0]",
+    ),
+    ("<leg>    router: nimbus\n", "models.yaml:6: models[0].router"),
+    (
+        "<leg>    router: routewise\n    router_params:\n      budget_alhpa: 1\n",
+        "models.yaml:8: models[0].router_params.budget_alhpa",
     ),
     (
         "<leg>    required_role: wizard\n",

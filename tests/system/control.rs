@@ -18,7 +18,7 @@ mod history;
 mod nowhere;
 mod prices;
 mod schemathesis;
-mod secrets;
+pub(crate) mod secrets;
 mod sign_in;
 mod spread;
 mod tenants;
@@ -31,7 +31,7 @@ const SPREAD_MAX: Duration = Duration::from_secs(2);
 /// Time between two looks at what is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long is waited for what takes as long as it takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A scene whose calls go to one node, which knows at once what it has changed itself.
 async fn one_node() -> Scene {

@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::sdk::Script;
 
 mod server;
+mod steering;
 
 use server::{Engine, MODEL, PATIENCE};
 

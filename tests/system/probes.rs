@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use harness::{
-    ADMIN_KEY, Behaviour, CALLER_KEY, Client, Node, NodeBuilder, OPERATOR_KEY, Plan, Scene, Upstream, chat,
-    embedded_only,
+    ADMIN_KEY, Behaviour, CALLER_KEY, Client, Model, Node, NodeBuilder, OPERATOR_KEY, Plan, Scene, Upstream,
+    chat, embedded_only,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -257,6 +257,80 @@ async fn a_host_that_is_too_hot_is_spared_for_a_minute_at_most() {
     assert_eq!(
         (refused.status, &refused.json()["error"]["param"]),
         (400, &json!("fan"))
+    );
+    node.check_books().await;
+}
+
+#[tokio::test]
+async fn what_a_file_says_of_health_and_hosts_counts_as_what_the_api_is_told() {
+    if embedded_only("one node tells it all") {
+        return;
+    }
+    let (mut dying, living) = (Upstream::start(), Upstream::start());
+    let backends = json!([{"url": dying.url(), "node": "gpu-1"}, {"url": living.url(), "node": "gpu-2"}]);
+    let model = Model::new("own")
+        .leg_at("", 0)
+        .set_leg("base_url", Value::Null)
+        .set_leg("backends", backends)
+        .set_leg("algorithm", "round_robin")
+        .set_leg(
+            "health_check",
+            json!({"path": "/up", "interval_seconds": 1, "threshold": 2}),
+        );
+    let node = Node::builder().models(&[model]);
+    let mut node = node.setting("gpu_temperature_threshold", 85).start().await;
+    let operator = node.client(OPERATOR_KEY);
+    let reasons = async || {
+        let deep = operator.get("/health/deep").await.json();
+        let endpoints = deep["endpoints"].as_object().cloned().unwrap_or_default();
+        let backends = endpoints
+            .values()
+            .flat_map(|one| one["backends"].as_object().cloned());
+        let all = backends.flatten().map(|(_, backend)| spared(&backend).clone());
+        let mut all: Vec<Value> = all.filter(|reasons| *reasons != json!([])).collect();
+        all.sort_by_key(Value::to_string);
+        all
+    };
+    let until = async |wanted: Vec<Value>| {
+        let began = Instant::now();
+        while reasons().await != wanted {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "not {wanted:?}: {:?}",
+                reasons().await
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let listed = operator.get("/api/v1/endpoints").await.json();
+    assert_eq!(
+        (
+            &listed["data"][0]["health_check"]["path"],
+            &listed["data"][0]["backends"][1]["node"]
+        ),
+        (&json!("/up"), &json!("gpu-2")),
+        "{listed}"
+    );
+    while dying.reads().iter().all(|read| read.target != "/up") {
+        sleep(Duration::from_millis(10)).await;
+    }
+
+    dying.stop().await;
+    until(vec![json!(["unhealthy"])]).await;
+    for _ in 0..4 {
+        assert_eq!(node.client(ADMIN_KEY).post_chat(&chat("own")).await.status, 200);
+    }
+    assert_eq!(living.calls(), 4, "nobody had to find out");
+
+    let hot = json!({"gpus": [{"index": 0, "temperature_c": 90.0}]});
+    done(&operator, "POST", "/api/v1/nodes/gpu-2/gpu", hot).await;
+    until(vec![json!(["hot_gpu"]), json!(["unhealthy"])]).await;
+    let refused = node.client(ADMIN_KEY).post_chat(&chat("own")).await;
+    assert_eq!(
+        refused.error_code(),
+        "no_backends_available",
+        "{}",
+        refused.text()
     );
     node.check_books().await;
 }

@@ -13,7 +13,9 @@ mod commands;
 mod engine;
 mod registered;
 
-use engine::{Boss, Engine, closed_addr};
+use engine::{Boss, closed_addr};
+
+pub(crate) use engine::Engine;
 
 /// How long is waited for what takes as long as it takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -184,6 +186,23 @@ async fn another_leg_serves_at_once_while_the_first_is_woken_beside() {
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(engine.wakes(), 1);
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn one_that_goes_to_sleep_again_at_once_is_woken_again_and_is_sent_nothing_while_it_sleeps() {
+    let engine = Engine::asleep(Duration::from_millis(200));
+    let scene = scene(vec![sleeper(engine.addr(), json!({"kind": "vllm_sleep"}))]).await;
+
+    for times in 1..=3 {
+        let answer = scene.client.post_chat(&chat("z")).await;
+
+        assert_eq!(answer.content(), "awake", "{times}: {}", answer.text());
+        assert_eq!((engine.wakes(), engine.calls()), (times, times));
+        let row = scene.row(answer.request_id()).await;
+        assert_eq!(row["attempts"].as_array().map(Vec::len), Some(1), "{row}");
+        engine.doze();
+    }
     scene.finish().await;
 }
 

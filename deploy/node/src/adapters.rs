@@ -56,11 +56,14 @@ impl Carrier {
                 ))
             }
             cluster::Bus::Nats(nats) => {
-                let options = options(
+                let mut options = options(
                     nats,
                     config.node_id.as_ref().map_or("waybill", |node| node.as_str()),
                     config.idempotency_bytes_max,
                 );
+                if config.stands_apart() {
+                    layout::keep_those_of_a_pool(&mut options.layout);
+                }
                 Ok(Self::Nats(reach(options, wait).await?))
             }
         }

@@ -8,6 +8,8 @@ use bus::spool::Durability;
 use chrono_tz::Tz;
 use schemas::circuit;
 use schemas::id::{ModelName, NodeId, PoolName};
+use schemas::node::NodeRole;
+use schemas::pool::UNNAMED;
 use schemas::secret::Secret;
 
 use crate::command_line::Flags;
@@ -207,6 +209,18 @@ impl Config {
     /// What of this configuration waits for the next start of a node that was started with `start`.
     pub fn waits_for_start(&self, start: &Self) -> Vec<Problem> {
         self.fixed.changed_since(&start.fixed)
+    }
+
+    /// A router of a named pool, and nothing else: it stands where it may know of the catalogue only what its own calls
+    /// need.
+    pub fn stands_apart(&self) -> bool {
+        let is_router = self.roles.list() == [NodeRole::Router];
+        is_router && self.bus.is_shared() && self.pool.as_str() != UNNAMED
+    }
+
+    /// True when the process reads the catalogue.
+    pub fn follows_catalog(&self) -> bool {
+        self.roles.read_catalog() && !self.stands_apart()
     }
 
     /// How to open the spool of a directory.

@@ -319,6 +319,7 @@ fn model(source: &Source, listed: &Listed, endpoint_id: &str, now: Timestamp) ->
         }],
         origin: Origin::File,
         owner: schemas::catalog::operators(),
+        router: None,
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Settings {
     pub roles: Option<Vec<String>>,
     /// Pool of its router.
     pub pool: Option<String>,
+    /// What gateways must know of named pools, by name.
+    pub pools: BTreeMap<String, PoolSettings>,
     /// Name of the cluster, part of every event's source.
     pub cluster: Option<String>,
     /// The bus.
@@ -108,6 +110,14 @@ pub struct Settings {
     pub log_format: Option<String>,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: Option<String>,
+}
+
+/// A named pool, as gateways must know it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PoolSettings {
+    /// What its credentials are sealed to: the output of `waybill keys public` where its master key is.
+    pub public_key: Option<String>,
 }
 
 /// The bus.

@@ -1,5 +1,7 @@
 //! Tests of what is considered, and of the walk from one model to the next.
 
+mod moves;
+
 use std::sync::Arc;
 
 use dialects::skim::{Limits, Skim, skim};
@@ -333,6 +335,7 @@ fn report(outcome: Outcome, code: Option<FailureCode>, attempts: usize) -> Repor
         attempts: vec![attempt(outcome); attempts],
         upstream_cost_nano_usd: (attempts > 0).then_some(NanoUsd(7)),
         attempts_of_unknown_cost: attempts.saturating_sub(1) as u64,
+        passed: None,
         ..blank()
     }
 }

@@ -25,6 +25,8 @@ pub(crate) enum Door {
     Answers,
     /// A model is asked, on a path that is not for grants.
     Calls,
+    /// Something passes to an endpoint as it is.
+    Passes,
     /// Anything else.
     #[default]
     Other,
@@ -44,6 +46,7 @@ impl Door {
             _ if crate::inference::call::Call::of(path).is_some() || path::COUNTS.contains(&path) => {
                 Self::Calls
             }
+            _ if path.starts_with(crate::proxy::PREFIX) => Self::Passes,
             _ => Self::Other,
         }
     }
@@ -147,7 +150,11 @@ mod tests {
         ] {
             assert_eq!(lets_in(path), (true, true), "{path}");
         }
-        for path in ["/v1/embeddings", "/completion"] {
+        for path in [
+            "/v1/embeddings",
+            "/completion",
+            "/api/v1/proxy/e/v1/chat/completions",
+        ] {
             assert_eq!(lets_in(path), (false, true), "{path}");
         }
         for path in [

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use bus::dispatch::Dispatch;
+use bytes::Bytes;
 use dialects::skim::{self, Skim};
 use schemas::catalog::{Catalog, Model, Role};
-use schemas::command::{Offer, Requirements, Told};
+use schemas::command::{Offer, Raw, Requirements, Told};
 use schemas::event::request::RequestAccepted;
+use schemas::pool;
 
 use crate::gate::Wishes;
+use crate::state::Shared;
 
 /// A call as it is sent to one model.
 pub(crate) struct Sending<'a> {
@@ -20,6 +24,23 @@ pub(crate) struct Sending<'a> {
     pub(crate) named: Option<Arc<str>>,
     /// Attempts that were made at other models, and the most there may be with them.
     pub(crate) attempts: (u32, u32),
+    /// Other models may be asked, so that one whose service sleeps is not waited for.
+    pub(crate) passes_sleepers: bool,
+    /// How it passes, where it does so as it is.
+    pub(crate) raw: Option<&'a Raw>,
+}
+
+/// A call on its way to the routers that run it: of this node, or of the pools that its routes name.
+pub(crate) fn dispatched(
+    state: &Shared,
+    (catalog, model): (&Catalog, &Model),
+    (offer, body): (Offer, Bytes),
+) -> Dispatch {
+    let whose = (&offer.tenant, &offer.model);
+    let session = offer.spoken.name().map(|name| &**name);
+    let draw = pool::draw(session, whose, state.ports.mint.draw());
+    let ways = pool::ways((catalog, model), &offer.candidates, &state.config.home, draw);
+    Dispatch { offer, body, ways }
 }
 
 /// What the router is told.
@@ -45,20 +66,14 @@ pub(crate) fn offer(
         surface: accepted.surface,
         model: model.id.clone(),
         owner: model.owner.clone(),
-        public_model: match sending.named {
-            Some(name) => name,
+        public_model: match &sending.named {
+            Some(name) => Arc::clone(name),
             None if canonical => model.id.0.clone(),
             None => skim.model.as_str().into(),
         },
         candidates: endpoints.collect(),
         catalog_revision: catalog.revision,
-        requirements: Requirements {
-            modalities: skim.modalities,
-            prompt_tokens: skim.prompt_tokens_estimate,
-            output_tokens_max: skim.max_tokens,
-            output_tokens_held: sending.output_tokens_held,
-            parameters: skim.parameters,
-        },
+        requirements: requirements(&sending),
         pin: sending.wishes.pin.clone(),
         splice: skim::splice_facts(skim),
         told: sending.told.clone(),
@@ -68,5 +83,25 @@ pub(crate) fn offer(
         started_at: accepted.started_at,
         attempts_max,
         attempts_before,
+        passes_sleepers: sending.passes_sleepers,
+        raw: sending.raw.map(|raw| Box::new(raw.clone())),
+    }
+}
+
+/// What the plan must know of it. Of what passes as it is the endpoint alone says what it takes.
+fn requirements(sending: &Sending<'_>) -> Requirements {
+    let skim = sending.skim;
+    if sending.raw.is_some() {
+        return Requirements {
+            prompt_tokens: skim.prompt_tokens_estimate,
+            ..Requirements::default()
+        };
+    }
+    Requirements {
+        modalities: skim.modalities,
+        prompt_tokens: skim.prompt_tokens_estimate,
+        output_tokens_max: skim.max_tokens,
+        output_tokens_held: sending.output_tokens_held,
+        parameters: skim.parameters,
     }
 }

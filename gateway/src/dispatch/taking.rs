@@ -32,18 +32,30 @@ pub(crate) async fn take(
     served: (&Catalog, &Model),
     (surface, skim, body): (Surface, &Skim, &Bytes),
 ) -> Result<Taken, Failure> {
-    let (catalog, model) = served;
     let bounded = demand::bounded(&caller.key, served, (surface, skim), body);
     let rewritten = bounded.map(|body| skimmed(state, surface, body)).transpose()?;
     let (body, skim) = rewritten
         .as_ref()
         .map_or((body, skim), |(body, skim)| (body, skim));
+    let (held, output_tokens_held) = hold(state, (caller, at), served, (surface, skim, body)).await?;
+    Ok(Taken {
+        body: rewritten,
+        held,
+        output_tokens_held,
+    })
+}
+
+/// The same for a body that is sent as it is: what is held, and the most tokens of its answers, where its limits count
+/// them.
+pub(super) async fn hold(
+    state: &Shared,
+    (caller, at): (&Caller, Timestamp),
+    served: (&Catalog, &Model),
+    (surface, skim, body): (Surface, &Skim, &Bytes),
+) -> Result<(Held, Option<u64>), Failure> {
+    let (catalog, model) = served;
     let Some(bounds) = state.bounds.bounds(catalog, &caller.key, &model.id) else {
-        return Ok(Taken {
-            body: rewritten,
-            held: Held::nothing(),
-            output_tokens_held: None,
-        });
+        return Ok((Held::nothing(), None));
     };
     let most = demand::most(model, surface, skim, body);
     let output_tokens_held = demand::held_of_answers(&bounds, skim, body, most.output_tokens);
@@ -61,11 +73,7 @@ pub(crate) async fn take(
         standing::failure(refusal, remedy, now, state.config.billing_tz)
     };
     let held = state.ports.limits.admit(wanted).await.map_err(told)?;
-    Ok(Taken {
-        body: rewritten,
-        held,
-        output_tokens_held,
-    })
+    Ok((held, output_tokens_held))
 }
 
 /// A body that is not the caller's own, read as his was.

@@ -28,6 +28,7 @@ pub(crate) fn model(change: impl FnOnce(&mut Model)) -> Model {
         routes: Vec::new(),
         origin: Origin::File,
         owner: schemas::catalog::operators(),
+        router: None,
     };
     change(&mut model);
     model

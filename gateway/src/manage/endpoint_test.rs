@@ -56,11 +56,9 @@ async fn tested(
     let catalog = state.ports.catalog.load();
     let endpoint = named(caller, &catalog, id)?.record.id.clone();
     attempts::count(state, Of::Trial(caller.tenant()), ALLOWANCE).await?;
-    let subject = subject::trial(trial::pool(&catalog, &endpoint).as_str());
-    let query = TrialQuery {
-        revision: catalog.revision,
-        endpoint,
-    };
+    let pool = trial::pool(&catalog, &endpoint);
+    let subject = subject::trial(pool.as_str());
+    let query = TrialQuery::new(&catalog, endpoint, &pool);
     let asked = ask::<_, TrialAnswer>(state, &subject, &query, WITHIN).await;
     Ok(asked.unwrap_or_else(|_| TrialAnswer::failed(NO_ROUTER)))
 }

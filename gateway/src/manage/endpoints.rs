@@ -13,6 +13,7 @@ use schemas::catalog::{Catalog, Endpoint, Origin, Stored, endpoint_key};
 use schemas::event::audit::Kind;
 use schemas::failure::Failure;
 use schemas::id::{EndpointId, TenantId};
+use schemas::trial;
 use serde::Serialize;
 
 use super::openapi::Operation;
@@ -112,11 +113,13 @@ impl Changed for Endpoints {
         expected: Match,
         patch: Patch,
     ) -> Result<Written<Endpoint>, Failure> {
+        let catalog = act.state.ports.catalog.load();
         let decide = |endpoint: &Endpoint| {
             of_run_time(endpoint)?;
             let mut after = patch.patched(act.caller, endpoint)?;
             if let Some(value) = patch.value() {
-                after.sealed = vec![sealing::seal(act.state, &after, value)?];
+                let pool = trial::pool(&catalog, &endpoint.id);
+                after.sealed = vec![sealing::seal(act.state, (&after, &pool), value)?];
             }
             Ok(after)
         };
@@ -167,14 +170,14 @@ async fn make(
     let fresh: Arc<str> = URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()).into();
     // What is wrong is told before anything is written or bound.
     let draft = wanted.endpoint(caller, (&tenant, &fresh), arrival.at)?;
-    let route = wanted.route(&draft, &fresh, arrival.at)?;
+    let route = wanted.route(caller, &draft, (&fresh, arrival.at))?;
     if count_of(&catalog, &tenant) >= ENDPOINTS_MAX {
         return Err(invalid("tenant", "the tenant has as many endpoints as it may"));
     }
     let creation = creation::begin(state, caller, headers, (PATH, bytes), fresh).await?;
     let mut endpoint = wanted.endpoint(caller, (&tenant, &creation.id), arrival.at)?;
     if let Some(value) = wanted.credential.as_mut().and_then(|held| held.value.take()) {
-        endpoint.sealed = vec![sealing::seal(state, &endpoint, &value)?];
+        endpoint.sealed = vec![sealing::seal(state, (&endpoint, &route.pool), &value)?];
     }
     let route = RouteRecord {
         id: format!("rt-{}", creation.id).into(),

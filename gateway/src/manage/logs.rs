@@ -38,6 +38,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::new::<Timestamp>("from", "Admitted at or after."),
     Parameter::new::<Timestamp>("to", "Admitted before."),
     Parameter::new::<String>("model", "Of this model."),
+    Parameter::new::<String>("served_model", "Answered by this model, as rows have it."),
     Parameter::new::<String>("endpoint", "Served by this endpoint."),
     Parameter::new::<Outcome>("outcome", "Ended so."),
     Parameter::new::<u16>("status", "With this status.").like(a_status),
@@ -86,8 +87,8 @@ pub(crate) async fn list(
 struct Shown {
     #[serde(flatten)]
     row: Row,
-    /// The envelope as it stands in the log; without what others did at the backends, for those who do not operate the
-    /// platform.
+    /// The envelope as it stands in the log; without what others did at backends and models, for those who do not operate
+    /// the platform.
     event: Option<Box<RawValue>>,
     /// Why the call went where it went, as its event tells; null where it had one way and nobody was left out.
     explain: Option<Explanation>,
@@ -105,36 +106,39 @@ struct Settled {
     decision: Option<Decision>,
 }
 
-/// An event as it is told to somebody. Nobody but who operates the platform learns what others do at its backends.
+/// An event as it is told to somebody. Nobody but who operates the platform learns what others do at its backends, and at
+/// its models.
 pub(super) fn told_to(event: Box<RawValue>, operates: bool) -> Box<RawValue> {
-    if operates {
+    let measured = ["\"decision\"", "\"auto\""];
+    if operates || !measured.iter().any(|member| event.get().contains(member)) {
         return event;
     }
-    without_snapshot(&event).unwrap_or(event)
+    without_measures(&event).unwrap_or(event)
 }
 
-/// The explanation that an event gives. Nobody but who operates the platform learns what others do at its backends.
+/// An event as it is told to somebody, and the explanation that it gives.
 fn explained(event: Option<Box<RawValue>>, operates: bool) -> (Option<Box<RawValue>>, Option<Explanation>) {
     let told = event
         .as_ref()
         .and_then(|event| serde_json::from_str::<Told>(event.get()).ok());
-    let Some(decision) = told.and_then(|told| told.data.decision) else {
-        return (event, None);
-    };
-    let explanation = explain(&decision, operates);
-    let event = match event {
-        Some(event) if !operates && decision.snapshot.is_some() => without_snapshot(&event),
-        event => event,
-    };
-    (event, Some(explanation))
+    let decision = told.and_then(|told| told.data.decision);
+    let shown = event.map(|event| told_to(event, operates));
+    (shown, decision.map(|decision| explain(&decision, operates)))
 }
 
-fn without_snapshot(event: &RawValue) -> Option<Box<RawValue>> {
+/// An event without what was measured of backends and models.
+fn without_measures(event: &RawValue) -> Option<Box<RawValue>> {
     let mut event: Value = serde_json::from_str(event.get()).ok()?;
-    event
-        .pointer_mut("/data/decision")?
-        .as_object_mut()?
-        .remove("snapshot");
+    let data = event.get_mut("data")?;
+    if let Some(decision) = data.get_mut("decision").and_then(Value::as_object_mut) {
+        decision.remove("snapshot");
+    }
+    let candidates = data.pointer_mut("/auto/candidates").and_then(Value::as_array_mut);
+    for candidate in candidates.into_iter().flatten() {
+        if let Some(candidate) = candidate.as_object_mut() {
+            candidate.remove("scores");
+        }
+    }
     RawValue::from_string(event.to_string()).ok()
 }
 
@@ -219,8 +223,26 @@ mod tests {
     }
 
     #[test]
+    fn nobody_else_learns_how_models_do_that_a_call_was_left_to() {
+        let text = r#"{"data":{"auto":{"strategy":"latency","candidates":[{"model":"a","scores":{"score_micro":1,"ttft_ms":40},"failed":"upstream_error"},{"model":"b","scores":{"score_micro":1}}],"excluded":[{"model":"c","reason":"tools"}]}}}"#;
+        let (shown, _) = explained(event(text), false);
+
+        let shown: Value = serde_json::from_str(shown.expect("there").get()).expect("JSON");
+        let auto = serde_json::json!({
+            "strategy": "latency", "candidates": [{"model": "a", "failed": "upstream_error"}, {"model": "b"}],
+            "excluded": [{"model": "c", "reason": "tools"}],
+        });
+        assert_eq!(shown["data"]["auto"], auto);
+        assert_eq!(explained(event(text), true).0.expect("there").get(), text);
+    }
+
+    #[test]
     fn an_event_without_a_decision_is_shown_as_it_stands() {
-        for text in [r#"{"data":{}}"#, r#"{"data":{"decision":null}}"#, "{}"] {
+        for text in [
+            r#"{"data":{}}"#,
+            r#"{"data":{"decision":null,"auto":null}}"#,
+            "{}",
+        ] {
             let (shown, explanation) = explained(event(text), false);
             assert_eq!(shown.expect("there").get(), text);
             assert!(explanation.is_none());

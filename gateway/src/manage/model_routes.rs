@@ -402,7 +402,8 @@ fn weight(told: u32) -> Result<u32, Failure> {
     Ok(told)
 }
 
-fn pool(caller: &Caller, told: &str) -> Result<PoolName, Failure> {
+/// The pool that a caller names.
+pub(super) fn pool(caller: &Caller, told: &str) -> Result<PoolName, Failure> {
     if told != POOL_DEFAULT && caller.role() != Role::Operator {
         return Err(scope("only an operator may choose a pool").param("pool"));
     }

@@ -21,7 +21,16 @@ use crate::peers;
 use crate::state::Shared;
 
 /// Filters that sums know; the others concern single rows.
-const FILTERS: [&str; 7] = ["from", "to", "tenant", "user", "key", "model", "endpoint"];
+const FILTERS: [&str; 8] = [
+    "from",
+    "to",
+    "tenant",
+    "user",
+    "key",
+    "model",
+    "served_model",
+    "endpoint",
+];
 
 /// The sums as the books tell them.
 #[derive(Deserialize)]
@@ -83,6 +92,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::new::<Timestamp>("from", "Admitted at or after."),
     Parameter::new::<Timestamp>("to", "Admitted before."),
     Parameter::new::<String>("model", "Of this model."),
+    Parameter::new::<String>("served_model", "Answered by this model, as rows have it."),
     Parameter::new::<String>("endpoint", "Served by this endpoint."),
 ];
 /// The same for who asks for his own.

@@ -3,7 +3,10 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, TRANSFER_ENCODING,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use schemas::affinity::VERDICT_HEADER;
 use schemas::affinity::hint::SESSION_HEADER;
@@ -36,6 +39,24 @@ pub(super) fn stream(head: &Head, body: Body) -> Response {
     response
 }
 
+/// An answer that passes as it came. To a browser it is no page of the gateway's own, and none that may run anything.
+pub(super) fn passing(head: &Head, body: Body) -> Response {
+    let mut response = bare(head, body);
+    let headers = response.headers_mut();
+    // There only where it is of a body that does not come.
+    let length = head
+        .headers
+        .iter()
+        .find(|(name, _)| name == CONTENT_LENGTH.as_str());
+    if let Some(length) = length.and_then(|(_, value)| HeaderValue::try_from(value).ok()) {
+        headers.insert(CONTENT_LENGTH, length);
+    }
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
 /// What a failure tells of its session; the router puts it into the heads of answers itself.
 pub(super) fn session(report: &Report) -> Vec<(HeaderName, HeaderValue)> {
     let Some(affinity) = &report.affinity else {
@@ -49,14 +70,20 @@ pub(super) fn session(report: &Report) -> Vec<(HeaderName, HeaderValue)> {
         .collect()
 }
 
-fn with(head: &Head, body: Body, content_type: &'static str) -> Response {
+fn bare(head: &Head, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::OK);
     let headers = response.headers_mut();
     for (name, value) in &head.headers {
         append(headers, name, value);
     }
-    headers
+    response
+}
+
+fn with(head: &Head, body: Body, content_type: &'static str) -> Response {
+    let mut response = bare(head, body);
+    response
+        .headers_mut()
         .entry(CONTENT_TYPE)
         .or_insert(HeaderValue::from_static(content_type));
     response

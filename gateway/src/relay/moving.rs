@@ -1,18 +1,19 @@
 //! From one model to the next, where the choice was left to the gateway: when a model has failed before anything of an
 //! answer left, what the call holds of its limits is given back, what the next one needs is taken, and the call is sent
-//! there as if it had just come. What is billed is the model that serves, at its price when the call was admitted.
+//! there as if it had just come. What is billed is the model that serves, at its price when the call was admitted; one
+//! that has come since, at its price from then on.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bus::dispatch::{Dispatch, End, Frame};
+use bus::dispatch::{End, Frame};
 use schemas::auto::moves_on;
 use schemas::event::request::RequestSettled;
 use schemas::failure::Failure;
 use schemas::frame::Report;
 
 use super::{Live, Routed};
-use crate::dispatch::{Sending, Taken, offer, take};
+use crate::dispatch::{Sending, Taken, dispatched, offer, take};
 use crate::limits::Held;
 
 /// A call on its way to another model.
@@ -90,6 +91,7 @@ impl Live {
         let Some(walk) = &mut self.auto else {
             return Some(last);
         };
+        walk.renew(&self.state.ports.catalog.load(), &self.state.profiles);
         let (Some(call), Some(way)) = (walk.call.clone(), walk.next().cloned()) else {
             return Some(last);
         };
@@ -98,7 +100,7 @@ impl Live {
         let state = self.state.clone();
         let taking = async move {
             let sent = (call.surface, &call.skim, &call.body);
-            take(&state, (&call.caller, call.at), (&call.catalog, &way.model), sent).await
+            take(&state, (&call.caller, call.at), (&way.catalog, &way.model), sent).await
         };
         self.changing = Some(Changing {
             taking: Box::pin(taking),
@@ -112,9 +114,9 @@ impl Live {
         let going = self.auto.as_mut().and_then(|walk| {
             let (call, way) = (walk.call.clone()?, walk.current().cloned()?);
             walk.stay.go(&self.state, &way.model.id);
-            Some((call, way, walk.attempts()))
+            Some((call, way, (walk.attempts(), walk.passes_sleepers())))
         });
-        let Some((call, way, attempts)) = going else {
+        let Some((call, way, (attempts, passes_sleepers))) = going else {
             taken.held.release();
             return;
         };
@@ -127,17 +129,20 @@ impl Live {
             wishes: &call.wishes,
             told: &call.told,
             output_tokens_held: taken.output_tokens_held,
-            role: call.caller.role(),
+            role: call.caller.key.counts(),
             named: Some(way.model.id.0.clone()),
             attempts,
+            passes_sleepers,
+            raw: None,
         };
-        let offer = offer(&self.slot.accepted, (&call.catalog, &way.model), sending);
+        let offer = offer(&self.slot.accepted, (&way.catalog, &way.model), sending);
         self.public_model = offer.public_model.clone();
         self.routed = Some(Routed::of(&way));
         self.held = taken.held;
         self.terms.output_tokens_held = taken.output_tokens_held;
+        let sent = dispatched(&self.state, (&way.catalog, &way.model), (offer, body));
         self.terms.model = way.model;
-        self.session = self.state.ports.dispatcher.dispatch(Dispatch { offer, body });
+        self.session = self.state.ports.dispatcher.dispatch(sent);
     }
 
     /// The report as that of the whole call, where it was left to the gateway whom it goes to.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::stall::Silence;
 use super::voice::{COMMENT, Voice};
-use super::{Running, Settled, head};
+use super::{Live, Running, Settled, head};
 
 /// The answer began in a form that no error event can end: the connection breaks off instead.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,7 @@ pub(super) fn response(
 ) -> Response {
     running.send(head);
     let events = running.streams();
+    let passes = running.live().is_some_and(Live::passes);
     let mut stream = Stream {
         voice: running.voice(),
         running,
@@ -76,7 +77,9 @@ pub(super) fn response(
         stream.first = Some(first);
     }
     let body = Body::new(stream);
-    if events {
+    if passes {
+        head::passing(head, body)
+    } else if events {
         head::stream(head, body)
     } else {
         head::whole(head, body)

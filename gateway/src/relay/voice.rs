@@ -69,7 +69,7 @@ impl Voice {
         match self.surface {
             Surface::Messages => messages::error::event(failure, &self.request_id.to_string()),
             Surface::Responses => self.failed(failure),
-            Surface::Chat | Surface::Completions | Surface::Embeddings => {
+            Surface::Chat | Surface::Completions | Surface::Embeddings | Surface::Proxy => {
                 error::event(failure, self.request_id)
             }
         }

@@ -4,14 +4,13 @@ use axum::body::Body;
 use axum::response::Response;
 use bus::dispatch::End;
 
-use super::{Running, Settled, head};
+use super::{Live, Running, Settled, head};
 use crate::error;
-use crate::shape::Shape;
 
 /// The answer of a request that ended before anything was sent.
 pub(super) async fn response(mut running: Running, end: Box<End>) -> Response {
-    let (request_id, shape) = (running.request_id(), Shape::of_surface(running.surface()));
-    let streams = running.streams();
+    let (request_id, shape) = (running.request_id(), running.shape());
+    let (streams, passes) = (running.streams(), running.live().is_some_and(Live::passes));
     let routed = running.live().and_then(|live| live.routed.clone());
     if let Some(covering) = running.cover(end) {
         covering.await;
@@ -41,6 +40,7 @@ pub(super) async fn response(mut running: Running, end: Box<End>) -> Response {
             response.headers_mut().extend(session);
             response
         }
+        None if passes => head::passing(&first, Body::from(end.tail)),
         None if streams => head::stream(&first, Body::from(end.tail)),
         None => head::whole(&first, Body::from(end.tail)),
     }

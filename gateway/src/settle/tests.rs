@@ -81,6 +81,7 @@ fn model(price: Option<Price>) -> Arc<Model> {
         routes: vec![route(price)],
         origin: Origin::File,
         owner: schemas::catalog::operators(),
+        router: None,
     })
 }
 
@@ -103,6 +104,7 @@ fn report(outcome: Outcome) -> Report {
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
         attempts_of_unknown_cost: 0,
+        passed: None,
         session: None,
         affinity: None,
         decision: None,
@@ -123,6 +125,7 @@ fn terms(price: Option<Price>) -> Terms {
         prompt_tokens: 50,
         images: 2,
         days: Days::new(accepted().request_id, STARTED, chrono_tz::Asia::Seoul),
+        is_measured: true,
     }
 }
 

@@ -413,6 +413,7 @@ fn model(name: &str, required_role: Role) -> Model {
         routes: vec![route],
         origin: Origin::File,
         owner: schemas::catalog::operators(),
+        router: None,
     }
 }
 

@@ -144,6 +144,7 @@ pub(crate) fn report(outcome: Outcome, failure: Option<Failure>) -> Report {
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
         attempts_of_unknown_cost: 0,
+        passed: None,
         session: None,
         affinity: None,
         decision: None,

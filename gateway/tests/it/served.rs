@@ -10,6 +10,8 @@ use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, Scene};
 use crate::script::{Step, begin, chunk, end, head, report, whole};
 use schemas::outcome::Outcome;
 
+mod pools;
+
 const BODY: &str = r#"{"id":"x"}"#;
 
 async fn done(scene: &Scene, line: &str, key: &str, body: Value) -> Value {
@@ -201,6 +203,10 @@ async fn a_tenant_takes_no_name_of_the_operators_and_no_place_before_them() {
         refused(&scene, "POST /api/v1/endpoints", ADMIN, upstream("m")).await,
         (400, "model".into())
     );
+    let mut apart = upstream("apart");
+    apart["pool"] = json!("gpu");
+    let told = refused(&scene, "POST /api/v1/endpoints", ADMIN, apart).await;
+    assert_eq!(told, (403, "pool".into()));
     for reference in [json!({"env": "SOME_KEY"}), json!({"file": "/etc/key"})] {
         let mut body = upstream("with");
         body["credential"] = reference;

@@ -28,13 +28,14 @@ fn target(checked: bool) -> Target {
             threshold: 2,
             start_period_seconds: 60,
         }),
-        created_at: Timestamp::from_micros(0),
+        created_at: Some(Timestamp::from_micros(0)),
     };
     Target {
         endpoint_id: EndpointId::from("e"),
         backend: BackendId::from("e#0"),
         check: checked.then_some(check),
         figures: Some(question()),
+        is_closed: false,
         alive: Some(question()),
     }
 }
@@ -91,6 +92,22 @@ fn who_failed_too_often_is_written_once_and_told_once_that_is_sure() {
     assert_eq!(wanted(&mut asked, Some(&out)), Some((false, Some(5))));
     asked.wrote(Some(6));
     assert_eq!(asked.news(Some(&known(6, false))), Some((false, 0)));
+}
+
+#[test]
+fn of_whom_nobody_knows_when_he_was_made_failures_count_a_while_after_he_is_first_asked() {
+    let mut of_file = target(true);
+    of_file.check.as_mut().expect("a check").created_at = None;
+    let now = Timestamp::from_micros(3_600_000_000);
+    let mut asked = Asked::new(of_file, None, (0, now, true));
+    probe(&mut asked, false);
+    probe(&mut asked, false);
+    assert_eq!(wanted(&mut asked, None), None);
+    for _ in 0..2 {
+        asked.begin_probe();
+        asked.end_probe(false, None, (61_000, 61_000));
+    }
+    assert_eq!(wanted(&mut asked, None), Some((true, None)));
 }
 
 #[test]

@@ -109,6 +109,46 @@ fn probed_out(probed: Option<Probed>) -> bool {
 }
 
 #[tokio::test]
+async fn an_engine_that_wants_to_know_who_asks_is_asked_by_a_router() {
+    let stage = Stage::new();
+    let engine = Server::start(|path| match path {
+        "/metrics" => Some(answer(401, "{}")),
+        _ => Some(answer(200, "")),
+    })
+    .await;
+    let mut closed = checked(&engine.url(), 3);
+    closed.credentials = vec![schemas::catalog::CredentialRef("k1".to_owned())];
+    catalogue(&stage, &closed).await;
+    let mut questions = stage.bus.serve(QUERY_FIGURES).await.expect("served");
+    let router = async {
+        loop {
+            let question = questions.recv().await.expect("a question");
+            let query: FiguresQuery = decode(&question.payload).expect("JSON");
+            assert_eq!((query.endpoint.as_str(), query.backend), ("e", backend()));
+            let answer = FiguresAnswer {
+                text: Some(FIGURES.to_owned()),
+            };
+            let bytes = encode(&answer).expect("plain data");
+            question.reply.send(Bytes::from(bytes)).expect("heard");
+        }
+    };
+
+    let key = engine::record_key(&backend());
+    let told = until(&stage, &key, |sample: Option<engine::Sample>| {
+        sample.is_some_and(|sample| sample.waiting == Some(3))
+    });
+    rounds(&stage, config(), async {
+        tokio::select! {
+            () = router => {}
+            _ = told => {}
+        }
+    })
+    .await;
+
+    assert!(engine.heads().iter().all(|head| !head.contains("authorization")));
+}
+
+#[tokio::test]
 async fn what_engines_say_is_written_and_what_others_say_is_not() {
     let stage = Stage::new();
     let engine = Server::start(|path| match path {

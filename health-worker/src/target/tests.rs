@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use schemas::balance::Algorithm;
-use schemas::catalog::registered::{HealthCheck, Registered};
+use schemas::catalog::registered::{HealthCheck, Registered, Watched};
 use schemas::catalog::{Backend, CredentialRef, endpoint_key};
 use schemas::health::encode;
 
@@ -108,9 +108,26 @@ fn whose_health_is_to_be_asked_for_is_asked_whatever_he_is() {
         (&*check.question.url, check.question.guarded),
         ("https://u/up?x=1", true)
     );
-    assert_eq!(check.created_at, Timestamp::from_micros(7));
+    assert_eq!(check.created_at, Some(Timestamp::from_micros(7)));
     assert_eq!(target.figures, None);
     assert_eq!(target.alive.as_ref(), Some(&check.question));
+}
+
+#[test]
+fn what_a_file_says_of_health_is_asked_without_a_bound_on_addresses() {
+    let mut of_file = endpoint("e", ProviderKind::OpenaiCompat, &["http://u/v1"]);
+    of_file.watched = Some(Arc::new(Watched {
+        hosts: Vec::new(),
+        health_check: Some(check()),
+    }));
+
+    let targets = asked(&of_file);
+
+    let check = targets[0].check.as_ref().expect("a check");
+    assert_eq!(
+        (&*check.question.url, check.question.guarded, check.created_at),
+        ("http://u/up?x=1", false, None)
+    );
 }
 
 #[test]

@@ -29,7 +29,9 @@ mod usage;
 pub(crate) use audit::changes_are_read_by_their_ids;
 pub(crate) use feed::what_is_booked_later_is_read_later;
 pub(crate) use places::{a_place_that_is_given_twice_has_two_ids, events_of_a_source_are_read_in_order};
-pub(crate) use usage::{usage_is_bounded, usage_is_exact_to_the_instant, usage_is_grouped};
+pub(crate) use usage::{
+    usage_is_bounded, usage_is_exact_to_the_instant, usage_is_grouped, usage_is_grouped_by_who_answered,
+};
 
 /// A test for every promise, each against a store of its own: `$open` gives what the store needs to live, and it.
 macro_rules! every_promise {
@@ -48,6 +50,7 @@ macro_rules! every_promise {
             filters_are_joined
             a_request_comes_with_its_event
             usage_is_grouped
+            usage_is_grouped_by_who_answered
             usage_is_bounded
             usage_is_exact_to_the_instant
             what_is_not_understood_is_kept
@@ -302,6 +305,7 @@ async fn apply_three(store: &dyn Store) {
     other.tenant = "zeta".into();
     other.key_id = "key-2".into();
     other.model = "other".into();
+    other.served_model = Some("another-8b".into());
     other.endpoint_id = Some("other:remote".into());
     other.started_at = LATE;
     apply(
@@ -344,6 +348,8 @@ pub(crate) async fn filters_select_rows(store: &dyn Store) {
     assert_eq!(selected(store, |by| by.user = Some("user-1".into())).await, [2]);
     assert_eq!(selected(store, |by| by.key = Some("key-1".into())).await, [3, 1]);
     assert_eq!(selected(store, |by| by.model = Some("other".into())).await, [2]);
+    let served = selected(store, |by| by.served_model = Some("another-8b".to_owned()));
+    assert_eq!(served.await, [2]);
     assert_eq!(
         selected(store, |by| by.job = Some("job \u{1F600}".into())).await,
         [2]

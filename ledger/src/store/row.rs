@@ -345,6 +345,7 @@ pub(super) const fn dimension(group: GroupBy) -> &'static str {
         GroupBy::User => "\"user\"",
         GroupBy::Key => "key_id",
         GroupBy::Model => "model",
+        GroupBy::ServedModel => "served_model",
         GroupBy::Endpoint => "endpoint_id",
         GroupBy::Provider => "provider",
     }

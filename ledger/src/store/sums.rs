@@ -24,6 +24,11 @@ pub(super) enum Summed {
     },
     /// Rows within one 15 minutes.
     Rows(Span),
+    /// Rows of any time.
+    AllRows {
+        /// What tells the start of the 15 minutes that a row is of, where these stay apart.
+        bucket: Option<&'static str>,
+    },
 }
 
 impl Summed {
@@ -31,10 +36,10 @@ impl Summed {
     pub(super) fn figure(self, figure: &str) -> String {
         match (self, figure) {
             (Self::Buckets { .. }, _) | (_, "cost_nano_usd") => format!("sum({figure})"),
-            (Self::Rows(_), "requests") => "count(*)".to_owned(),
-            (Self::Rows(_), "ok") => "sum(CASE WHEN outcome = 'ok' THEN 1 ELSE 0 END)".to_owned(),
-            (Self::Rows(_), "errors") => "sum(CASE WHEN outcome = 'ok' THEN 0 ELSE 1 END)".to_owned(),
-            (Self::Rows(_), tokens) => {
+            (_, "requests") => "count(*)".to_owned(),
+            (_, "ok") => "sum(CASE WHEN outcome = 'ok' THEN 1 ELSE 0 END)".to_owned(),
+            (_, "errors") => "sum(CASE WHEN outcome = 'ok' THEN 0 ELSE 1 END)".to_owned(),
+            (_, tokens) => {
                 let most = TOKENS_SUMMED_MAX;
                 format!("sum(CASE WHEN {tokens} > {most} THEN {most} ELSE {tokens} END)")
             }
@@ -51,9 +56,13 @@ impl Summed {
                 selected.extend(group.iter().map(|name| (*name).to_owned()));
                 "usage_rollup"
             }
-            Self::Rows(_) => {
+            Self::Rows(_) | Self::AllRows { .. } => {
                 // Sums have no NULL among their dimensions.
                 selected.extend(group.iter().map(|name| format!("coalesce({name}, '') AS {name}")));
+                if let Self::AllRows { bucket: Some(bucket) } = self {
+                    selected.push(format!("{bucket} AS bucket"));
+                    group.push("bucket");
+                }
                 "api_logs"
             }
         };
@@ -68,8 +77,8 @@ impl Summed {
     /// The start of the 15 minutes that a result is of.
     pub(super) fn start(self, found: &impl Fields) -> Result<Timestamp, StoreError> {
         match self {
-            Self::Buckets { apart: true } => found.time("bucket"),
-            Self::Buckets { apart: false } => Ok(Timestamp::default()),
+            Self::Buckets { apart: true } | Self::AllRows { bucket: Some(_) } => found.time("bucket"),
+            Self::Buckets { apart: false } | Self::AllRows { bucket: None } => Ok(Timestamp::default()),
             Self::Rows(edge) => Ok(edge.from.map(bucket).unwrap_or_default()),
         }
     }

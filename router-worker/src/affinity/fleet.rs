@@ -20,9 +20,10 @@ use tracing::debug;
 
 use super::Affinity;
 use super::places::Write;
+use crate::limiter::Limiter;
 
 /// How long one write may take.
-const WRITE_WITHIN: Duration = Duration::from_millis(500);
+pub(crate) const WRITE_WITHIN: Duration = Duration::from_millis(500);
 /// Records that are written at once.
 const WRITES_AT_ONCE: usize = 64;
 /// How often a router tells its calls when they change.
@@ -33,7 +34,7 @@ const BEAT: Duration = Duration::from_secs(BEAT_SECONDS);
 /// Shares sessions and loads until `shutdown`. `boot` names this run of the router; `alone`: there is no other one, so
 /// nobody is told how many calls it runs.
 pub(crate) async fn run(
-    affinity: &Affinity,
+    (affinity, limiter): (&Affinity, &Limiter),
     kv: Arc<dyn Kv>,
     (boot, alone): (&str, bool),
     shutdown: CancellationToken,
@@ -43,6 +44,7 @@ pub(crate) async fn run(
     };
     let member = Member {
         affinity,
+        limiter,
         kv,
         calls_key: record_key(boot),
     };
@@ -66,6 +68,7 @@ pub(crate) async fn run(
 /// This router as one of its fleet.
 struct Member<'a> {
     affinity: &'a Affinity,
+    limiter: &'a Limiter,
     kv: Arc<dyn Kv>,
     /// The record of its own calls.
     calls_key: String,
@@ -89,11 +92,16 @@ impl Member<'_> {
     /// Watches how many calls others run. Never returns.
     async fn follow_calls(&self) {
         watch_for_good(&self.kv, ENGINE_BUCKET, |told| match told {
-            Told::Begin => self.affinity.others.write().clear(),
+            Told::Begin => {
+                self.affinity.others.write().clear();
+                self.limiter.begin_anew();
+            }
+            Told::Entry(entry) if self.limiter.take(&entry) => {}
             Told::Entry(entry) if entry.key != self.calls_key => {
                 let now_ms = self.affinity.clock.monotonic_ms();
                 let mut others = self.affinity.others.write();
                 others.apply((&entry.key, entry.revision), entry.value.as_deref(), now_ms);
+                self.limiter.hear_of_others(|name| others.calls(name));
             }
             Told::Entry(_) | Told::Current => {}
         })
@@ -173,7 +181,9 @@ impl Member<'_> {
         loop {
             ticks.tick().await;
             self.sweep().await;
-            let calls = self.affinity.own_calls();
+            self.limiter.write(&self.kv).await;
+            let mut calls = self.affinity.own_calls();
+            calls.0.extend(self.limiter.counts());
             let is_known = told
                 .as_ref()
                 .is_some_and(|(known, at)| *known == calls && at.elapsed() < BEAT);
@@ -194,7 +204,14 @@ impl Member<'_> {
 
     async fn sweep(&self) {
         let now_ms = self.affinity.clock.monotonic_ms();
-        let gone = self.affinity.others.write().sweep(now_ms);
+        let gone = {
+            let mut others = self.affinity.others.write();
+            let gone = others.sweep(now_ms);
+            if !gone.is_empty() {
+                self.limiter.hear_of_others(|name| others.calls(name));
+            }
+            gone
+        };
         for (key, revision) in gone {
             let deletion = self.kv.delete(ENGINE_BUCKET, &key, Expected::Revision(revision));
             // Whoever else sees it takes it away, or its writer is back.

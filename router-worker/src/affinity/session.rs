@@ -354,6 +354,10 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
     let mut choices: Vec<(i32, usize)> = Vec::new();
     let mut prioritizes = false;
     let (mut by_prefix, mut is_drawn) = (false, true);
+    let by_cost = model
+        .router
+        .as_ref()
+        .is_some_and(|router| router.routewise().is_some());
     for route in &model.routes {
         let endpoint = catalog.endpoint_for(&model.owner, &route.endpoint_id);
         let Some(endpoint) = endpoint.filter(|endpoint| offer.candidates.contains(&endpoint.id)) else {
@@ -364,7 +368,7 @@ fn keeping(settings: &config::Affinity, catalog: &Catalog, model: &Model, offer:
         }
         prioritizes |= endpoint.priority_scheduling;
         by_prefix |= endpoint.balancing() == Algorithm::PrefixAware;
-        is_drawn &= endpoint.balancing().is_weighted();
+        is_drawn &= endpoint.balancing().is_weighted() && !by_cost;
         if route.weight_micro > 0 {
             let backends = endpoint.backends.len().max(1);
             match choices

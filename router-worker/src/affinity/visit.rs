@@ -1,6 +1,8 @@
 //! A call at a backend: it counts there until it ends, and what the backend has to read of it until its first token.
 //! Both are given back on every way out, because dropping a visit does so.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 use schemas::affinity::prefill::{Lease, Prefill};
 use schemas::id::BackendId;
@@ -12,6 +14,8 @@ pub(crate) struct Visit<'a> {
     affinity: &'a Affinity,
     backend: BackendId,
     lease: Option<Lease>,
+    /// The first token came.
+    begun: AtomicBool,
 }
 
 impl<'a> Visit<'a> {
@@ -20,11 +24,18 @@ impl<'a> Visit<'a> {
             affinity,
             backend,
             lease,
+            begun: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the first token came.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// The first token came: the prompt is read. May be said more than once.
     pub(crate) fn first_token(&self) {
+        self.begun.store(true, Ordering::Relaxed);
         if let Some((prefill, lease)) = self.prefill().zip(self.lease.as_ref()) {
             prefill.lock().first_token(lease);
         }

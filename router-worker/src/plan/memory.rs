@@ -12,7 +12,7 @@ use schemas::balance::latency::Latency;
 use schemas::balance::snapshot::Engine;
 use schemas::catalog::Endpoint;
 use schemas::engine::Sample;
-use schemas::id::{BackendId, EndpointId};
+use schemas::id::{BackendId, EndpointId, ModelName};
 
 /// Backends, and endpoints, of which something is remembered; beyond, all is forgotten.
 const KNOWN_MAX: usize = 65_536;
@@ -28,6 +28,8 @@ pub(crate) struct Memory {
     latencies: DashMap<BackendId, Latency>,
     turns: DashMap<EndpointId, u64>,
     young: DashMap<BackendId, Young>,
+    /// What calls left of the budgets of their models, in nano-dollars.
+    balances: DashMap<ModelName, i64>,
 }
 
 /// Calls that went to a backend since its engine was read.
@@ -87,6 +89,19 @@ impl Memory {
     pub(crate) fn ttft_us(&self, backend: &BackendId, now_ms: u64) -> Option<u64> {
         let latency = self.latencies.get(backend)?;
         Some(latency.expected_us(now_ms))
+    }
+
+    /// What calls of a model left of their budgets so far, in nano-dollars; below 0 where they took more.
+    pub(crate) fn balance(&self, model: &ModelName) -> i64 {
+        self.balances.get(model).map_or(0, |balance| *balance)
+    }
+
+    /// Another call of it leaves so much.
+    pub(crate) fn spend(&self, model: &ModelName, change_nano_usd: i64) {
+        if change_nano_usd != 0 {
+            let mut balance = bounded(&self.balances, model).entry(model.clone()).or_default();
+            *balance = balance.saturating_add(change_nano_usd);
+        }
     }
 
     /// Choices made so far among backends that are asked in turn.

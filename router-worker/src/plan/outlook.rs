@@ -1,8 +1,11 @@
 //! What a plan may know of backends beside their circuits, at one moment.
 
+use std::sync::Arc;
+
+use schemas::balance::profile::Profile;
 use schemas::balance::snapshot::Engine;
 use schemas::health::Spared;
-use schemas::id::{BackendId, EndpointId};
+use schemas::id::{BackendId, EndpointId, ModelName};
 
 /// What is known of backends. Whatever is not known is as if nothing spoke for or against them.
 pub(crate) trait Outlook {
@@ -30,6 +33,19 @@ pub(crate) trait Outlook {
     fn spared(&self, _: &BackendId) -> Option<Spared> {
         None
     }
+
+    /// What is learned of the legs of a model.
+    fn profile(&self, _: &ModelName) -> Option<Arc<Profile>> {
+        None
+    }
+
+    /// What calls of a model left of their budgets so far, in nano-dollars.
+    fn balance(&self, _: &ModelName) -> i64 {
+        0
+    }
+
+    /// Another call of it leaves so much, or takes it where it is below 0.
+    fn spend(&self, _: &ModelName, _change_nano_usd: i64) {}
 
     /// Choices made so far among the backends of an endpoint that are asked in turn.
     fn turn(&self, _: &EndpointId) -> u64 {

@@ -4,11 +4,14 @@ use std::ops::Range;
 
 use schemas::affinity::choice::{self, Verdict};
 use schemas::balance::Algorithm;
-use schemas::balance::choice::{Choice, decide};
+use schemas::balance::choice::{Choice, change, decide};
 use schemas::balance::draws::{Draws, shortened};
+use schemas::balance::routewise::Market;
 use schemas::balance::snapshot::{Candidate, Found, Leg, Snapshot, Sought};
 use schemas::id::BackendId;
+use schemas::money::Price;
 
+use super::market::{Desk, Wager};
 use super::{Admission, Seat, Sight};
 
 /// How a group was arranged.
@@ -18,30 +21,71 @@ pub(super) struct Arranged {
     pub(super) verdict: Option<Verdict>,
     /// What the first was chosen from; `None` for a group of one.
     pub(super) snapshot: Option<Snapshot>,
+    /// What is left to settle, where legs were chosen by what they cost.
+    pub(super) wager: Option<Wager>,
 }
 
 /// Puts the one that is asked first to the front, the other backends of its leg behind it. `is_first`: this is the group
-/// in which the session counts.
+/// in which the session counts. `desk`: what legs cost decides among them.
 pub(super) fn arrange(
     group: &mut [Seat],
-    sight: &Sight<'_, impl Admission>,
+    (sight, desk): (&Sight<'_, impl Admission>, Option<&Desk<'_>>),
     is_first: bool,
     draws: &mut Draws,
 ) -> Arranged {
     if let [only] = group {
         return Arranged {
             verdict: alone(&only.backend, sight, is_first),
-            snapshot: None,
+            ..Arranged::default()
         };
     }
     let mut snapshot = snapshot(group, sight, is_first, draws);
+    let prices: Vec<Option<Price>> = legs(group).map(|leg| leg.price).collect();
+    let desk = desk.filter(|_| snapshot.legs.len() > 1);
+    if let Some(desk) = desk {
+        let of_legs = (snapshot.legs.as_slice(), prices.as_slice());
+        snapshot.market = Some(desk.market(of_legs, &snapshot.candidates, sight.outlook));
+    }
     let choice = chosen(&mut snapshot, sight);
+    let places: Vec<usize> = legs(group).map(|leg| leg.leg).collect();
     if let Some(first) = choice.chosen {
         to_front(group, first);
     }
+    if let Some(market) = &snapshot.market {
+        rank(group, (market, &places));
+    }
     Arranged {
         verdict: choice.verdict,
+        wager: desk.map(|desk| desk.take(change(&snapshot, &choice), prices, sight.outlook)),
         snapshot: Some(snapshot),
+    }
+}
+
+/// Puts those behind the first that are as near as it: legs in one's own network and legs elsewhere are two pools, and a
+/// call leaves the one that was drawn when nobody there serves.
+pub(super) fn compose(group: &mut [Seat]) {
+    let Some(is_near) = group.first().map(Seat::is_near) else {
+        return;
+    };
+    group.sort_by_key(|seat| seat.is_near() != is_near);
+}
+
+/// The first seat of each leg.
+fn legs(group: &[Seat]) -> impl Iterator<Item = &Seat> {
+    let legs = group.chunk_by(|one, other| one.leg == other.leg);
+    legs.filter_map(<[Seat]>::first)
+}
+
+/// Puts the legs behind the first into the order in which they are asked when it has failed. `places`: the legs, in the
+/// order of the market's.
+fn rank(group: &mut [Seat], (market, places): (&Market, &[usize])) {
+    let Some(first) = group.first().map(|seat| seat.leg) else {
+        return;
+    };
+    let own = group.iter().filter(|seat| seat.leg == first).count();
+    let place = |seat: &Seat| places.iter().position(|leg| *leg == seat.leg).unwrap_or(0);
+    if let Some(others) = group.get_mut(own..) {
+        others.sort_by_key(|seat| (market.rank(place(seat)), place(seat)));
     }
 }
 
@@ -111,6 +155,7 @@ fn snapshot(
             }),
         }),
         prefix: sight.prefix.filter(|_| looks_at_prompts),
+        market: None,
         draw: shortened(draws.next()),
     }
 }

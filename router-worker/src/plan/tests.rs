@@ -12,6 +12,8 @@ use crate::testing::{endpoint, model, offer, records, route};
 use super::outlook::Nothing;
 use super::*;
 
+mod routers;
+
 /// Circuits that are open, with the milliseconds until they may be probed.
 #[derive(Default)]
 struct Open(HashMap<&'static str, u64>);

@@ -4,6 +4,7 @@
 use dialects::splice::Spliced;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use schemas::catalog::ProviderKind;
+use schemas::command::Raw;
 use schemas::secret::Secret;
 
 use crate::credential::google;
@@ -26,6 +27,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) extra: &'a [(HeaderName, HeaderValue)],
     /// It.
     pub(crate) body: &'a Spliced,
+    /// What stands beside it, where it passes as it is.
+    pub(crate) raw: Option<&'a Raw>,
 }
 
 /// There is no answer.
@@ -103,6 +106,12 @@ async fn send_once(
     ask: &Ask<'_>,
     credential: Option<&Secret<String>>,
 ) -> Result<Answer, Error> {
+    if let Some(raw) = ask.raw {
+        let endpoint = &ask.candidate.endpoint;
+        let request = super::raw::request(ask.candidate, raw, credential, ask.body.joined())?;
+        let sent = shared.upstream.pass(request, endpoint.http2, Trust::of(endpoint));
+        return Ok(sent.await?);
+    }
     let mut target = shared.targets.target(ask.candidate, ask.purpose, credential)?;
     target.extra = ask.extra.to_vec();
     Ok(shared.upstream.send(&target, ask.body).await?)

@@ -1,14 +1,20 @@
 //! Whom to ask, with all that is known at the moment; and what is told of that afterwards.
 
+use std::sync::Arc;
+
 use schemas::balance::decision::{Decision, Excluded, Exclusion};
+use schemas::balance::profile::Profile;
 use schemas::balance::snapshot::Engine;
 use schemas::catalog::Catalog;
+use schemas::frame::Served;
 use schemas::health::Spared;
-use schemas::id::{BackendId, EndpointId};
+use schemas::id::{BackendId, EndpointId, ModelName};
+use schemas::usage::Usage;
 
 use super::Request;
 use crate::attempt::Ending;
 use crate::fault::Fault;
+use crate::plan::market::nano_usd;
 use crate::plan::outlook::Outlook;
 use crate::plan::{self, Candidate, Nobody, Plan, Sight};
 use crate::state::Shared;
@@ -41,6 +47,18 @@ impl Outlook for Seen<'_> {
 
     fn spared(&self, backend: &BackendId) -> Option<Spared> {
         self.shared.samples.spared(backend)
+    }
+
+    fn profile(&self, model: &ModelName) -> Option<Arc<Profile>> {
+        self.shared.samples.profile(model)
+    }
+
+    fn balance(&self, model: &ModelName) -> i64 {
+        self.shared.memory.balance(model)
+    }
+
+    fn spend(&self, model: &ModelName, change_nano_usd: i64) {
+        self.shared.memory.spend(model, change_nano_usd);
     }
 
     fn turn(&self, endpoint: &EndpointId) -> u64 {
@@ -76,6 +94,40 @@ impl Request {
         })
     }
 
+    /// Settles with the budget of the model what the call cost in the end. Where a leg served that tells no usage, it stays
+    /// at what was supposed; one of a lower priority spent nothing of this budget.
+    pub(super) fn settle_wager(&mut self, served: Option<&Served>, usage: Option<&Usage>) {
+        let Some(wager) = self.wager.take() else {
+            return;
+        };
+        let decision = self.decision.as_deref();
+        let Some(snapshot) = decision.and_then(|decision| decision.snapshot.as_ref()) else {
+            return;
+        };
+        let first = decision.and_then(|decision| decision.order.first());
+        let chosen = snapshot.candidates.iter().find(|one| Some(&one.backend) == first);
+        let (Some(market), Some(chosen)) = (&snapshot.market, chosen) else {
+            return;
+        };
+        let place = |served: &Served| {
+            let mut legs = snapshot.legs.iter();
+            legs.position(|leg| leg.endpoint == served.endpoint_id)
+        };
+        let served = served.and_then(place);
+        let costs = match (served, usage) {
+            (Some(_), None) => return,
+            (_, usage) => {
+                let usage = usage.copied().unwrap_or_default();
+                let prices = wager.prices.iter();
+                prices
+                    .map(|price| nano_usd(price.as_ref()?, &usage))
+                    .collect::<Vec<_>>()
+            }
+        };
+        let correction = market.correction(chosen.leg, served, &costs);
+        self.shared.memory.spend(&wager.model, correction);
+    }
+
     /// Tells of a candidate that it was passed over.
     pub(super) fn pass_over(&mut self, candidate: &Candidate, reason: Exclusion) {
         let backend = candidate.backend_id();
@@ -96,7 +148,7 @@ impl Request {
 /// Remembers whether a backend could be connected to. `sent`: something went out, so it could.
 pub(super) fn remember(shared: &Shared, backend: &BackendId, (ending, sent): (&Ending, bool)) {
     match ending {
-        Ending::Whole { .. } => shared.memory.reachable(backend),
+        Ending::Whole { .. } | Ending::Told(_) => shared.memory.reachable(backend),
         Ending::Failed(Fault::Unreachable | Fault::Unconnected) if !sent => {
             let now_ms = shared.clock.monotonic_ms();
             shared.memory.unreachable(backend, now_ms);

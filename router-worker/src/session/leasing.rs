@@ -8,7 +8,7 @@ use tracing::warn;
 
 use crate::attempt::Ending;
 use crate::attempt::clocks::{Interruption, Timer, deadline, earlier, wait};
-use crate::fault::Fault;
+use crate::fault::{Fault, Waited};
 use crate::keypool::{Alarm, Asker, Declared, Held, Lack, Lease, News};
 use crate::limiter::{Door, Slot};
 use crate::metrics::KeyEvent;
@@ -63,11 +63,15 @@ impl Request {
         };
         let mut waiter = door(shared, candidate, held.as_ref()).queue().ok_or_else(full)?;
         let mut timer = Timer::default();
-        let turn = deadline(Instant::now(), shared.limiter.wait_max());
+        let patience = self.offloading.patience(candidate);
+        let wait_max = shared.limiter.wait_max();
+        let is_short = patience.is_some_and(|wait| wait_max.is_none_or(|most| wait < most));
+        let turn = deadline(Instant::now(), if is_short { patience } else { wait_max });
         timer.set(earlier(turn, self.stream_deadline));
         match wait(&self.relay, &mut timer, |context| waiter.poll(context)).await {
             Ok(slot) => Ok(Seat { held, slot }),
             Err(Interruption::Stopped(stop)) => Err(NoSeat::Stopped(stop)),
+            Err(Interruption::TimedOut) if is_short => Err(Fault::Waited(Waited::Queue).into()),
             Err(Interruption::TimedOut) => Err(full()),
         }
     }
@@ -168,7 +172,7 @@ impl Request {
                     tell(shared, candidate, (alarm, fault.status()));
                 }
             }
-            Ending::Stopped(_) => {}
+            Ending::Told(_) | Ending::Stopped(_) => {}
         }
     }
 }

@@ -54,6 +54,18 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// What passes as it is.
+    pub(super) fn passing(body: &Bytes) -> Self {
+        Self {
+            dialect: Dialect::Chat,
+            body: body.clone().into(),
+            headers: Vec::new(),
+            way: None,
+            dropped: None,
+            fitted: None,
+        }
+    }
+
     /// Says how urgent it is to an upstream that schedules by that; what its caller said of it is dropped and told.
     pub(super) fn prioritize(&mut self, priority: u8) {
         if !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {

@@ -4,7 +4,7 @@
 //! later one does: a dead endpoint must not turn a caller's mistake into something he retries. That an endpoint
 //! cannot be told what was asked for counts only where it is so of all: another one might have done it.
 
-use crate::fault::{Fault, Remedy};
+use crate::fault::{Fault, Remedy, Waited};
 
 /// What to do after a candidate failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,27 @@ impl Trail {
             self.refused_context = Some(widest);
         }
         self.faults.push(fault);
+    }
+
+    /// The same of one that was asked again after the request had waited there too long: it counts in the place of that.
+    pub(super) fn note_again(&mut self, fault: Fault, context_length: u64) {
+        self.note(fault, context_length);
+        let waited = self
+            .faults
+            .iter()
+            .position(|fault| matches!(fault, Fault::Waited(_)));
+        if let (Some(place), Some(fault)) = (waited, self.faults.pop()) {
+            self.faults.insert(place, fault);
+            self.faults.remove(place + 1);
+        }
+    }
+
+    /// What the request waited for, if that is why the last candidate was left.
+    pub(super) fn waited(&self) -> Option<Waited> {
+        match self.faults.last() {
+            Some(Fault::Waited(waited)) => Some(*waited),
+            _ => None,
+        }
     }
 
     /// Whether a candidate of this context may be tried at all.
@@ -179,6 +200,21 @@ mod tests {
         assert!(!trail.suits(8_192));
         assert!(trail.suits(1_000_000));
         assert_eq!(trail.step(), Step::Next);
+    }
+
+    #[test]
+    fn what_comes_of_one_that_is_asked_again_stands_for_the_wait_there() {
+        let mut trail = Trail::after(0, 4, false);
+        trail.note(Fault::Waited(Waited::Engine), 0);
+        assert_eq!(trail.waited(), Some(Waited::Engine));
+        trail.note(refused(503), 0);
+        assert_eq!(trail.waited(), None);
+        assert_eq!(trail.surfaced(), Some(&Fault::Waited(Waited::Engine)));
+
+        trail.note_again(refused(500), 0);
+
+        assert_eq!(trail.surfaced(), Some(&refused(500)));
+        assert_eq!(trail.faults, [refused(500), refused(503)]);
     }
 
     #[test]

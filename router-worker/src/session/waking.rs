@@ -1,5 +1,6 @@
 //! Candidates that sleep. Somebody else may serve at once, while the first of them is woken; where nobody does, the
-//! request waits for it, and is the same request all the while.
+//! request waits for it, and is the same request all the while. Where other models may be asked instead, it does not wait
+//! before they were.
 
 use std::future::Future as _;
 
@@ -20,8 +21,8 @@ use super::{Left, Request, Settled, stopped};
 /// What a request knows of candidates that sleep.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
-    /// Those that were found asleep, in order.
-    found: Vec<Candidate>,
+    /// Those that were found asleep, in order, and when.
+    found: Vec<(Candidate, Instant)>,
     /// One of them is awake: whoever is not there now does not sleep.
     woken: bool,
 }
@@ -65,21 +66,22 @@ impl Request {
     }
 
     fn lay_down(&mut self, shared: &Shared, candidate: &Candidate) {
+        let now = Instant::now();
         if self.sleepers.found.is_empty() {
-            drop(shared.wakes.begin(candidate));
+            drop(shared.wakes.begin(candidate, now));
         }
-        self.sleepers.found.push(candidate.clone());
+        self.sleepers.found.push((candidate.clone(), now));
     }
 
     /// Waits for the first candidate that sleeps, and asks it; for the next where it is told at once that the first does
     /// not come. `None` where none sleeps, or the one that woke failed: then there is nothing left to try.
     pub(super) async fn rouse(&mut self, shared: &Shared) -> Option<Box<End>> {
         let mut told = None;
-        for candidate in std::mem::take(&mut self.sleepers.found) {
+        for (candidate, found_at) in std::mem::take(&mut self.sleepers.found) {
             if self.trail.is_reported() || !self.trail.may_repeat() {
                 return None;
             }
-            let outcome = match self.hear_of(shared, &candidate).await {
+            let outcome = match self.hear_of(shared, (&candidate, found_at)).await {
                 Ok(outcome) => outcome,
                 Err(stop) => {
                     let (outcome, failure) = stopped(stop);
@@ -112,9 +114,16 @@ impl Request {
         }
     }
 
-    /// How waking a candidate goes, within the bound.
-    async fn hear_of(&self, shared: &Shared, candidate: &Candidate) -> Result<Outcome, Stop> {
-        let mut heard = shared.wakes.begin(candidate);
+    /// How waking a candidate goes, within the bound; how it went, where nobody waits.
+    async fn hear_of(
+        &self,
+        shared: &Shared,
+        (candidate, found_at): (&Candidate, Instant),
+    ) -> Result<Outcome, Stop> {
+        let mut heard = shared.wakes.begin(candidate, found_at);
+        if self.offer.passes_sleepers {
+            return Ok(heard.borrow().map_or(Outcome::Late, |over| over.outcome));
+        }
         let mut hearing = Box::pin(async move {
             // Nobody tells any more: the router ends.
             heard.wait_for(Option::is_some).await.ok().and_then(|told| *told)

@@ -21,6 +21,7 @@ async fn asked(scene: &Scene, id: &str, within: Duration) -> TrialAnswer {
     let query = TrialQuery {
         endpoint: EndpointId::from(id),
         revision: 0,
+        part: None,
     };
     tried(&scene.router.shared, &query, within).await
 }

@@ -92,6 +92,14 @@ pub(super) async fn wake(shared: &Shared, candidate: &Candidate) -> Outcome {
     Outcome::Awake
 }
 
+/// Whether the service of a candidate takes calls.
+pub(super) async fn is_awake(shared: &Shared, candidate: &Candidate) -> bool {
+    match candidate.endpoint.wake.as_deref() {
+        Some(way) => is_up(shared, candidate, way).await,
+        None => true,
+    }
+}
+
 /// Whether a service takes calls: vLLM says so; of others the path of its health answers well, or, where nobody said
 /// which that is, anything but a failure.
 async fn is_up(shared: &Shared, candidate: &Candidate, way: &Wake) -> bool {

@@ -83,16 +83,32 @@ impl<'a> Round<'a> {
         };
         let expected = match &found {
             None => Expected::Absent,
-            Some(entry) => match entry.value.as_deref().and_then(Record::decode) {
-                Some(record) => return record.outcome.map_or(Claim::Anothers, Claim::Over),
-                // What cannot be read is as good as nothing, but it has to be replaced.
-                None => Expected::Revision(entry.revision),
-            },
+            Some(entry) => {
+                if let Some(record) = entry.value.as_deref().and_then(Record::decode)
+                    && let Some(claim) = self.believed(record.outcome).await
+                {
+                    return claim;
+                }
+                // What cannot be read, or is not so any more, is as good as nothing, but it has to be replaced.
+                Expected::Revision(entry.revision)
+            }
         };
         match self.write(kv.as_ref(), None, expected).await {
             Ok(revision) => Claim::Mine(revision),
             Err(Some(BusError::Conflict)) => Claim::Anothers,
             Err(_) => Claim::Alone,
+        }
+    }
+
+    /// Whose the round is by what was written; `None` where that counts no more: whoever was awake may sleep again.
+    async fn believed(&self, outcome: Option<Outcome>) -> Option<Claim> {
+        match outcome {
+            None => Some(Claim::Anothers),
+            Some(Outcome::Awake) => {
+                let is_awake = asking::is_awake(self.shared, self.candidate).await;
+                is_awake.then_some(Claim::Over(Outcome::Awake))
+            }
+            Some(outcome) => Some(Claim::Over(outcome)),
         }
     }
 

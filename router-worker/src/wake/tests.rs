@@ -1,5 +1,7 @@
 //! Rounds before a bucket: one wakes, the others hear how that goes, whoever dies or stays away.
 
+use std::time::Duration;
+
 use bus::Expected;
 use bytes::Bytes;
 use schemas::id::{EndpointId, NodeId};
@@ -24,10 +26,15 @@ struct Stage {
 impl Stage {
     /// Whoever is asked to wake says that the service has to wait.
     async fn start() -> Self {
-        let boss = Server::always(vec![Act::Send(response("409 Conflict", "text/plain", b"busy"))]).await;
         let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", closed.local_addr().expect("an address"));
         drop(closed);
+        Self::at(&url).await
+    }
+
+    /// The same with a service somewhere.
+    async fn at(url: &str) -> Self {
+        let boss = Server::always(vec![Act::Send(response("409 Conflict", "text/plain", b"busy"))]).await;
         let wake = Wake::Http(Http {
             url: format!("{}/wake", boss.url()).into(),
             method: schemas::wake::Method::Post,
@@ -41,7 +48,7 @@ impl Stage {
             offline_when: Sign::default(),
             timeout_seconds: 5,
         });
-        let mut asleep = endpoint("e1", &[&url]);
+        let mut asleep = endpoint("e1", &[url]);
         asleep.wake = Some(Arc::new(wake));
         let mut scene = Scene::new(config(), &[asleep.clone()], &model(vec![route("e1", 0)])).await;
         let bucket = Arc::new(Bucket::new(Duration::ZERO));
@@ -66,7 +73,11 @@ impl Stage {
     }
 
     fn begin(&self) -> Heard {
-        self.scene.router.shared.wakes.begin(&self.candidate)
+        self.scene
+            .router
+            .shared
+            .wakes
+            .begin(&self.candidate, Instant::now())
     }
 
     async fn outcome(&self) -> Outcome {
@@ -126,6 +137,28 @@ async fn who_finds_anothers_claim_waits_and_believes_what_comes_of_it() {
     stage.anothers(Some(Outcome::Offline), Expected::Any).await;
 
     assert_eq!((heard(waiting).await, stage.boss.calls()), (Outcome::Offline, 0));
+}
+
+#[tokio::test]
+async fn that_a_service_was_awake_says_nothing_to_those_who_find_it_asleep_afterwards() {
+    let service = Server::always(vec![Act::Send(response("200 OK", "text/plain", b""))]).await;
+    let stage = Stage::at(&service.url()).await;
+    let before = Instant::now();
+    assert_eq!((stage.outcome().await, service.calls()), (Outcome::Awake, 1));
+
+    let wakes = &stage.scene.router.shared.wakes;
+    let earlier = wakes.begin(&stage.candidate, before);
+    assert_eq!((heard(earlier).await, service.calls()), (Outcome::Awake, 1));
+    assert_eq!(stage.outcome().await, Outcome::Awake);
+    assert!(service.calls() > 1, "it was looked at again");
+}
+
+#[tokio::test]
+async fn what_another_says_of_one_that_is_awake_is_not_believed_of_one_that_sleeps() {
+    let stage = Stage::start().await;
+    stage.anothers(Some(Outcome::Awake), Expected::Absent).await;
+
+    assert_eq!((stage.outcome().await, stage.boss.calls()), (Outcome::Queued, 1));
 }
 
 #[tokio::test]

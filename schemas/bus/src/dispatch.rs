@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use schemas::command::Offer;
 use schemas::frame::{Head, Report};
+use schemas::pool::Way;
 
 /// A request to run: the offer, and the body as the caller sent it.
 #[derive(Debug)]
@@ -18,6 +19,19 @@ pub struct Dispatch {
     pub offer: Offer,
     /// The caller's body, byte for byte.
     pub body: Bytes,
+    /// The pools that run it, one after the other; none where routers of the node's own pool run all of it.
+    pub ways: Vec<Way>,
+}
+
+impl Dispatch {
+    /// One that is run in the node's own pool.
+    pub const fn new(offer: Offer, body: Bytes) -> Self {
+        Self {
+            offer,
+            body,
+            ways: Vec::new(),
+        }
+    }
 }
 
 /// One reply of a session.

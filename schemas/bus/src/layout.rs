@@ -171,6 +171,12 @@ pub fn cluster(sizes: &Sizes) -> Vec<Stream> {
     ]
 }
 
+/// Leaves what a router uses that stands apart, in a pool of its own: it tells of itself, and publishes its own events.
+pub fn keep_those_of_a_pool(layout: &mut Vec<Stream>) {
+    let buckets = [subject::MARK_BUCKET, subject::NODE_BUCKET].map(bucket_stream);
+    layout.retain(|stream| stream.name == subject::EVENTS_STREAM || buckets.contains(&stream.name));
+}
+
 /// The bucket of responses: a full one lets go of the oldest, so that nobody's answer waits for room.
 fn responses(bytes_max: u64) -> Stream {
     Stream {

@@ -21,6 +21,7 @@ pub mod message;
 pub mod mint;
 pub mod nats;
 pub mod passage;
+pub mod pools;
 pub mod publisher;
 pub mod registry;
 pub mod remote;

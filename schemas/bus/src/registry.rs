@@ -206,16 +206,25 @@ pub async fn run(
     telling: Telling,
     shutdown: CancellationToken,
 ) -> Result<(), BusError> {
-    let key = format!("{}{}", node::NODE, telling().boot);
     let registry = Registry { kv, nodes, telling };
+    let key = registry.key();
     let _ = shutdown
         .run_until_cancelled(async { tokio::join!(registry.beat(&key), registry.follow()) })
         .await;
-    let gone = registry.kv.delete(NODE_BUCKET, &key, Expected::Any);
-    if timeout(WRITE_WITHIN, gone).await.is_err() {
-        warn!("the node's record stays until it counts as silent");
-    }
-    Ok(())
+    registry.farewell(&key).await
+}
+
+/// Tells of this node until `shutdown`, and follows nobody: for one that may not know who else is there.
+pub async fn tell(
+    kv: Arc<dyn Kv>,
+    nodes: Nodes,
+    telling: Telling,
+    shutdown: CancellationToken,
+) -> Result<(), BusError> {
+    let registry = Registry { kv, nodes, telling };
+    let key = registry.key();
+    let _ = shutdown.run_until_cancelled(registry.beat(&key)).await;
+    registry.farewell(&key).await
 }
 
 struct Registry {
@@ -225,6 +234,20 @@ struct Registry {
 }
 
 impl Registry {
+    /// Where the node's record is.
+    fn key(&self) -> String {
+        format!("{}{}", node::NODE, (self.telling)().boot)
+    }
+
+    /// Takes the node's record away.
+    async fn farewell(&self, key: &str) -> Result<(), BusError> {
+        let gone = self.kv.delete(NODE_BUCKET, key, Expected::Any);
+        if timeout(WRITE_WITHIN, gone).await.is_err() {
+            warn!("the node's record stays until it counts as silent");
+        }
+        Ok(())
+    }
+
     /// Writes the node's record each two seconds. Never returns.
     async fn beat(&self, key: &str) {
         let mut ticks = ticks();

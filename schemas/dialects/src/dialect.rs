@@ -28,6 +28,8 @@ impl Dialect {
             Surface::Embeddings => Self::Embeddings,
             Surface::Responses => Self::Responses,
             Surface::Messages => Self::Messages,
+            // What passes as it is is read by its path: see [`crate::raw::dialect`].
+            Surface::Proxy => Self::Chat,
         }
     }
 }

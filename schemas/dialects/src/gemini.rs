@@ -6,5 +6,5 @@ pub mod request;
 pub mod response;
 pub mod stream;
 
-mod usage;
+pub(crate) mod usage;
 mod wire;

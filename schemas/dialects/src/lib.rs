@@ -20,6 +20,7 @@ pub mod passage;
 pub mod processor;
 pub mod profile;
 pub mod provider;
+pub mod raw;
 pub mod responses;
 mod scan;
 pub mod skim;

@@ -234,10 +234,37 @@ pub struct Skim {
     pub prompt_tokens_estimate: u64,
 }
 
+impl Skim {
+    /// What is assumed of a request of `model` that is not read further: one answer, without a stream.
+    pub fn unread(model: String, prompt_tokens_estimate: u64) -> Self {
+        Self {
+            model,
+            model_span: 0..0,
+            stream: false,
+            stream_options_span: None,
+            include_usage: false,
+            insert_at: 0,
+            max_tokens: None,
+            max_tokens_otherwise: 0,
+            n: 1,
+            choices_most: 1,
+            prompts_embedded: 0,
+            echoes: false,
+            tools: false,
+            response_format: false,
+            parameters: Parameters::default(),
+            user: None,
+            modalities: Modalities::default(),
+            images: 0,
+            prompt_tokens_estimate,
+        }
+    }
+}
+
 /// Reads a request of any surface. Linear in the body; ignored values cost a scan.
 pub fn skim(surface: Surface, body: &[u8], limits: &Limits) -> Result<Skim, Error> {
     match surface {
-        Surface::Chat => skim_chat(body, limits),
+        Surface::Chat | Surface::Proxy => skim_chat(body, limits),
         Surface::Completions => body::read::<completions::Field>(checked(body, limits)?, limits),
         Surface::Embeddings => body::read::<embeddings::Field>(checked(body, limits)?, limits),
         Surface::Responses => body::read::<responses::Field>(checked(body, limits)?, limits),

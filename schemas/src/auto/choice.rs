@@ -58,10 +58,40 @@ pub struct Decision {
 /// Nobody can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nobody {
-    /// There are models, but all are for something else.
-    pub for_purpose: bool,
+    /// Why.
+    pub why: Why,
     /// Who cannot be asked.
     pub excluded: Vec<Left>,
+}
+
+/// Why nobody can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Nobody is there who could take the call.
+    Nobody,
+    /// There are models, but all are for something else.
+    OtherPurpose,
+    /// Whoever could take the call takes none that is so long.
+    TooLong,
+}
+
+impl Why {
+    /// Of those who are out.
+    fn of(excluded: &[Left]) -> Self {
+        let chosen = |left: &&Left| left.reason != Exclusion::RoutingDisabled;
+        let mut reasons = excluded.iter().filter(chosen).map(|left| left.reason).peekable();
+        // How long a call is counts last: whoever is out because of it could have taken a shorter one.
+        if excluded
+            .iter()
+            .any(|left| left.reason == Exclusion::ContextLength)
+        {
+            Self::TooLong
+        } else if reasons.peek().is_some() && reasons.all(|reason| reason == Exclusion::Purpose) {
+            Self::OtherPurpose
+        } else {
+            Self::Nobody
+        }
+    }
 }
 
 /// Decides for a call. `session` is the model that its session was with: it stays there while that can take the call.
@@ -117,13 +147,8 @@ pub fn decide(
         adds
     });
     if order.is_empty() {
-        let others = excluded
-            .iter()
-            .filter(|left| left.reason != Exclusion::RoutingDisabled);
-        let mut reasons = others.map(|left| left.reason).peekable();
-        let for_purpose = reasons.peek().is_some() && reasons.all(|reason| reason == Exclusion::Purpose);
         return Err(Nobody {
-            for_purpose,
+            why: Why::of(&excluded),
             excluded,
         });
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::choice::{Considered, Offered, decide};
+use super::choice::{Considered, Offered, Why, decide};
 use super::record::{Exclusion, Left};
 use super::*;
 use crate::catalog::policy::{ModelPolicy, WEIGHT_MAX};
@@ -235,14 +235,24 @@ fn without_anybody_for_the_purpose_that_is_said_and_without_anybody_at_all_that(
     let nobody = |all: &[Considered]| {
         decide((Strategy::Balanced, Purpose::Embedding), all, None)
             .expect_err("nobody")
-            .for_purpose
+            .why
     };
+    let mut short = considered("short", None, None);
+    short.offered = Err(Exclusion::ContextLength);
 
-    assert!(nobody(std::slice::from_ref(&chat)));
-    assert!(nobody(&[chat.clone(), embeds.clone(), disabled.clone()]));
-    assert!(!nobody(std::slice::from_ref(&disabled)));
-    assert!(!nobody(&[chat, toolless]));
-    assert!(!nobody(&[]));
+    assert_eq!(nobody(std::slice::from_ref(&chat)), Why::OtherPurpose);
+    let others = [chat.clone(), embeds.clone(), disabled.clone()];
+    assert_eq!(nobody(&others), Why::OtherPurpose);
+    assert_eq!(nobody(std::slice::from_ref(&disabled)), Why::Nobody);
+    assert_eq!(nobody(&[chat.clone(), toolless.clone()]), Why::Nobody);
+    assert_eq!(nobody(&[]), Why::Nobody);
+    assert_eq!(nobody(std::slice::from_ref(&short)), Why::TooLong);
+    assert_eq!(
+        nobody(&[chat, toolless, disabled.clone(), short.clone()]),
+        Why::TooLong
+    );
+    short.policy.routing_enabled = false;
+    assert_eq!(nobody(&[short]), Why::Nobody, "its policy takes it out first");
 }
 
 #[test]
@@ -396,6 +406,7 @@ fn report(outcome: Outcome, code: FailureCode, attempts: usize) -> Report {
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
         attempts_of_unknown_cost: 0,
+        passed: None,
         delivered: Delivered::default(),
         session: None,
         affinity: None,
@@ -435,6 +446,31 @@ fn failures_of_a_model_move_on_and_what_its_backend_says_of_the_call_does_not() 
     let mut begun = report(Outcome::UpstreamError, FailureCode::UpstreamError, 1);
     begun.delivered.content = true;
     assert!(!moves_on(&begun));
+}
+
+#[test]
+fn of_what_a_backend_says_with_400_to_499_only_what_is_about_the_gateway_moves_on() {
+    let document = include_str!("../../../docs/auto.md");
+    let list = PASSING.map(|status| status.to_string()).join(", ");
+    assert!(
+        document.contains(&format!("({list})")),
+        "the list is in the document"
+    );
+    for status in 400..500 {
+        // Whatever the caller is told of it.
+        for code in [FailureCode::UpstreamError, FailureCode::UpstreamRejectedRequest] {
+            let mut said = report(Outcome::UpstreamError, code, 2);
+            said.attempts[1].status = Some(status);
+            let passes = PASSING.contains(&status) && code == FailureCode::UpstreamError;
+            assert_eq!(moves_on(&said), passes, "{status}");
+        }
+    }
+    let mut doubted = report(Outcome::UpstreamError, FailureCode::UpstreamRejectedCredential, 1);
+    doubted.attempts[0].status = Some(400);
+    assert!(moves_on(&doubted), "it is the gateway's key that is refused");
+    let mut before = report(Outcome::UpstreamError, FailureCode::UpstreamError, 2);
+    before.attempts[0].status = Some(404);
+    assert!(moves_on(&before), "the last word counts");
 }
 
 #[test]

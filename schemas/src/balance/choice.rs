@@ -3,6 +3,7 @@
 
 use super::draws::Draws;
 use super::pick;
+use super::routewise::{self, Chosen, Way};
 use super::snapshot::{Candidate, Engine, Snapshot};
 use super::{Algorithm, pick::mean};
 use crate::affinity::choice::{self, Verdict};
@@ -16,6 +17,17 @@ pub struct Choice {
     pub verdict: Option<Verdict>,
     /// The place of the leg whose turn was taken, where its backends are chosen in turn.
     pub turned: Option<usize>,
+    /// Why its leg was chosen, where legs are chosen by what they cost.
+    pub way: Option<Way>,
+}
+
+/// By how much the choice changes what there is to spend, in nano-dollars; 0 where weights decide.
+pub fn change(snapshot: &Snapshot, choice: &Choice) -> i64 {
+    let chosen = snapshot.candidates.get(choice.chosen.unwrap_or(0));
+    let market = snapshot.market.as_ref();
+    market
+        .zip(chosen)
+        .map_or(0, |(market, chosen)| market.change(chosen.leg))
 }
 
 /// Chooses. The same snapshot gives the same choice, whenever and wherever it is asked.
@@ -83,7 +95,7 @@ fn roomier(snapshot: &Snapshot, choosable: &[choice::Candidate<'_>], left: usize
     }
 }
 
-/// One of the places: a leg by weight, of its backends one by its algorithm. What reads long prompts gets no more of
+/// One of the places: a leg by what it costs or by weight, of its backends one by its algorithm. What reads long prompts gets no more of
 /// them, if another one can be asked.
 fn among(snapshot: &Snapshot, places: &[usize], draws: &mut Draws) -> Choice {
     let at = |place: &usize| snapshot.candidates.get(*place);
@@ -103,6 +115,17 @@ fn among(snapshot: &Snapshot, places: &[usize], draws: &mut Draws) -> Choice {
             .get(leg)
             .map_or(Algorithm::Weighted, |leg| leg.algorithm)
     };
+    let of_leg = |leg: usize| {
+        let is_of_leg = move |place: &usize| at(place).is_some_and(|candidate| candidate.leg == leg);
+        eligible.iter().copied().filter(is_of_leg).collect::<Vec<_>>()
+    };
+    if let Some(found) = by_cost(snapshot, eligible, draws) {
+        let own = of_leg(found.leg);
+        return Choice {
+            way: Some(found.way),
+            ..within(snapshot, (&own, found.leg, algorithm(found.leg)), draws)
+        };
+    }
     let by_weight = if is_one_leg && !algorithm(first.leg).is_weighted() {
         None
     } else {
@@ -118,19 +141,35 @@ fn among(snapshot: &Snapshot, places: &[usize], draws: &mut Draws) -> Choice {
             ..Choice::default()
         };
     }
-    let is_of_leg = |place: &usize| at(place).is_some_and(|candidate| candidate.leg == leg);
-    let own: Vec<usize> = eligible.iter().copied().filter(is_of_leg).collect();
-    let chosen = match algorithm(leg) {
-        Algorithm::Weighted => by_weight,
-        Algorithm::RoundRobin => pick::in_turn(snapshot, &own, leg),
-        Algorithm::LeastConnections => pick::least_calls(snapshot, &own, draws),
-        Algorithm::EngineAware => pick::idlest(snapshot, &own, draws),
-        Algorithm::PowerOfTwo => pick::quicker(snapshot, &own, draws),
-        Algorithm::PrefixAware => pick::by_prefix(snapshot, &own, draws),
+    within(snapshot, (&of_leg(leg), leg, algorithm(leg)), draws)
+}
+
+/// The leg that what legs cost decides for, where it does.
+fn by_cost(snapshot: &Snapshot, places: &[usize], draws: &mut Draws) -> Option<Chosen> {
+    let market = snapshot.market.as_ref()?;
+    let legs = places.iter().filter_map(|place| snapshot.candidates.get(*place));
+    let mut legs: Vec<usize> = legs.map(|candidate| candidate.leg).collect();
+    legs.dedup();
+    routewise::choose(market, &legs, draws)
+}
+
+/// One of the backends of a leg, by its algorithm.
+fn within(
+    snapshot: &Snapshot,
+    (own, leg, algorithm): (&[usize], usize, Algorithm),
+    draws: &mut Draws,
+) -> Choice {
+    let chosen = match algorithm {
+        Algorithm::Weighted => pick::weighted(snapshot, own, draws).or_else(|| own.first().copied()),
+        Algorithm::RoundRobin => pick::in_turn(snapshot, own, leg),
+        Algorithm::LeastConnections => pick::least_calls(snapshot, own, draws),
+        Algorithm::EngineAware => pick::idlest(snapshot, own, draws),
+        Algorithm::PowerOfTwo => pick::quicker(snapshot, own, draws),
+        Algorithm::PrefixAware => pick::by_prefix(snapshot, own, draws),
     };
     Choice {
         chosen,
-        turned: (algorithm(leg) == Algorithm::RoundRobin).then_some(leg),
+        turned: (algorithm == Algorithm::RoundRobin).then_some(leg),
         ..Choice::default()
     }
 }

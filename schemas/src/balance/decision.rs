@@ -70,6 +70,20 @@ pub enum Exclusion {
     Untranslatable,
     /// Its service sleeps, and is being woken.
     Asleep,
+    /// It is in a pool of which no router took the call.
+    PoolAway,
+    /// It is kept for calls that wait too long at others: it is asked last, or when one does.
+    KeptForWaiting,
+    /// The call waited for its turn there, and went to who is kept for such calls.
+    QueueWait {
+        /// After so many milliseconds.
+        after_ms: u64,
+    },
+    /// The same with its first token.
+    EngineWait {
+        /// After so many milliseconds; 0 where its engine had too much to do to be waited for.
+        after_ms: u64,
+    },
 }
 
 impl Exclusion {
@@ -89,6 +103,10 @@ impl Exclusion {
             Self::ContextLength => "context_length",
             Self::Untranslatable => "untranslatable",
             Self::Asleep => "asleep",
+            Self::PoolAway => "pool_away",
+            Self::KeptForWaiting => "kept_for_waiting",
+            Self::QueueWait { .. } => "queue_wait",
+            Self::EngineWait { .. } => "engine_wait",
         }
     }
 }

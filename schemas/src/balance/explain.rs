@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Algorithm;
 use super::decision::{Decision, Excluded, Exclusion};
 use super::pick;
+use super::routewise::{Market, Way};
 use super::snapshot::{Candidate, Snapshot};
 use crate::affinity::choice::Verdict;
 use crate::id::{BackendId, EndpointId};
@@ -84,10 +85,14 @@ fn chosen(decision: &Decision) -> String {
         .legs
         .get(leg)
         .map_or(Algorithm::Weighted, |leg| leg.algorithm);
-    let by_algorithm = match (snapshot.legs.len(), choice.chosen) {
-        (_, None) => "no weight says otherwise, so the first in the order of the file is".to_owned(),
-        (1, Some(_)) => format!("{algorithm} chose it"),
-        (_, Some(_)) => {
+    let by_algorithm = match (snapshot.legs.len(), choice.chosen, choice.way) {
+        (_, None, _) => "no weight says otherwise, so the first in the order of the file is".to_owned(),
+        (_, Some(_), Some(way)) => {
+            let why = told(way);
+            format!("RouteWise chose its leg, {why}, and of the leg's backends {algorithm} chose it")
+        }
+        (1, Some(_), None) => format!("{algorithm} chose it"),
+        (_, Some(_), None) => {
             format!("its leg was drawn by weight, and of the leg's backends {algorithm} chose it")
         }
     };
@@ -102,13 +107,27 @@ fn chosen(decision: &Decision) -> String {
     }
 }
 
+/// Why a leg was chosen, in words.
+const fn told(way: Way) -> &'static str {
+    match way {
+        Way::Within => "the quickest that the budget pays for",
+        Way::Spent => "the quicker of a mix, paid for by what earlier calls left of their budgets",
+        Way::Saved => "the cheaper of a mix, so that its budget pays for the quicker one later",
+        Way::Tried => "of which too little is known, to learn how quick it is",
+    }
+}
+
 fn considered(snapshot: &Snapshot, figures: bool) -> Vec<Considered> {
     let candidates = snapshot.candidates.iter();
     candidates
         .filter_map(|candidate| {
             let leg = snapshot.legs.get(candidate.leg)?;
             let scored = measured(snapshot, candidate, leg.algorithm).filter(|_| figures);
-            let (score, measured) = scored.unzip();
+            let (score, mut measured) = scored.unzip();
+            if let Some(market) = snapshot.market.as_ref().filter(|_| figures) {
+                let offer = offer(market, candidate.leg);
+                measured = Some(measured.map_or(offer.clone(), |measured| format!("{offer}; {measured}")));
+            }
             Some(Considered {
                 backend: candidate.backend.clone(),
                 endpoint: leg.endpoint.clone(),
@@ -119,6 +138,27 @@ fn considered(snapshot: &Snapshot, figures: bool) -> Vec<Considered> {
             })
         })
         .collect()
+}
+
+/// What a leg offers a call, in words.
+fn offer(market: &Market, place: usize) -> String {
+    let leg = market.legs.get(place).copied().unwrap_or_default();
+    let cost = market.cost(&leg);
+    let price = match leg.cost_nano_usd {
+        Some(_) => format!("costs {cost} nano-dollars"),
+        None => format!("of unknown price, taken to cost {cost} nano-dollars"),
+    };
+    let expected_us = market.expected_us(&leg);
+    let time = if market.is_known(&leg) {
+        format!("{expected_us} µs to the first token over {} calls", leg.samples)
+    } else {
+        format!(
+            "{} calls known, taken for {expected_us} µs to the first token",
+            leg.samples
+        )
+    };
+    let full = if leg.full { ", all its slots are taken" } else { "" };
+    format!("{price}, {time}{full}")
 }
 
 /// The score of a candidate by its algorithm, and what it is made of.
@@ -209,5 +249,18 @@ fn why(reason: Exclusion) -> String {
         }
         Exclusion::Untranslatable => "it cannot be told what was asked for".to_owned(),
         Exclusion::Asleep => "its service sleeps, and was told to wake".to_owned(),
+        Exclusion::KeptForWaiting => {
+            "it is kept for calls that wait too long at others, and asked last else".to_owned()
+        }
+        Exclusion::QueueWait { after_ms } => {
+            format!("the call waited {after_ms} ms for its turn there, and went to who is kept for that")
+        }
+        Exclusion::EngineWait { after_ms: 0 } => {
+            "its engine has too many requests in its queue to be waited for".to_owned()
+        }
+        Exclusion::EngineWait { after_ms } => {
+            format!("no token came within {after_ms} ms, and the call went to who is kept for that")
+        }
+        Exclusion::PoolAway => "it is in a pool of which no router took the call".to_owned(),
     }
 }

@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::routewise::Market;
 use super::{Algorithm, is_zero};
 use crate::affinity::Level;
 use crate::affinity::choice::Margins;
@@ -26,6 +27,9 @@ pub struct Snapshot {
     /// How the prompt begins; absent where that is not looked at, or nothing is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<Prefix>,
+    /// What the legs cost and how soon they answer; absent where their weights decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub market: Option<Market>,
     /// The luck of it.
     pub draw: u64,
 }

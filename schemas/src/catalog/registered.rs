@@ -28,6 +28,44 @@ pub struct HealthCheck {
     pub start_period_seconds: u32,
 }
 
+/// Longest path that is asked, in bytes.
+const PATH_BYTES_MAX: usize = 1_024;
+/// Most of what is counted, and most seconds.
+const COUNT_MAX: u32 = 86_400;
+
+impl HealthCheck {
+    /// Refuses what cannot be asked: the member at fault, and what is expected of it.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let is_path = self.path.starts_with('/') && self.path.len() <= PATH_BYTES_MAX;
+        if !is_path || !self.path.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(("path", "expected a path such as /health"));
+        }
+        let bounds = [
+            ("interval_seconds", self.interval_seconds, 1),
+            ("threshold", self.threshold, 1),
+            ("start_period_seconds", self.start_period_seconds, 0),
+        ];
+        let odd = bounds
+            .into_iter()
+            .find(|(_, value, min)| !(*min..=COUNT_MAX).contains(value));
+        match odd {
+            Some((name, ..)) => Err((name, "the value is out of range")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a file says of the health of an endpoint's replicas.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// The hosts that they run on, by their place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Option<Arc<str>>>,
+    /// How their health is to be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
+}
+
 fn health_path() -> Arc<str> {
     "/health".into()
 }
@@ -98,6 +136,7 @@ impl Endpoint {
             registered: None,
             wake: None,
             algorithm: Algorithm::Weighted,
+            watched: None,
         }
     }
 

@@ -253,6 +253,17 @@ impl Catalog {
         }
     }
 
+    /// Serves a model as somebody who knows the whole catalogue tells it.
+    pub(super) fn serve_told(&mut self, model: Model) {
+        let (owner, name) = (model.owner.clone(), model.id.clone());
+        if owner.as_str() == DEFAULT_TENANT {
+            super::replace(&mut self.served.default, name, Some(model));
+        } else {
+            let own = self.served.own.entry(owner).or_default();
+            super::replace(own, name, Some(model));
+        }
+    }
+
     /// A name of a tenant with all its ways, whether it is switched off or not.
     fn effective(&self, tenant: &TenantId, name: &ModelName) -> Option<Model> {
         let is_default = tenant.as_str() == DEFAULT_TENANT;
@@ -396,6 +407,7 @@ fn of_routes(first: &RouteRecord, routes: &[&RouteRecord]) -> Model {
         routes: Vec::new(),
         origin: Origin::Runtime,
         owner: first.tenant.clone(),
+        router: None,
     }
 }
 

@@ -31,6 +31,8 @@ pub enum Surface {
     Responses,
     /// `POST /v1/messages`
     Messages,
+    /// `/api/v1/proxy/{endpoint}/…`: whatever is sent passes as it is.
+    Proxy,
 }
 
 impl Surface {
@@ -42,6 +44,7 @@ impl Surface {
             Self::Embeddings => "embeddings",
             Self::Responses => "responses",
             Self::Messages => "messages",
+            Self::Proxy => "proxy",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! nats-server with JetStream: one node, or three that are one cluster. Found at `NATS_SERVER`, else where
 //! `scripts/setup.sh nats` puts it, else in the search path.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +19,18 @@ const READY_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_secs(20);
 /// How often the harness looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The users of `deploy/nats`, and the password of each.
+const USERS: [&str; 8] = [
+    "admin",
+    "gateway",
+    "router_default",
+    "router_private",
+    "node_default",
+    "health",
+    "ledger",
+    "billing",
+];
+const PASSWORD: &str = "pass-of-a-user";
 /// Servers of a cluster.
 const NODES: usize = 3;
 
@@ -39,14 +51,28 @@ impl Nats {
         server
     }
 
+    /// Starts one server with the users and permissions of `deploy/nats`, which listens at every address of the machine.
+    pub async fn start_guarded() -> Self {
+        let accounts = root().join("deploy/nats/accounts.conf");
+        let accounts = std::fs::read_to_string(accounts).expect("the accounts of deploy/nats");
+        let server = Self::launch("n1", free_addr(), &accounts);
+        server.ready().await;
+        server
+    }
+
     fn launch(name: &str, addr: SocketAddr, cluster: &str) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("waybill-nats-")
             .tempdir()
             .expect("a directory");
         let monitor = free_addr();
+        let listen = if cluster.contains("accounts {") {
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, addr.port()))
+        } else {
+            addr
+        };
         let text = format!(
-            "server_name: {name}\nlisten: \"{addr}\"\nhttp: \"{monitor}\"\nmax_payload: 8MB\n\
+            "server_name: {name}\nlisten: \"{listen}\"\nhttp: \"{monitor}\"\nmax_payload: 8MB\n\
              jetstream {{ store_dir: \"{}\", max_mem: 2GB, max_file: 64GB }}\n{cluster}",
             dir.path().join("store").display()
         );
@@ -64,6 +90,10 @@ impl Nats {
     fn program(dir: &TempDir) -> tokio::process::Command {
         let mut command = command(&binary(), None);
         command.arg("--config").arg(dir.path().join("nats.conf"));
+        for user in USERS {
+            let user = user.to_uppercase();
+            command.env(format!("WAYBILL_NATS_{user}_PASSWORD"), PASSWORD);
+        }
         command
     }
 
@@ -80,6 +110,11 @@ impl Nats {
     /// Its URL.
     pub fn url(&self) -> String {
         format!("nats://{}", self.addr)
+    }
+
+    /// Its URL for one of the users of `deploy/nats`, at another address of the machine.
+    pub fn url_of(&self, user: &str, host: IpAddr) -> String {
+        format!("nats://{user}:{PASSWORD}@{host}:{}", self.addr.port())
     }
 
     /// Where its streams are.

@@ -48,9 +48,33 @@ async fn off_it_is_the_name_of_nothing_and_on_the_bill_is_that_of_the_model_that
         told["cost_nano_usd"].as_u64() > choice["candidates"][0]["scores"]["cost_nano_usd"].as_u64(),
         "{choice}"
     );
+    rows_are_found_by_the_model_that_answered(&scene, &answer).await;
     let counted = scene.metric("waybill_auto_routing_total{outcome=\"first\",strategy=\"cost\"}");
     assert!(counted.await >= 1.0);
     scene.finish().await;
+}
+
+async fn rows_are_found_by_the_model_that_answered(scene: &Scene, answer: &harness::Answer) {
+    let read = async |path: &str| {
+        let read = scene.client.get(path).await;
+        assert_eq!(read.status, 200, "{path}: {}", read.text());
+        read.json()
+    };
+    let listed = read("/api/v1/logs?served_model=cheap").await;
+    assert!(
+        each(&listed["data"], "request_id").contains(&json!(answer.request_id())),
+        "{listed}"
+    );
+    assert_eq!(read("/api/v1/logs?served_model=dear").await["data"], json!([]));
+    let sums = read("/api/v1/usage?model=auto&group_by=served_model&interval=day").await;
+    let of_cheap = sums["data"].as_array().into_iter().flatten();
+    let of_cheap: Vec<_> = of_cheap.filter(|sum| sum["served_model"] == "cheap").collect();
+    assert_eq!(
+        (of_cheap.len(), &of_cheap[0]["ok"], &of_cheap[0]["cost_nano_usd"]),
+        (1, &json!(1), &json!(1_200_000)),
+        "{sums}"
+    );
+    assert_eq!(read("/api/v1/usage?served_model=dear").await["data"], json!([]));
 }
 
 #[tokio::test]

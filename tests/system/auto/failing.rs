@@ -15,6 +15,7 @@ async fn a_model_that_fails_before_anything_left_is_followed_by_the_next_and_bil
     let failures = [
         Behaviour::error(500, "boom"),
         Behaviour::error(401, "bad key"),
+        Behaviour::error(408, "too slow"),
         Behaviour::closed(),
         Behaviour::status(200, "<html></html>"),
     ];
@@ -64,21 +65,22 @@ async fn what_a_backend_says_of_the_call_is_told_and_nobody_else_is_asked() {
     let scene = scene().await;
     set(&scene, true, "cost").await;
     scene.o2.default(Behaviour::chat("from the dear one"));
-    for status in [400, 422, 429] {
+    // What says more about the backend than a caller may hear is told as for a model that is named.
+    for (status, told) in [(400, 400), (404, 502), (409, 502), (422, 422), (429, 429)] {
         scene.o1.default(Behaviour::error(status, "no"));
 
         let answer = scene.client.post_chat(&chat("auto")).await;
 
         assert_eq!(
             (answer.status, routed(&answer)),
-            (status, "cheap"),
+            (told, "cheap"),
             "{}",
             answer.text()
         );
         let row = scene.row(answer.request_id()).await;
         assert_row(
             &row,
-            &json!({"model": "auto", "cost_nano_usd": 0, "status": status}),
+            &json!({"model": "auto", "cost_nano_usd": 0, "status": told}),
         );
     }
     assert_eq!(scene.o2.calls(), 0);

@@ -31,10 +31,27 @@ async fn a_limit_of_one_model_sends_the_call_to_the_next_and_only_it_counts_ther
     let failed = client.post_chat(&short()).await;
     assert_eq!(
         (failed.status, failed.error_code().as_str()),
-        (502, "auto_routing_all_failed"),
+        (429, "DAILY_LIMIT_EXCEEDED"),
         "nothing is left of the other: {}",
         failed.text()
     );
+    assert_eq!(
+        (
+            &failed.json()["error"]["limit"],
+            &failed.json()["error"]["remaining"]
+        ),
+        (&json!(2), &json!(0))
+    );
+    assert_eq!(
+        (
+            failed.header("x-ratelimit-remaining-requests"),
+            failed.header("x-quota-reset").is_empty()
+        ),
+        ("0", false)
+    );
+    let row = scene.row(failed.request_id()).await;
+    let told = json!({"outcome": "upstream_error", "status": 429, "error_code": "DAILY_LIMIT_EXCEEDED", "cost_nano_usd": 0});
+    assert_row(&row, &told);
     assert_eq!(
         routed(&client.post_chat(&short()).await),
         "dear",
@@ -78,7 +95,12 @@ async fn what_a_call_reserves_is_that_of_its_model_and_changes_with_it() {
     );
     scene.o1.script([Behaviour::error(500, "boom")]);
     let failed = client.post_chat(&short()).await;
-    assert_eq!(failed.status, 502, "the dear one does not fit: {}", failed.text());
+    assert_eq!(
+        (failed.status, failed.error_code().as_str()),
+        (429, "TOTAL_SPEND_EXCEEDED"),
+        "the dear one does not fit: {}",
+        failed.text()
+    );
     assert_eq!(scene.o2.calls(), 0);
     let again = client.post_chat(&short()).await;
     assert_eq!(

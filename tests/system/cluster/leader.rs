@@ -31,6 +31,7 @@ const WARM_UP: Duration = Duration::from_secs(10);
 
 const THREE: Plan = Plan {
     routers_apart: false,
+    guarded: false,
     proxied: false,
     three_servers: true,
     more_gateways: 0,

@@ -14,7 +14,7 @@ use super::{PATIENCE, call, done, operator, refused};
 const MASTER: &str = "BQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU=";
 
 /// A node whose endpoints of run time may lie on this machine.
-pub(super) fn on_loopback(node: NodeBuilder) -> NodeBuilder {
+pub(crate) fn on_loopback(node: NodeBuilder) -> NodeBuilder {
     let node = node.setting("egress", json!({"allow": ["127.0.0.0/8"]}));
     if harness::in_cluster() {
         node.env("WAYBILL_MASTER_KEY", MASTER)

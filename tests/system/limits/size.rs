@@ -15,6 +15,7 @@ use crate::cluster::told;
 /// Gateways beyond the two that a cluster has anyway.
 const EIGHT: Plan = Plan {
     routers_apart: false,
+    guarded: false,
     proxied: false,
     three_servers: false,
     more_gateways: 6,

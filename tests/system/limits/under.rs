@@ -23,6 +23,7 @@ const BOOKED_MAX: Duration = Duration::from_secs(30);
 /// A cluster whose bus can be taken away.
 pub(super) const PROXIED: Plan = Plan {
     routers_apart: false,
+    guarded: false,
     proxied: true,
     three_servers: false,
     more_gateways: 0,

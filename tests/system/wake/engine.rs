@@ -23,7 +23,7 @@ pub(super) fn closed_addr() -> SocketAddr {
 }
 
 /// An engine as vLLM is: it answers while it sleeps, though not with answers of models.
-pub(super) struct Engine {
+pub(crate) struct Engine {
     addr: SocketAddr,
     state: Arc<Mutex<Sleep>>,
     _tasks: JoinSet<()>,
@@ -39,7 +39,7 @@ struct Sleep {
 
 impl Engine {
     /// One that needs so long to wake.
-    pub(super) fn asleep(takes: Duration) -> Self {
+    pub(crate) fn asleep(takes: Duration) -> Self {
         let listener = StdListener::bind((LOCALHOST, 0)).expect("a free port");
         let state = Arc::new(Mutex::new(Sleep {
             awake_at: None,
@@ -64,12 +64,17 @@ impl Engine {
         }
     }
 
-    pub(super) fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
+    /// It goes to sleep again.
+    pub(super) fn doze(&self) {
+        self.state.lock().awake_at = None;
+    }
+
     /// How often it was told to wake.
-    pub(super) fn wakes(&self) -> usize {
+    pub(crate) fn wakes(&self) -> usize {
         self.state.lock().wakes
     }
 

@@ -8,6 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use schemas::id::PoolName;
 use schemas::node::NodeRole;
+use schemas::pool::UNNAMED;
 use schemas::secret::Secret;
 
 use super::egress::{MASTER_KEY, PUBLIC_KEY};
@@ -24,8 +25,11 @@ const REPLICAS_MAX: u64 = 5;
 const REPLICAS: usize = 3;
 /// Longest prefix of subjects for answers, in bytes.
 const INBOX_BYTES_MAX: usize = 128;
-/// The pool of whoever names none.
-const POOL: &str = "default";
+/// True for what can be the name of a pool: one word of a subject.
+pub(super) fn is_pool(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
+}
 
 /// The roles of a process: never none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -357,9 +361,8 @@ impl Resolver<'_> {
             "WAYBILL_POOL",
             self.settings.pool.as_ref(),
         );
-        let name = given.as_deref().unwrap_or(POOL);
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
+        let name = given.as_deref().unwrap_or(UNNAMED);
+        if !is_pool(name) {
             let message = format!("\"{}\" is not a pool", name.escape_debug());
             let remedy = "use letters, digits, hyphens and underscores, at most 63";
             let flag = self.flags.pool.as_ref().map(|_| "--pool");

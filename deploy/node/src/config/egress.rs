@@ -1,11 +1,15 @@
 //! Where endpoints may lie that are registered at run time, and the keys by which their credentials are stored.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use router_worker::{Egress, NETWORKS_MAX, Network};
+use schemas::id::PoolName;
+use schemas::pool::UNNAMED;
 use schemas::seal::{self, KEY_BYTES, PrivateKey, PublicKey};
 use schemas::secret::Secret;
 
+use super::cluster::is_pool;
 use super::{Error, Resolver};
 use crate::yaml::Problem;
 
@@ -23,6 +27,8 @@ pub struct SealingKeys {
     pub masters: Vec<Secret<[u8; KEY_BYTES]>>,
     /// What is sealed to.
     pub public: Option<PublicKey>,
+    /// What is sealed to for the routers of named pools.
+    pub pools: BTreeMap<PoolName, PublicKey>,
 }
 
 impl Resolver<'_> {
@@ -80,7 +86,34 @@ impl Resolver<'_> {
                 "it is not the public key of WAYBILL_MASTER_KEY: what is sealed to it could not be opened";
             return Err(wrong(PUBLIC_KEY, message, "unset it: it follows from the other"));
         }
-        Ok(SealingKeys { masters, public })
+        Ok(SealingKeys {
+            masters,
+            public,
+            pools: self.pool_keys()?,
+        })
+    }
+
+    fn pool_keys(&self) -> Result<BTreeMap<PoolName, PublicKey>, Error> {
+        let mut keys = BTreeMap::new();
+        for (name, told) in &self.settings.pools {
+            let path = format!("pools.{name}");
+            if !is_pool(name) || name == UNNAMED {
+                let message = format!("\"{}\" is not the name of a pool", name.escape_debug());
+                let remedy = "use letters, digits, hyphens and underscores, at most 63; what names no pool is sealed to \
+                              WAYBILL_PUBLIC_KEY";
+                return Err(self.document.problem(&path, &message, remedy).into());
+            }
+            let Some(text) = &told.public_key else {
+                continue;
+            };
+            let key = text.parse().map_err(|_| {
+                let path = format!("{path}.public_key");
+                let remedy = "take the output of: waybill keys public, where the pool's master key is";
+                Error::from(self.document.problem(&path, "it is not 32 bytes in base64", remedy))
+            })?;
+            keys.insert(PoolName::from(name.as_str()), key);
+        }
+        Ok(keys)
     }
 }
 
@@ -124,6 +157,21 @@ mod tests {
         let wrong = "listen: 127.0.0.1:0\negress:\n  allow:\n    - 10.0.0.0/8\n    - 10.0.0.1/8\n";
         let told = loaded(wrong, &[]).expect_err("no network");
         assert!(told.contains("egress.allow[1]") && told.contains(":5"), "{told}");
+    }
+
+    #[test]
+    fn what_is_sealed_to_for_a_pool_stands_in_the_file_and_what_is_no_key_or_no_pool_is_named() {
+        let of = |yaml: &str| loaded(yaml, &[]).map(|config| config.sealing.pools.len());
+        let key = MASTER;
+        assert_eq!(of(&format!("pools: {{ gpu: {{ public_key: \"{key}\" }}, other: {{}} }}")), Ok(1));
+        for (yaml, place) in [
+            ("pools:\n  gpu:\n    public_key: x\n", "pools.gpu.public_key"),
+            ("pools:\n  a.b: {}\n", "pools.a.b"),
+            ("pools:\n  default: {}\n", "pools.default"),
+        ] {
+            let told = of(yaml).expect_err(yaml);
+            assert!(told.contains(place), "{told}");
+        }
     }
 
     #[test]

@@ -27,10 +27,6 @@ pub(super) fn problems(settings: &Settings, document: &Document, shared: bool) -
         ),
         ("trusted_proxies", !settings.trusted_proxies.is_empty()),
         ("alerts_path", settings.alerts_path.is_some()),
-        (
-            "pool",
-            !shared && settings.pool.as_deref().is_some_and(|pool| pool != "default"),
-        ),
         ("bus.url", !shared && bus.is_some_and(|bus| bus.url.is_some())),
         (
             "bus.replicas",

@@ -7,9 +7,11 @@ mod credential;
 mod endpoint;
 mod inert;
 mod price;
+mod router;
 mod takes;
 mod unsaid;
 mod wake;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -117,6 +119,8 @@ struct Ready {
     credentials: Vec<Credential>,
     waking: Waking,
     leg: Leg,
+    /// Its place in the file.
+    place: usize,
 }
 
 /// What became of a leg.
@@ -145,6 +149,7 @@ impl Context<'_> {
         }
         self.note_what_has_no_effect(&mut out.problems);
         self.note_unknown_parameters(&mut out.problems);
+        let router = self.router(&mut out.problems)?;
         let own = [Leg::default()];
         let legs = self.entry.route.as_deref().unwrap_or(&own);
         let mut ready = Vec::new();
@@ -164,7 +169,11 @@ impl Context<'_> {
             return Ok(());
         }
         self.note_tools(&ready, &mut out.problems);
-        out.models.push(self.model(position, now, &ready)?);
+        let model = self.model(position, now, &ready)?;
+        out.models.push(Model {
+            router: self.routed(router, &ready, &mut out.problems)?,
+            ..model
+        });
         for leg in ready {
             self.check_shared(&leg, out)?;
             let id = leg.endpoint.id.as_str();
@@ -302,6 +311,7 @@ impl Context<'_> {
             credentials: found.credentials,
             waking,
             leg: leg.clone(),
+            place: n,
         })))
     }
 
@@ -447,6 +457,7 @@ impl Context<'_> {
             routes: legs.iter().map(|leg| leg.route.clone()).collect(),
             origin: Origin::File,
             owner: schemas::catalog::operators(),
+            router: None,
         })
     }
 

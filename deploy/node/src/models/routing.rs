@@ -1,5 +1,8 @@
 //! routing.yaml: the split of models between local and remote deployments, by exact base URL.
 
+use std::sync::Arc;
+
+use schemas::catalog::router::{RouteWise, Router};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -53,6 +56,7 @@ pub struct Parameter {
 /// `local_fraction` (half by default) of the draw and remote legs the rest.
 pub fn apply(file: &RoutingFile, document: &Document, compiled: &mut Compiled) -> Result<(), Problem> {
     check(file, document, &mut compiled.problems)?;
+    by_default(file, document, compiled)?;
     let fraction = file
         .routing_parameter
         .as_ref()
@@ -115,6 +119,30 @@ pub fn apply(file: &RoutingFile, document: &Document, compiled: &mut Compiled) -
     Ok(())
 }
 
+/// The router of models that name none.
+fn by_default(file: &RoutingFile, document: &Document, compiled: &mut Compiled) -> Result<(), Problem> {
+    let (key, word) = match (&file.default_router, &file.routing_strategy) {
+        (Some(word), _) => ("default_router", word.as_str()),
+        (None, Some(word)) => ("routing_strategy", word.as_str()),
+        (None, None) => return Ok(()),
+    };
+    match word {
+        "fixed" => {}
+        "routewise" => {
+            let router = Arc::new(Router::Routewise(RouteWise::default()));
+            let unsaid = compiled.models.iter_mut();
+            for model in unsaid.filter(|model| model.router.is_none() && !model.embeds) {
+                model.router = Some(Arc::clone(&router));
+            }
+        }
+        _ => {
+            let message = format!("\"{word}\" is not a router");
+            return Err(document.problem(key, message, "use fixed or routewise"));
+        }
+    }
+    Ok(())
+}
+
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -151,15 +179,6 @@ fn check(file: &RoutingFile, document: &Document, problems: &mut Vec<Problem>) -
                 ));
             }
         }
-    }
-    if let Some(router) = file
-        .default_router
-        .as_deref()
-        .or(file.routing_strategy.as_deref())
-        .filter(|router| *router != "fixed")
-    {
-        let message = format!("the router \"{router}\" is not offered by this version; fixed weights apply");
-        problems.push(document.problem("default_router", message, "nothing, or use fixed"));
     }
     for (key, set) in [
         ("routing_strategy", file.routing_strategy.is_some()),
@@ -232,5 +251,39 @@ remote_deployment: [{ endpoint: 'https://a.example/v1', models: [m] }]",
         let problem =
             applied("local_deployment: [{ endpoint: 'http://h', models: [] }]").expect_err("no models");
         assert_eq!(problem.path, "local_deployment[0].models");
+    }
+
+    #[test]
+    fn models_that_name_no_router_have_the_one_that_is_named_for_all() {
+        let environment = Environment::default();
+        let models = "models: [{ id: a, provider: openai_compat, base_url: 'http://localhost:1/v1' },
+            { id: b, provider: openai_compat, router: fixed, base_url: 'http://localhost:2/v1' },
+            { id: c, provider: openai_compat, model_type: embedding, base_url: 'http://localhost:3/v1' }]";
+        let document = Document::parse("models.yaml", models, &environment).expect("it parses");
+        let file: ModelsFile = document.read().expect("it reads");
+        let sources = compile::Sources {
+            held: compile::Held::Here,
+            application_credentials: None,
+            read: &|_| Err(std::io::ErrorKind::NotFound.into()),
+        };
+        let compile = || compile::compile(&file, &document, sources, schemas::time::Timestamp::default());
+        let by_cost = |routing: &str| -> Result<Vec<bool>, Problem> {
+            let mut compiled = compile()?;
+            let document = Document::parse("routing.yaml", routing, &environment)?;
+            apply(&document.read()?, &document, &mut compiled)?;
+            let routers = compiled.models.iter().map(|model| model.router.as_ref());
+            Ok(routers
+                .map(|router| router.is_some_and(|router| router.routewise().is_some()))
+                .collect())
+        };
+
+        assert_eq!(by_cost("default_router: routewise"), Ok(vec![true, false, false]));
+        assert_eq!(by_cost("default_router: fixed"), Ok(vec![false, false, false]));
+        assert_eq!(
+            by_cost("routing_strategy: routewise"),
+            Ok(vec![true, false, false])
+        );
+        let problem = by_cost("default_router: nimbus").expect_err("no such router");
+        assert_eq!(problem.path, "default_router");
     }
 }

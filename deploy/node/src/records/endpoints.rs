@@ -47,6 +47,9 @@ pub enum EndpointAction {
         /// The upstream's name of the model.
         #[arg(long)]
         upstream_model: Option<String>,
+        /// The pool of routers that alone can call it, and for whom its credential is sealed.
+        #[arg(long, value_name = "POOL")]
+        router_pool: Option<String>,
         /// What proves to it who calls.
         #[command(flatten)]
         credential: CredentialFlags,
@@ -127,6 +130,7 @@ impl Action for EndpointAction {
                 kind,
                 model,
                 upstream_model,
+                router_pool,
                 credential,
             } => Self::KIND.create(given([
                 ("name", Some(json!(name))),
@@ -135,6 +139,7 @@ impl Action for EndpointAction {
                 ("kind", member(kind.as_ref())),
                 ("model", member(model.as_ref())),
                 ("upstream_model", member(upstream_model.as_ref())),
+                ("pool", member(router_pool.as_ref())),
                 ("credential", credential.read()?),
             ])),
             Self::Set {

@@ -75,7 +75,7 @@ pub(super) struct Seeded {
 /// Writes what files, discovery and the demo say into the catalogue.
 pub(super) async fn seed(config: &Config, adapters: &Adapters) -> anyhow::Result<Seeded> {
     let kv = adapters.carrier.kv();
-    if config.bus.is_shared() && config.roles.read_catalog() {
+    if config.bus.is_shared() && config.follows_catalog() {
         join_cluster(config, adapters, &*kv).await?;
     }
     let now = adapters.clock.now();

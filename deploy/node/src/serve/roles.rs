@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bus::dispatch::Dispatcher;
 use bus::follow::{self, CatalogView};
+use bus::pools::Pools;
 use bus::registry::{self, Nodes};
 use bus::remote;
 use bus::remote::gateway::RemoteDispatcher;
 use bus::remote::intake::Intake;
+use bus::remote::sight::{Learned, Sight};
 use bus::wire::Wire;
 use bus::{Bus, BusError};
 use gateway::Configuration;
@@ -19,6 +21,7 @@ use prometheus_client::registry::Registry;
 use router_worker::{Credentials, Router};
 use schemas::id::NodeId;
 use schemas::node::{NodeRecord, NodeRole};
+use schemas::pool::Home;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -99,7 +102,7 @@ impl<'a> Running<'a> {
         let (bus, kv) = (adapters.carrier.bus(), adapters.carrier.kv());
         let (spool, view, told) = (adapters.spool.clone(), self.view.clone(), ready.clone());
         let (publisher, end) = (self.stages.publisher.clone(), self.stages.ledger.clone());
-        let follows = self.config.roles.read_catalog();
+        let follows = self.config.follows_catalog();
         self.supervisor
             .spawn_thread(("wb-log", Urgency::Normal), move || async move {
                 let follow = async {
@@ -198,13 +201,15 @@ impl<'a> Running<'a> {
         settings.egress = config.egress.clone();
         settings.gpu_temperature_threshold = config.gpu_temperature_threshold;
         settings.pool = config.pool.clone();
+        settings.tells_health = !config.stands_apart();
         let ports = router_worker::Ports {
             catalog: self.view.clone(),
             credentials,
             clock: adapters.clock.clone(),
             mint: adapters.mint.clone(),
             spool: adapters.spool.clone(),
-            kv: Some(adapters.carrier.kv()),
+            // What the fleet shares of backends is not told where a router knows its own pool alone.
+            kv: (!config.stands_apart()).then(|| adapters.carrier.kv()),
             registry,
         };
         let router = Router::new(settings, ports)?;
@@ -222,10 +227,13 @@ impl<'a> Running<'a> {
             };
             let dispatcher: Arc<dyn Dispatcher> = Arc::new(router.clone());
             let (wire, end) = (nats.wire(), self.stages.intake.clone());
-            self.supervisor.spawn(
-                "intake",
-                Intake::run(settings, wire, dispatcher, self.view.clone(), end),
-            );
+            let sight: Sight = if config.stands_apart() {
+                Learned::new(self.view.clone()).into()
+            } else {
+                self.view.clone().into()
+            };
+            self.supervisor
+                .spawn("intake", Intake::run(settings, wire, dispatcher, sight, end));
         }
         Ok(Some(router))
     }
@@ -246,6 +254,7 @@ impl<'a> Running<'a> {
         };
         let ports = health_worker::Ports {
             catalog: self.view.clone(),
+            bus: adapters.carrier.bus(),
             kv: adapters.carrier.kv(),
             spool: adapters.spool.clone(),
             clock: adapters.clock.clone(),
@@ -263,11 +272,12 @@ impl<'a> Running<'a> {
         router: Option<Router>,
         mut registry: Registry,
     ) -> anyhow::Result<gateway::Gateway> {
-        let dispatcher: Arc<dyn Dispatcher> = match (router, &adapters.carrier) {
-            (Some(router), _) => Arc::new(router),
-            (None, Carrier::Nats(nats)) => Arc::new(self.start_remote(nats.wire(), adapters)),
-            (None, Carrier::Embedded(_)) => anyhow::bail!("an embedded node runs its own router"),
+        let here = router.map(|router| Arc::new(router) as Arc<dyn Dispatcher>);
+        let elsewhere = match &adapters.carrier {
+            Carrier::Nats(nats) => Some(self.start_remote(nats.wire(), adapters)),
+            Carrier::Embedded(_) => None,
         };
+        let dispatcher = Arc::new(Pools::new(self.config.pool.clone(), here, elsewhere));
         let metrics = gateway::metrics::Metrics::register(&mut registry);
         let limits = self.limits.take();
         let ports = gateway::Ports {
@@ -313,6 +323,11 @@ impl<'a> Running<'a> {
         settings.sign_in = config.sign_in.clone();
         settings.sign_in.secret.clone_from(&adapters.jwt_secret);
         settings.public_key.clone_from(&adapters.sealing.public);
+        settings.pool_keys.clone_from(&config.sealing.pools);
+        settings.home = Home {
+            pool: config.pool.clone(),
+            has_router: config.roles.has(NodeRole::Router),
+        };
         settings.admin_token.clone_from(&config.admin_token);
         settings
             .grant_dispatch_token
@@ -373,13 +388,13 @@ impl<'a> Running<'a> {
             return;
         }
         let telling = telling(self, adapters, address);
-        let run = registry::run(
-            adapters.carrier.kv(),
-            self.nodes.clone(),
-            telling,
-            self.stages.ledger.clone(),
-        );
-        self.supervisor.spawn("registry", run);
+        let (kv, nodes, end) = (adapters.carrier.kv(), self.nodes.clone(), self.stages.ledger.clone());
+        if self.config.stands_apart() {
+            // Who else is there is not its to know.
+            self.supervisor.spawn("registry", registry::tell(kv, nodes, telling, end));
+        } else {
+            self.supervisor.spawn("registry", registry::run(kv, nodes, telling, end));
+        }
     }
 
     /// Hears commands; the token is cancelled when one asks the node to drain.

@@ -21,7 +21,7 @@ use super::wake;
 use crate::caller::Caller;
 use crate::manage::description::Edit;
 use crate::manage::model_routes::{Ability, Named};
-use crate::manage::{description, invalid, rights};
+use crate::manage::{description, invalid, model_routes, rights};
 
 /// The kind of which nothing is known but that it speaks OpenAI's API.
 const KIND_DEFAULT: &str = "openai_compat";
@@ -187,12 +187,15 @@ pub(crate) struct Wanted {
     /// `chat` or `embedding`.
     #[serde(default)]
     model_type: Option<String>,
+    /// The pool of routers that alone can call it, and for whom its credential is sealed; for operators.
+    #[serde(default)]
+    pool: Option<String>,
 }
 
 pub(super) const WANTED: &str = "the body is not an endpoint's description: expected name, backends and, optionally, tenant, kind, \
      upstream_protocol, credential, algorithm, session_affinity, health_check, wake, single_backend_rescue, model, \
      upstream_model, context_length, max_output_length, input_modalities, supports_tools, \
-     supports_structured_output, model_type";
+     supports_structured_output, model_type, pool";
 
 impl Wanted {
     /// The endpoint, without a credential that is to be sealed.
@@ -255,6 +258,7 @@ impl Wanted {
             origin: Origin::Runtime,
             sealed: Vec::new(),
             algorithm: Algorithm::Weighted,
+            watched: None,
             registered: Some(Arc::new(Registered {
                 name: description::name(self.name.clone())?,
                 kind: word.into(),
@@ -270,9 +274,9 @@ impl Wanted {
     /// The route to it.
     pub(super) fn route(
         &self,
+        caller: &Caller,
         endpoint: &Endpoint,
-        id: &str,
-        now: Timestamp,
+        (id, now): (&str, Timestamp),
     ) -> Result<RouteRecord, Failure> {
         let model = self.model.as_deref().unwrap_or(&self.name);
         let named = Named {
@@ -289,7 +293,11 @@ impl Wanted {
             supports_structured_output: self.supports_structured_output,
             model_type: self.model_type.clone(),
         };
-        named.route(endpoint, &ability, now)
+        let mut route = named.route(endpoint, &ability, now)?;
+        if let Some(told) = &self.pool {
+            route.pool = model_routes::pool(caller, told)?;
+        }
+        Ok(route)
     }
 }
 
@@ -402,21 +410,10 @@ fn algorithm(word: Option<&str>) -> Result<Option<Algorithm>, Failure> {
 }
 
 fn health_check(check: HealthCheck) -> Result<HealthCheck, Failure> {
-    let fits = check.path.starts_with('/') && check.path.len() <= ADDRESS_BYTES_MAX;
-    if !fits || !check.path.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(invalid("health_check.path", "expected a path such as /health"));
+    match check.check() {
+        Ok(()) => Ok(check),
+        Err((member, text)) => Err(invalid(format!("health_check.{member}"), text)),
     }
-    let bounds = [
-        ("health_check.interval_seconds", check.interval_seconds, 1),
-        ("health_check.threshold", check.threshold, 1),
-        ("health_check.start_period_seconds", check.start_period_seconds, 0),
-    ];
-    for (name, value, min) in bounds {
-        if !(min..=86_400).contains(&value) {
-            return Err(invalid(name, "the value is out of range"));
-        }
-    }
-    Ok(check)
 }
 
 /// What kind of credential an endpoint has. It is never shown itself.
@@ -493,10 +490,6 @@ fn held(endpoint: &Endpoint) -> Option<HeldCredential> {
 
 pub(super) fn shown(endpoint: &Endpoint, revision: u64) -> Shown {
     let said = endpoint.registered.as_deref();
-    let host = |place: usize| {
-        let host = said.and_then(|said| said.hosts.get(place)?.as_deref());
-        host.map(str::to_owned)
-    };
     let backends = endpoint.backends.iter().enumerate();
     Shown {
         id: endpoint.id.clone(),
@@ -507,13 +500,13 @@ pub(super) fn shown(endpoint: &Endpoint, revision: u64) -> Shown {
         backends: backends
             .map(|(place, backend)| Address {
                 url: backend.base_url.clone(),
-                node: host(place),
+                node: endpoint.host(place).map(|host| host.to_string()),
             })
             .collect(),
         credential: held(endpoint),
         algorithm: endpoint.balancing(),
         session_affinity: endpoint.session_affinity,
-        health_check: said.and_then(|said| said.health_check.clone()),
+        health_check: endpoint.health_check().cloned(),
         wake: endpoint.wake.clone(),
         single_backend_rescue: endpoint.single_backend_rescue,
         disabled: endpoint.disabled,

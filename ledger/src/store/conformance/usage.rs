@@ -68,6 +68,82 @@ pub(crate) async fn usage_is_grouped(store: &dyn Store) {
     assert_eq!(usage(store, |_| ()).await, [sum("", "", 4)]);
 }
 
+/// Usage by the model that answered is that of the rows, in the hours of the time zone.
+pub(crate) async fn usage_is_grouped_by_who_answered(store: &dyn Store) {
+    let at = |n: u64, text: &str, served: Option<&str>| {
+        let mut row = settled(n);
+        row.started_at = Timestamp::parse(text).expect("a time");
+        row.request_id = minted(n, row.started_at);
+        row.model = "auto".into();
+        row.served_model = served.map(Into::into);
+        record(n, row)
+    };
+    let records = [
+        at(1, "2026-03-01T18:29:59.999999Z", Some("small")),
+        at(2, "2026-03-01T18:30:00Z", Some("small")),
+        at(3, "2026-03-01T18:44:59Z", Some("large")),
+        at(4, "2026-03-01T19:31:00Z", Some("small")),
+        at(5, "2026-03-01T19:32:00Z", None),
+    ];
+    apply(store, &records).await.expect("apply");
+    let sums = async |query: UsageQuery| {
+        let sums = store.usage(&query).await.expect("usage");
+        let text = |value: Option<String>| value.unwrap_or_default();
+        sums.into_iter()
+            .map(|sum| {
+                (
+                    text(sum.from),
+                    text(sum.served_model),
+                    sum.requests,
+                    sum.cost_nano_usd,
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let query = UsageQuery {
+        filter: LogFilter {
+            model: Some("auto".into()),
+            ..LogFilter::default()
+        },
+        group_by: vec![GroupBy::ServedModel],
+        interval: None,
+        tz: "Asia/Kolkata".to_owned(),
+    };
+    let cost = settled(1).cost_nano_usd.0;
+    let sum = |from: &str, served: &str, requests: u64| {
+        let cost = cost * i64::try_from(requests).expect("few");
+        (from.to_owned(), served.to_owned(), requests, cost)
+    };
+    assert_eq!(
+        sums(query.clone()).await,
+        [sum("", "", 1), sum("", "large", 1), sum("", "small", 3)]
+    );
+    let hourly = UsageQuery {
+        interval: Some(Interval::Hour),
+        ..query.clone()
+    };
+    assert_eq!(
+        sums(hourly).await,
+        [
+            sum("2026-03-01T23:00:00+05:30", "small", 1),
+            sum("2026-03-02T00:00:00+05:30", "large", 1),
+            sum("2026-03-02T00:00:00+05:30", "small", 1),
+            sum("2026-03-02T01:00:00+05:30", "", 1),
+            sum("2026-03-02T01:00:00+05:30", "small", 1),
+        ]
+    );
+    let one = UsageQuery {
+        filter: LogFilter {
+            served_model: Some("small".to_owned()),
+            from: Timestamp::parse("2026-03-01T18:30:00Z"),
+            ..LogFilter::default()
+        },
+        group_by: Vec::new(),
+        ..query
+    };
+    assert_eq!(sums(one).await, [sum("", "", 2)]);
+}
+
 /// Usage is of the requests that were asked for.
 pub(crate) async fn usage_is_bounded(store: &dyn Store) {
     apply_around_midnight(store).await;

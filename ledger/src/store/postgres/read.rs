@@ -24,7 +24,7 @@ use crate::record::{self, Record};
 use crate::store::row::{self, COLUMNS, FIGURES, capped, unreadable};
 use crate::store::sums::Summed;
 use crate::store::{AuditRange, Cursor, StoreError};
-use crate::usage::{Span, Tally};
+use crate::usage::{Span, Tally, is_of_rows};
 
 /// How far a request's admission may be from the moment inside its id, in microseconds. Only narrows a scan.
 const MINTED_APART_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
@@ -314,6 +314,9 @@ pub(super) async fn log(connection: &mut PgConnection, query: &LogQuery) -> Resu
     })
 }
 
+/// The start of the 15 minutes that a row is of.
+const BUCKET: &str = "to_timestamp(floor(extract(epoch FROM started_at) / 900) * 900)";
+
 /// Sums by group and bucket.
 pub(super) async fn usage(
     connection: &mut PgConnection,
@@ -321,6 +324,13 @@ pub(super) async fn usage(
 ) -> Result<Vec<UsageRow>, StoreError> {
     let mut tally = Tally::new(query)?;
     let filter = &query.filter;
+    if is_of_rows(query) {
+        let mut clause = Clause::default();
+        clause.filter(filter);
+        let bucket = query.interval.map(|_| BUCKET);
+        add_sums(connection, (Summed::AllRows { bucket }, clause), &mut tally).await?;
+        return Ok(tally.finish());
+    }
     let parts = Span::of(filter).parts();
     if let Some(whole) = parts.whole {
         let mut clause = Clause::default();
@@ -408,6 +418,7 @@ impl Clause {
         self.add_text("key_id =", filter.key.as_ref().map(|key| &*key.0));
         self.add_text("job_id =", filter.job.as_deref());
         self.add_text("model =", filter.model.as_ref().map(|model| &*model.0));
+        self.add_text("served_model =", filter.served_model.as_deref());
     }
 
     fn endpoint(&mut self, filter: &LogFilter) {

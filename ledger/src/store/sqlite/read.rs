@@ -23,7 +23,7 @@ use crate::record::{self, Record};
 use crate::store::row::{self, FIGURES, STANDING_COLUMNS};
 use crate::store::sums::{Summed, least_id};
 use crate::store::{AuditRange, Cursor, StoreError};
-use crate::usage::{Span, Tally};
+use crate::usage::{Span, Tally, is_of_rows};
 
 /// Requests asked about in one statement.
 const EXISTING_IDS: usize = 64;
@@ -293,6 +293,10 @@ pub(super) async fn log(
     })
 }
 
+/// The start of the 15 minutes that a row is of.
+const BUCKET: &str = "substr(started_at, 1, 14) || printf('%02d', CAST(substr(started_at, 15, 2) AS INTEGER) / 15 * 15) \
+    || ':00.000000Z'";
+
 /// Sums by group and bucket.
 pub(super) async fn usage(
     connection: &mut SqliteConnection,
@@ -300,6 +304,13 @@ pub(super) async fn usage(
 ) -> Result<Vec<UsageRow>, StoreError> {
     let mut tally = Tally::new(query)?;
     let filter = &query.filter;
+    if is_of_rows(query) {
+        let mut clause = Clause::default();
+        clause.filter(filter);
+        let bucket = query.interval.map(|_| BUCKET);
+        add_sums(connection, (Summed::AllRows { bucket }, clause), &mut tally).await?;
+        return Ok(tally.finish());
+    }
     let parts = Span::of(filter).parts();
     if let Some(whole) = parts.whole {
         let mut clause = Clause::default();
@@ -382,6 +393,7 @@ impl Clause {
         self.add_if("key_id = ?", filter.key.as_ref().map(|key| key.0.clone()));
         self.add_if("job_id = ?", filter.job.clone());
         self.add_if("model = ?", filter.model.as_ref().map(|model| model.0.clone()));
+        self.add_if("served_model = ?", filter.served_model.clone());
     }
 
     fn endpoint(&mut self, filter: &LogFilter) {

@@ -226,6 +226,7 @@ async fn a_token_that_the_upstream_refuses_is_replaced_once() {
         credential: Some(&account),
         extra: &[],
         body: &Spliced::from(Bytes::from_static(b"{}")),
+        raw: None,
     };
 
     let answer = call::send(&scene.router.shared, &ask).await.expect("an answer");

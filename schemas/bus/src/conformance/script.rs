@@ -243,6 +243,7 @@ fn report(outcome: Outcome, failure: Option<FailureCode>, content: bool) -> Repo
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
         attempts_of_unknown_cost: 0,
+        passed: None,
         session: None,
         affinity: None,
         decision: None,
@@ -256,8 +257,8 @@ fn report(outcome: Outcome, failure: Option<FailureCode>, content: bool) -> Repo
 
 /// A request for `model`, numbered.
 pub fn dispatch(model: &str, number: u128) -> Dispatch {
-    Dispatch {
-        offer: Offer {
+    Dispatch::new(
+        Offer {
             request_id: RequestId(uuid::Uuid::from_u128(number)),
             tenant: TenantId::from("acme"),
             surface: Surface::Chat,
@@ -282,7 +283,9 @@ pub fn dispatch(model: &str, number: u128) -> Dispatch {
             started_at: Timestamp::default(),
             attempts_max: 3,
             attempts_before: 0,
+            passes_sleepers: false,
+            raw: None,
         },
-        body: Bytes::from_static(b"{\"model\":\"m\"}"),
-    }
+        Bytes::from_static(b"{\"model\":\"m\"}"),
+    )
 }

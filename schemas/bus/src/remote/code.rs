@@ -4,9 +4,10 @@
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use schemas::command::Offer;
 use schemas::frame::{Head, Report};
+use schemas::pool::Part;
 use serde::{Deserialize, Serialize};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const OFFER: u8 = 1;
 const ACCEPTED: u8 = 2;
@@ -14,6 +15,8 @@ const BUSY: u8 = 3;
 const UNKNOWN: u8 = 4;
 const ORDERS: u8 = 5;
 const BEAT: u8 = 6;
+const NEED: u8 = 7;
+const PIECE: u8 = 8;
 const HEAD: u8 = 16;
 const CHUNK: u8 = 17;
 const TAIL: u8 = 18;
@@ -21,6 +24,7 @@ const END: u8 = 19;
 
 const ORDER_BYTES: usize = 17;
 const PLACE_BYTES: usize = 12;
+const NEED_BYTES: usize = 9;
 /// Bit of an order that asks for frames again.
 const RESUME: u8 = 0x80;
 /// Most orders in a message, and most places in a beat.
@@ -34,12 +38,18 @@ pub(super) enum Malformed {
     /// It ends before its fields do, or goes on after them.
     #[error("the message has a wrong length")]
     Length,
+    /// The name of a process is no word of a subject.
+    #[error("a name has other characters than letters, digits, - and _")]
+    Word,
     /// Another version of the protocol.
     #[error("version {0} is not known")]
     Version(u8),
     /// A kind of another version, or one that does not belong here.
     #[error("kind {0} is not expected")]
     Kind(u8),
+    /// What is told of the catalogue is not about the offer's model.
+    #[error("the part of the catalogue belongs to another offer")]
+    Foreign,
     /// A field that must be text or JSON is not.
     #[error("a field cannot be read")]
     Field(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -54,8 +64,47 @@ pub(super) enum Reply {
     Busy,
     /// It does not run this lane: the place has expired, or the request died with its task.
     Unknown,
+    /// It wants more of the body.
+    Need(Need),
     /// A part of the answer, with its number.
     Frame(u32, Piece),
+}
+
+/// What a router offered a request is given at once.
+#[derive(Debug)]
+pub(super) struct Offered {
+    /// The offer.
+    pub(super) offer: Offer,
+    /// What it must know of the catalogue, as JSON; empty where it follows that itself.
+    pub(super) part: Bytes,
+    /// Bytes of the body.
+    pub(super) body_bytes: usize,
+    /// The body, or nothing of one that is fetched in pieces.
+    pub(super) body: Bytes,
+}
+
+/// How much of a body a router may be sent: bytes from `from` up to `until`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Need {
+    /// The first byte that has not arrived.
+    pub(super) from: u32,
+    /// The first byte that may not be sent yet.
+    pub(super) until: u32,
+    /// What was sent from `from` on has not arrived.
+    pub(super) again: bool,
+}
+
+/// A piece of a body on its way to a router.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// The gateway's inbox.
+    pub(super) inbox: Box<str>,
+    /// The lane.
+    pub(super) lane: u64,
+    /// Where in the body it begins.
+    pub(super) offset: u32,
+    /// The piece.
+    pub(super) bytes: Bytes,
 }
 
 /// A part of an answer.
@@ -133,14 +182,44 @@ fn json<T: Serialize>(value: &T) -> Result<Vec<u8>, Malformed> {
     serde_json::to_vec(value).map_err(|problem| Malformed::Field(problem.into()))
 }
 
-/// An offer with its body.
-pub(super) fn offer(offer: &Offer, body: &[u8]) -> Result<Bytes, Malformed> {
+/// An offer with what the router must know beside it (as JSON, or nothing) and its body, or nothing of one that is
+/// fetched in pieces.
+pub(super) fn offer(offer: &Offer, part: &[u8], body: &[u8], is_inline: bool) -> Result<Bytes, Malformed> {
     let json = json(offer)?;
-    let mut bytes = begin(OFFER, 4 + json.len() + body.len());
+    let inline = if is_inline { body } else { &[] };
+    let mut bytes = begin(OFFER, 12 + json.len() + part.len() + inline.len());
     bytes.put_u32(length(&json));
     bytes.put_slice(&json);
-    bytes.put_slice(body);
+    bytes.put_u32(length(part));
+    bytes.put_slice(part);
+    bytes.put_u32(length(body));
+    bytes.put_slice(inline);
     Ok(bytes.freeze())
+}
+
+/// What a router must know of the catalogue.
+pub(super) fn part(part: &Part) -> Result<Bytes, Malformed> {
+    Ok(json(part)?.into())
+}
+
+/// How much more of a body a router wants.
+pub(super) fn need(need: Need) -> Bytes {
+    let mut bytes = begin(NEED, NEED_BYTES);
+    bytes.put_u32(need.from);
+    bytes.put_u32(need.until);
+    bytes.put_u8(need.again.into());
+    bytes.freeze()
+}
+
+/// A piece of the body of a lane, from the gateway that listens at `inbox`.
+pub(super) fn piece(inbox: &str, lane: u64, offset: u32, piece: &[u8]) -> Bytes {
+    let mut bytes = begin(PIECE, 14 + inbox.len() + piece.len());
+    bytes.put_u16(u16::try_from(inbox.len()).unwrap_or(u16::MAX));
+    bytes.put_slice(inbox.as_bytes());
+    bytes.put_u64(lane);
+    bytes.put_u32(offset);
+    bytes.put_slice(piece);
+    bytes.freeze()
 }
 
 /// A router takes an offer.
@@ -255,14 +334,28 @@ fn take(bytes: &mut Bytes, count: usize) -> Result<Bytes, Malformed> {
     Ok(bytes.split_to(count))
 }
 
+/// Takes bytes behind their number.
+fn take_counted(bytes: &mut Bytes) -> Result<Bytes, Malformed> {
+    let count = usize::try_from(bytes.try_get_u32()?).map_err(|_| Malformed::Length)?;
+    take(bytes, count)
+}
+
 /// Takes JSON behind its length.
 fn take_json<T: for<'a> Deserialize<'a>>(bytes: &mut Bytes) -> Result<T, Malformed> {
-    let count = usize::try_from(bytes.try_get_u32()?).map_err(|_| Malformed::Length)?;
-    read_json(&take(bytes, count)?)
+    read_json(&take_counted(bytes)?)
 }
 
 fn read_json<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, Malformed> {
     serde_json::from_slice(bytes).map_err(|problem| Malformed::Field(problem.into()))
+}
+
+/// The name of a process: one word of a subject.
+fn word(bytes: &[u8]) -> Result<Box<str>, Malformed> {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+    if !bytes.iter().all(is_word) {
+        return Err(Malformed::Word);
+    }
+    name(bytes)
 }
 
 fn name(bytes: &[u8]) -> Result<Box<str>, Malformed> {
@@ -273,21 +366,56 @@ fn name(bytes: &[u8]) -> Result<Box<str>, Malformed> {
     Ok(text.into())
 }
 
-/// Reads an offer and its body.
-pub(super) fn read_offer(mut bytes: Bytes) -> Result<(Offer, Bytes), Malformed> {
+/// Reads an offer and what comes with it.
+pub(super) fn read_offer(mut bytes: Bytes) -> Result<Offered, Malformed> {
     match kind(&mut bytes)? {
-        OFFER => Ok((take_json(&mut bytes)?, bytes)),
-        other => Err(Malformed::Kind(other)),
+        OFFER => {}
+        other => return Err(Malformed::Kind(other)),
     }
+    let offer = take_json(&mut bytes)?;
+    let part = take_counted(&mut bytes)?;
+    let body_bytes = usize::try_from(bytes.try_get_u32()?).map_err(|_| Malformed::Length)?;
+    if !bytes.is_empty() && bytes.len() != body_bytes {
+        return Err(Malformed::Length);
+    }
+    Ok(Offered {
+        offer,
+        part,
+        body_bytes,
+        body: bytes,
+    })
+}
+
+/// Reads what a router must know of the catalogue.
+pub(super) fn read_part(bytes: &[u8]) -> Result<Part, Malformed> {
+    read_json(bytes)
+}
+
+/// Reads a piece of a body.
+pub(super) fn read_piece(mut bytes: Bytes) -> Result<Sent, Malformed> {
+    match kind(&mut bytes)? {
+        PIECE => {}
+        other => return Err(Malformed::Kind(other)),
+    }
+    let count = usize::from(bytes.try_get_u16()?);
+    let inbox = name(&take(&mut bytes, count)?)?;
+    let (lane, offset) = (bytes.try_get_u64()?, bytes.try_get_u32()?);
+    Ok(Sent {
+        inbox,
+        lane,
+        offset,
+        bytes,
+    })
 }
 
 /// Reads what a router says about a lane.
 pub(super) fn read_reply(mut bytes: Bytes) -> Result<Reply, Malformed> {
     let kind = kind(&mut bytes)?;
     match kind {
-        ACCEPTED => return Ok(Reply::Accepted(name(&bytes)?)),
+        ACCEPTED => return Ok(Reply::Accepted(word(&bytes)?)),
         BUSY => return Ok(Reply::Busy),
         UNKNOWN => return Ok(Reply::Unknown),
+        NEED => return read_need(bytes),
         HEAD | CHUNK | TAIL | END => {}
         other => return Err(Malformed::Kind(other)),
     }
@@ -302,6 +430,17 @@ pub(super) fn read_reply(mut bytes: Bytes) -> Result<Reply, Malformed> {
         }
     };
     Ok(Reply::Frame(sequence, piece))
+}
+
+fn read_need(mut bytes: Bytes) -> Result<Reply, Malformed> {
+    if bytes.len() != NEED_BYTES {
+        return Err(Malformed::Length);
+    }
+    Ok(Reply::Need(Need {
+        from: bytes.try_get_u32()?,
+        until: bytes.try_get_u32()?,
+        again: bytes.try_get_u8()? != 0,
+    }))
 }
 
 /// Reads orders: the inbox of the gateway, and what it wants.

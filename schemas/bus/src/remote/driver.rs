@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::code::{self, Last, Order, Piece, Place, Wish};
+use super::incoming::Incoming;
 use super::keep::Keep;
 use super::{FRAME_BYTES_MAX, GATEWAY_SILENCE_MAX, GATHERED_BYTES, LOOK};
 use crate::dispatch::{Dispatch, End, Frame, Session};
@@ -22,6 +23,8 @@ use crate::wire::Wire;
 pub(super) struct Lane {
     state: Mutex<State>,
     waker: AtomicWaker,
+    /// The body, where it did not come with the offer.
+    incoming: Option<Incoming>,
 }
 
 struct State {
@@ -64,8 +67,8 @@ pub(super) enum Seen {
 }
 
 impl Lane {
-    /// Holds a request for the word to go.
-    pub(super) fn new(dispatch: Dispatch, now: Instant) -> Self {
+    /// Holds a request for the word to go; `incoming` takes its body, where that did not come with it.
+    pub(super) fn new(dispatch: Dispatch, incoming: Option<Incoming>, now: Instant) -> Self {
         Self {
             state: Mutex::new(State {
                 held: Some(Box::new(dispatch)),
@@ -78,7 +81,19 @@ impl Lane {
                 heard_at: now,
             }),
             waker: AtomicWaker::new(),
+            incoming,
         }
+    }
+
+    /// What takes the body, where it did not come with the offer.
+    pub(super) const fn incoming(&self) -> Option<&Incoming> {
+        self.incoming.as_ref()
+    }
+
+    /// It is to end, or nobody is there to hear it.
+    pub(super) fn is_stopped(&self) -> bool {
+        let state = self.state.lock();
+        state.stop.is_some() || state.abandoned
     }
 
     /// Takes an order in.

@@ -2,6 +2,7 @@
 //! one task for all of them ([`run`]) that takes in what arrives, beats, and notices who has become silent.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use schemas::id::PoolName;
+use schemas::pool::Part;
 use schemas::subject;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -18,9 +20,9 @@ use tracing::debug;
 
 use super::code::{self, ORDERS_MAX, Order};
 use super::outbox::{Outbox, Outgoing};
-use super::request::{Directive, Heard, Now, Request};
+use super::request::{Directive, Heard, Now, Request, Wanted};
 use super::session::RemoteSession;
-use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, LOOK, STANDSTILL};
+use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, LOOK, PIECE_BYTES, STANDSTILL};
 use crate::BusError;
 use crate::clock::Clock;
 use crate::dispatch::{Dispatch, Dispatcher, Session};
@@ -52,11 +54,11 @@ impl Config {
 
 /// Has requests run by routers elsewhere, as long as [`run`] runs. Cheap to clone.
 ///
-/// Its sessions keep the promises of [`crate::dispatch`]. One whose body is larger than
-/// [`BODY_BYTES_MAX`](super::BODY_BYTES_MAX) ends with `no_backends_available`; one that no router takes within
-/// [`Config::admit_wait`] ends with `store_unavailable` (the bus is away), `no_backends_available` (nobody listens) or
-/// `overloaded` (all are full). A router lost before the first content is replaced as long as attempts are left;
-/// after it the session ends with `upstream_cut`.
+/// Its sessions keep the promises of [`crate::dispatch`]. A body that is too large for an offer follows in pieces, as the
+/// router asks for them; one larger than [`BODY_BYTES_MAX`](super::BODY_BYTES_MAX) ends with `no_backends_available`. A
+/// request that no router takes within [`Config::admit_wait`] ends with `store_unavailable` (the bus is away),
+/// `no_backends_available` (nobody listens) or `overloaded` (all are full). A router lost before the first content is
+/// replaced as long as attempts are left; after it the session ends with `upstream_cut`.
 #[derive(Clone)]
 pub struct RemoteDispatcher {
     shared: Arc<Shared>,
@@ -67,9 +69,7 @@ impl RemoteDispatcher {
     pub fn new(config: Config, wire: Arc<dyn Wire>, clock: Arc<dyn Clock>, mint: &Mint) -> Self {
         let shared = Shared {
             waiting: Arc::new(Semaphore::new(config.waiting_max.min(Semaphore::MAX_PERMITS))),
-            subject: subject::run(config.pool.as_str()),
-            // Lanes of another run of this node are not taken for ours.
-            lane: AtomicU64::new(mint.draw()),
+            lanes_drawn: Drawn::new(mint),
             connected: wire.connected(),
             lanes: Mutex::default(),
             outbox: Outbox::default(),
@@ -89,24 +89,78 @@ impl RemoteDispatcher {
     }
 }
 
+impl RemoteDispatcher {
+    /// The pool whose routers run what names none.
+    pub fn pool(&self) -> &PoolName {
+        &self.shared.config.pool
+    }
+
+    /// Has a request run by the routers of a pool.
+    pub fn dispatch_to(&self, target: Target, dispatch: Dispatch) -> Box<dyn Session> {
+        Box::new(RemoteSession::new(Arc::clone(&self.shared), target, dispatch))
+    }
+}
+
 impl Dispatcher for RemoteDispatcher {
     fn dispatch(&self, dispatch: Dispatch) -> Box<dyn Session> {
-        Box::new(RemoteSession::new(Arc::clone(&self.shared), dispatch))
+        let target = Target {
+            pool: self.pool().clone(),
+            part: None,
+            is_last: true,
+        };
+        self.dispatch_to(target, dispatch)
     }
+}
+
+/// Who is to run a request.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The pool.
+    pub pool: PoolName,
+    /// What its routers must know of the catalogue, where they do not follow that.
+    pub part: Option<Arc<Part>>,
+    /// Nobody else can run it: it is worth waiting for.
+    pub is_last: bool,
 }
 
 /// A request, and who polls it.
 pub(super) struct Call {
     pub(super) request: Mutex<Request>,
     pub(super) waker: AtomicWaker,
+    /// The pool that runs it.
+    pub(super) pool: PoolName,
+    /// Its body.
+    pub(super) body: Bytes,
 }
 
 impl Call {
-    pub(super) fn new(request: Request) -> Self {
+    pub(super) fn new(request: Request, pool: PoolName, body: Bytes) -> Self {
         Self {
             request: Mutex::new(request),
             waker: AtomicWaker::new(),
+            pool,
+            body,
         }
+    }
+}
+
+/// The numbers of lanes: none of them tells another, nor those of another run of this node. Whoever knows one of his own
+/// can still not speak for the router of a request of others.
+struct Drawn {
+    keyed: RandomState,
+    count: AtomicU64,
+}
+
+impl Drawn {
+    fn new(mint: &Mint) -> Self {
+        Self {
+            keyed: RandomState::new(),
+            count: AtomicU64::new(mint.draw()),
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.keyed.hash_one(self.count.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -115,8 +169,7 @@ pub(super) struct Shared {
     pub(super) config: Config,
     wire: Arc<dyn Wire>,
     clock: Arc<dyn Clock>,
-    subject: String,
-    lane: AtomicU64,
+    lanes_drawn: Drawn,
     lanes: Mutex<HashMap<u64, Arc<Call>>>,
     outbox: Outbox,
     waiting: Arc<Semaphore>,
@@ -142,7 +195,7 @@ impl Shared {
     }
 
     pub(super) fn next_lane(&self) -> u64 {
-        self.lane.fetch_add(1, Ordering::Relaxed)
+        self.lanes_drawn.next()
     }
 
     /// A place among those that wait, if there is one.
@@ -163,9 +216,9 @@ impl Shared {
     }
 
     /// Sends an offer; false when it cannot be.
-    pub(super) fn send_offer(&self, lane: u64, payload: Bytes) -> bool {
+    pub(super) fn send_offer(&self, (pool, lane): (&PoolName, u64), payload: Bytes) -> bool {
         self.outbox.put(Outgoing {
-            subject: self.subject.clone(),
+            subject: subject::run(pool.as_str()),
             reply: Some(self.reply(lane)),
             payload,
             offer: Some(lane),
@@ -173,16 +226,38 @@ impl Shared {
     }
 
     /// Tells a router what it must know. May be lost: each beat says it again.
-    pub(super) fn direct(&self, directive: Option<Directive>) {
+    pub(super) fn direct(&self, pool: &PoolName, directive: Option<Directive>) {
         let Some(Directive { boot, order, go }) = directive else {
             return;
         };
         self.outbox.put(Outgoing {
-            subject: subject::control(&boot),
+            subject: subject::control(pool.as_str(), &boot),
             reply: go.then(|| self.reply(order.lane)),
             payload: code::orders(self.wire.inbox(), &[order]),
             offer: None,
         });
+    }
+
+    /// Sends what a router wants of a body. What does not fit is asked for again.
+    fn send_body(&self, (lane, call): (u64, &Call), wanted: &Wanted) {
+        let subject = subject::body(call.pool.as_str(), &wanted.boot);
+        let piece_bytes = PIECE_BYTES.min(self.payload_bytes_max() / 2).max(1);
+        let wanted = wanted.bytes.clone();
+        for from in wanted.clone().step_by(piece_bytes) {
+            let until = wanted.end.min(from + piece_bytes);
+            let (Some(piece), Ok(offset)) = (call.body.get(from..until), u32::try_from(from)) else {
+                return;
+            };
+            let is_sent = self.outbox.put(Outgoing {
+                subject: subject.clone(),
+                reply: None,
+                payload: code::piece(self.wire.inbox(), lane, offset, piece),
+                offer: None,
+            });
+            if !is_sent {
+                return;
+            }
+        }
     }
 
     fn reply(&self, lane: u64) -> String {
@@ -227,7 +302,7 @@ impl Shared {
         let heard = if delivery.unheard {
             Heard {
                 wake: call.request.lock().unheard(lane, self.now()),
-                directive: None,
+                ..Heard::default()
             }
         } else {
             match code::read_reply(delivery.payload) {
@@ -235,7 +310,10 @@ impl Shared {
                 Err(problem) => return unreadable(&delivery.subject, &problem),
             }
         };
-        self.direct(heard.directive);
+        self.direct(&call.pool, heard.directive);
+        if let Some(wanted) = &heard.wanted {
+            self.send_body((lane, &call), wanted);
+        }
         if heard.wake {
             call.waker.wake();
         }
@@ -246,7 +324,7 @@ impl Shared {
         for place in places {
             if let Some(call) = self.call(place.lane) {
                 let directive = call.request.lock().beat(place.lane, place.next, now);
-                self.direct(directive);
+                self.direct(&call.pool, directive);
             }
         }
     }
@@ -265,7 +343,7 @@ impl Shared {
         for (_, call) in calls {
             let lost = call.request.lock().look(connected_since, &routers, now);
             if lost.is_some() {
-                self.direct(lost);
+                self.direct(&call.pool, lost);
                 call.waker.wake();
             }
         }
@@ -282,17 +360,18 @@ impl Shared {
 
     /// Tells every router how far its lanes are.
     fn pulse(&self, resume: bool) {
-        let mut routers: HashMap<Arc<str>, Vec<Order>> = HashMap::new();
+        let mut routers: HashMap<String, Vec<Order>> = HashMap::new();
         for (_, call) in self.calls() {
             let directive = call.request.lock().pulse(resume);
-            if let Some(directive) = directive {
-                routers.entry(directive.boot).or_default().push(directive.order);
+            if let Some(Directive { boot, order, .. }) = directive {
+                let subject = subject::control(call.pool.as_str(), &boot);
+                routers.entry(subject).or_default().push(order);
             }
         }
-        for (boot, orders) in routers {
+        for (subject, orders) in routers {
             for orders in orders.chunks(ORDERS_MAX) {
                 self.outbox.put(Outgoing {
-                    subject: subject::control(&boot),
+                    subject: subject.clone(),
                     reply: None,
                     payload: code::orders(self.wire.inbox(), orders),
                     offer: None,

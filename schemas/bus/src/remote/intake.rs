@@ -6,22 +6,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
+use schemas::command::Offer;
 use schemas::id::PoolName;
 use schemas::subject;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-use super::code::{self, ORDERS_MAX, Order, Place, Wish};
+use super::code::{self, ORDERS_MAX, Offered, Order, Place, Wish};
 use super::driver::{self, Lane, Ordered, Seen};
+use super::incoming::Incoming;
 use super::outbox::{Outbox, Outgoing};
-use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, BODY_BYTES_MAX, GROUP, LOOK};
+use super::sight::Sight;
+use super::{ARRIVALS_MAX, BEAT, BEAT_WORD, BODIES_BYTES_MAX, BODY_BYTES_MAX, GROUP, LOOK};
 use crate::BusError;
 use crate::dispatch::{Dispatch, Dispatcher};
-use crate::follow::CatalogView;
 use crate::waiting::once_there;
 use crate::wire::{Delivery, Wire};
 
@@ -31,6 +34,8 @@ const CATALOG_WAIT: Duration = Duration::from_millis(300);
 const CATALOG_LOOK: Duration = Duration::from_millis(5);
 /// Most offers that wait for the catalogue.
 const BEHIND_MAX: usize = 256;
+/// The unit in which room for bodies is counted, in bytes.
+const ROOM_BYTES: usize = 1024;
 /// How long interrupted requests may take to report.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
@@ -59,25 +64,48 @@ struct Shared {
     config: Config,
     wire: Arc<dyn Wire>,
     dispatcher: Arc<dyn Dispatcher>,
-    catalog: CatalogView,
+    sight: Sight,
     lanes: Mutex<HashMap<LaneKey, Arc<Lane>>>,
+    /// Room for bodies that do not come with offers, in units of [`ROOM_BYTES`].
+    room: Arc<Semaphore>,
     outbox: Outbox,
+}
+
+/// An offer that may be accepted.
+struct Taken {
+    key: LaneKey,
+    reply: String,
+    dispatch: Dispatch,
+    body: Body,
+}
+
+/// Where the body of an offer is.
+enum Body {
+    /// It came with the offer.
+    Here,
+    /// It is to be fetched: its bytes, and the room for it.
+    Fetched(usize, OwnedSemaphorePermit),
 }
 
 impl Intake {
     /// Takes offers until `shutdown`, then finishes what runs: to its end, or to the drain limit. Each request is
-    /// run by `dispatcher`. An offer of a newer catalogue than `catalog` waits a moment, then is left to another
-    /// router. Fails when the wire ends.
+    /// run by `dispatcher`. An offer of a newer catalogue than the router follows waits a moment, then is left to another
+    /// router; one that follows none takes the offers that tell it what it must know. Fails when the wire ends.
     pub async fn run(
         config: Config,
         wire: Arc<dyn Wire>,
         dispatcher: Arc<dyn Dispatcher>,
-        catalog: CatalogView,
+        sight: impl Into<Sight>,
         shutdown: CancellationToken,
     ) -> Result<(), BusError> {
-        let (control, run) = (subject::control(&config.boot), subject::run(config.pool.as_str()));
-        let hear = || async { Ok((wire.subscribe(&control).await?, wire.share(&run, GROUP).await?)) };
-        let (orders, offers) = tokio::select! {
+        let pool = config.pool.as_str();
+        let (control, run) = (subject::control(pool, &config.boot), subject::run(pool));
+        let body = subject::body(pool, &config.boot);
+        let hear = || async {
+            let (orders, bodies) = (wire.subscribe(&control).await?, wire.subscribe(&body).await?);
+            Ok((orders, bodies, wire.share(&run, GROUP).await?))
+        };
+        let (orders, bodies, offers) = tokio::select! {
             biased;
             heard = once_there("requests of other nodes are not taken", hear) => heard?,
             () = shutdown.cancelled() => return Ok(()),
@@ -86,14 +114,16 @@ impl Intake {
             config,
             wire,
             dispatcher,
-            catalog,
+            sight: sight.into(),
             lanes: Mutex::default(),
+            room: Arc::new(Semaphore::new(BODIES_BYTES_MAX / ROOM_BYTES)),
             outbox: Outbox::default(),
         });
         let mut serving = Serving {
             shared: Arc::clone(&shared),
             offers,
             orders,
+            bodies,
             running: JoinSet::new(),
             behind: JoinSet::new(),
         };
@@ -112,6 +142,7 @@ struct Serving {
     shared: Arc<Shared>,
     offers: mpsc::Receiver<Delivery>,
     orders: mpsc::Receiver<Delivery>,
+    bodies: mpsc::Receiver<Delivery>,
     running: JoinSet<()>,
     behind: JoinSet<()>,
 }
@@ -152,6 +183,7 @@ impl Serving {
                     self.close();
                 }
                 delivery = self.orders.recv() => self.hear_orders(delivery.ok_or(BusError::Closed)?),
+                delivery = self.bodies.recv() => self.shared.hear_body(delivery.ok_or(BusError::Closed)?),
                 delivery = self.offers.recv(), if drained_at.is_none() => {
                     self.hear_offer(delivery.ok_or(BusError::Closed)?);
                 }
@@ -185,24 +217,34 @@ impl Serving {
         let Some(reply) = delivery.reply else {
             return;
         };
-        let (offer, body) = match code::read_offer(delivery.payload) {
+        let offered = match code::read_offer(delivery.payload) {
             Ok(read) => read,
             Err(problem) => return unreadable(&delivery.subject, &problem),
         };
         let Some(key) = key(&reply) else {
             return;
         };
-        let dispatch = Dispatch { offer, body };
-        if !self.shared.has_room() || dispatch.body.len() > BODY_BYTES_MAX {
-            self.shared.answer(reply, code::busy());
-        } else if self.shared.is_current(&dispatch) {
-            self.shared.accept(key, reply, dispatch);
-        } else if self.behind.len() >= BEHIND_MAX {
-            self.shared.answer(reply, code::busy());
-        } else {
-            let shared = Arc::clone(&self.shared);
-            self.behind
-                .spawn(async move { shared.catch_up(key, reply, dispatch).await });
+        let Some(body) = self.shared.room_for(&offered) else {
+            return self.shared.answer(reply, code::busy());
+        };
+        let knows = self.shared.knows(&offered.offer, &offered.part);
+        let taken = Taken {
+            key,
+            reply,
+            dispatch: Dispatch::new(offered.offer, offered.body),
+            body,
+        };
+        match knows {
+            Ok(true) => self.shared.accept(taken),
+            Ok(false) if self.behind.len() < BEHIND_MAX => {
+                let shared = Arc::clone(&self.shared);
+                self.behind.spawn(async move { shared.catch_up(taken).await });
+            }
+            Ok(false) => self.shared.answer(taken.reply, code::busy()),
+            Err(problem) => {
+                unreadable(&delivery.subject, &problem);
+                self.shared.answer(taken.reply, code::busy());
+            }
         }
     }
 
@@ -232,16 +274,29 @@ impl Serving {
         }
     }
 
-    fn go(&mut self, key: LaneKey, lane: Arc<Lane>, dispatch: Dispatch) {
-        let session = self.shared.dispatcher.dispatch(dispatch);
-        let wire = Arc::clone(&self.shared.wire);
+    fn go(&mut self, key: LaneKey, lane: Arc<Lane>, mut dispatch: Dispatch) {
+        let shared = Arc::clone(&self.shared);
+        let wire = Arc::clone(&shared.wire);
         let subject = subject_of(&key);
         let listed = Listed {
-            shared: Arc::clone(&self.shared),
+            shared: Arc::clone(&shared),
             key,
         };
+        if lane.incoming().is_none() {
+            let session = shared.dispatcher.dispatch(dispatch);
+            self.running.spawn(async move {
+                let _listed = listed;
+                driver::drive(lane, session, wire, subject).await;
+            });
+            return;
+        }
         self.running.spawn(async move {
             let _listed = listed;
+            match shared.fetch(&lane, &subject).await {
+                Some(body) => dispatch.body = body,
+                None => return shared.answer(subject, code::unknown()),
+            }
+            let session = shared.dispatcher.dispatch(dispatch);
             driver::drive(lane, session, wire, subject).await;
         });
     }
@@ -264,15 +319,55 @@ impl Drop for Listed {
 }
 
 impl Shared {
-    fn has_room(&self) -> bool {
-        self.lanes.lock().len() < self.config.sessions_max
+    /// Room for an offer: for one whose body is to be fetched, that of the body; `None` when there is none.
+    fn room_for(&self, offered: &Offered) -> Option<Body> {
+        let bytes = offered.body_bytes;
+        if self.lanes.lock().len() >= self.config.sessions_max || bytes > BODY_BYTES_MAX {
+            return None;
+        }
+        if offered.body.len() == bytes {
+            return Some(Body::Here);
+        }
+        let units = u32::try_from(bytes.div_ceil(ROOM_BYTES)).ok()?;
+        let room = Arc::clone(&self.room).try_acquire_many_owned(units).ok()?;
+        Some(Body::Fetched(bytes, room))
     }
 
-    fn is_current(&self, dispatch: &Dispatch) -> bool {
-        self.catalog.peek().revision >= dispatch.offer.catalog_revision
+    /// Whether the catalogue is as new as an offer's.
+    fn knows(&self, offer: &Offer, part: &Bytes) -> Result<bool, code::Malformed> {
+        match &self.sight {
+            Sight::Followed(_) => Ok(self.is_current(offer)),
+            Sight::Told(learned) => learned.hear(offer, part).map(|()| true),
+        }
     }
 
-    fn answer(&self, subject: String, payload: bytes::Bytes) {
+    fn is_current(&self, offer: &Offer) -> bool {
+        match &self.sight {
+            Sight::Followed(view) => view.peek().revision >= offer.catalog_revision,
+            Sight::Told(_) => true,
+        }
+    }
+
+    /// Takes a piece of a body in.
+    fn hear_body(&self, delivery: Delivery) {
+        let sent = match code::read_piece(delivery.payload) {
+            Ok(read) => read,
+            Err(problem) => return unreadable(&delivery.subject, &problem),
+        };
+        let key: LaneKey = (sent.inbox.into(), sent.lane);
+        let lane = self.lanes.lock().get(&key).cloned();
+        if let Some(incoming) = lane.as_ref().and_then(|lane| lane.incoming()) {
+            incoming.take(sent.offset, &sent.bytes);
+        }
+    }
+
+    /// The body of a request that came without it.
+    async fn fetch(&self, lane: &Lane, subject: &str) -> Option<Bytes> {
+        let ask = |need| self.answer(subject.to_owned(), code::need(need));
+        lane.incoming()?.whole(lane, ask).await
+    }
+
+    fn answer(&self, subject: String, payload: Bytes) {
         self.outbox.put(Outgoing {
             subject,
             reply: None,
@@ -282,34 +377,44 @@ impl Shared {
     }
 
     /// Holds a place for an offer and says so.
-    fn accept(&self, key: LaneKey, reply: String, dispatch: Dispatch) {
+    fn accept(&self, taken: Taken) {
+        let Taken {
+            key,
+            reply,
+            dispatch,
+            body,
+        } = taken;
         let mut lanes = self.lanes.lock();
         if lanes.len() >= self.config.sessions_max {
             drop(lanes);
             return self.answer(reply, code::busy());
         }
         // An offer that came twice has its place already.
-        lanes
-            .entry(key)
-            .or_insert_with(|| Arc::new(Lane::new(dispatch, Instant::now())));
+        lanes.entry(key).or_insert_with(|| {
+            let incoming = match body {
+                Body::Here => None,
+                Body::Fetched(bytes, room) => Some(Incoming::new(bytes, room)),
+            };
+            Arc::new(Lane::new(dispatch, incoming, Instant::now()))
+        });
         drop(lanes);
         self.answer(reply, code::accepted(&self.config.boot));
     }
 
     /// Waits until the catalogue is as new as the offer's, then accepts.
-    async fn catch_up(&self, key: LaneKey, reply: String, dispatch: Dispatch) {
+    async fn catch_up(&self, taken: Taken) {
         let until = Instant::now() + CATALOG_WAIT;
-        while !self.is_current(&dispatch) {
+        while !self.is_current(&taken.dispatch.offer) {
             if Instant::now() >= until {
                 debug!(
-                    offer.revision = dispatch.offer.catalog_revision,
+                    offer.revision = taken.dispatch.offer.catalog_revision,
                     "the catalogue is older than an offer's"
                 );
-                return self.answer(reply, code::busy());
+                return self.answer(taken.reply, code::busy());
             }
             sleep(CATALOG_LOOK).await;
         }
-        self.accept(key, reply, dispatch);
+        self.accept(taken);
     }
 
     fn lines(&self) -> Vec<(LaneKey, Arc<Lane>)> {

@@ -4,6 +4,7 @@
 mod ending;
 mod hearing;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +82,17 @@ pub(super) struct Heard {
     pub(super) wake: bool,
     /// Somebody must be told something.
     pub(super) directive: Option<Directive>,
+    /// A router must be sent something of the body.
+    pub(super) wanted: Option<Wanted>,
+}
+
+/// What of a body a router is to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The router's process.
+    pub(super) boot: Arc<str>,
+    /// Which bytes.
+    pub(super) bytes: Range<usize>,
 }
 
 /// What the request is made of, as far as it matters here.
@@ -93,7 +105,27 @@ pub(super) struct Facts {
     /// Attempts that may be made.
     pub(super) attempts_max: u32,
     /// How long it may wait for a router.
-    pub(super) admit_wait: Duration,
+    pub(super) patience: Patience,
+    /// Bytes of its body.
+    pub(super) body_bytes: usize,
+}
+
+/// How long a request waits for a router.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// While nobody listens.
+    pub(super) absent: Duration,
+    /// While those that are there are full, or the bus is away.
+    pub(super) hindered: Duration,
+}
+
+impl Patience {
+    fn with(self, trouble: Trouble) -> Duration {
+        match trouble {
+            Trouble::Nobody => self.absent,
+            Trouble::Busy | Trouble::BusAway => self.hindered,
+        }
+    }
 }
 
 /// The state of a request that is run elsewhere.
@@ -130,6 +162,8 @@ struct Running {
     boot: Arc<str>,
     window: Window,
     began: Now,
+    /// The first byte of the body that was not sent.
+    sent: usize,
     /// When the router was last heard; `None` before the first time.
     heard_at: Option<Instant>,
     gone: bool,
@@ -251,7 +285,7 @@ impl Request {
 
     fn step_open(&mut self, pause: Option<Instant>, now: Now) -> Option<Step> {
         if let Some((trouble, since)) = self.trouble {
-            let deadline = since + self.facts.admit_wait;
+            let deadline = since + self.facts.patience.with(trouble);
             if now.at >= deadline {
                 self.phase = Phase::Ending(self.failed(ending::untaken(trouble)));
                 return None;

@@ -5,6 +5,7 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::command::Offer;
@@ -12,10 +13,10 @@ use schemas::failure::{Failure, FailureCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::BODY_BYTES_MAX;
 use super::code;
-use super::gateway::{Call, Shared};
-use super::request::{Facts, Request, Step, Stop, Trouble};
+use super::gateway::{Call, Config, Shared, Target};
+use super::request::{Facts, Patience, Request, Step, Stop, Trouble};
+use super::{BODY_BYTES_MAX, INLINE_BYTES_MAX, POOL_ABSENCE, POOL_WAIT};
 use crate::dispatch::{Dispatch, Frame, Session};
 
 /// A session whose router is elsewhere.
@@ -23,7 +24,8 @@ pub(super) struct RemoteSession {
     shared: Arc<Shared>,
     call: Arc<Call>,
     offer: Offer,
-    body: Bytes,
+    /// What the router must know of the catalogue, as it is sent.
+    part: Bytes,
     timer: Option<Pin<Box<Sleep>>>,
     /// Its place among those that wait for a router.
     place: Option<OwnedSemaphorePermit>,
@@ -32,8 +34,12 @@ pub(super) struct RemoteSession {
 
 impl RemoteSession {
     /// A session that is offered when it is first polled.
-    pub(super) fn new(shared: Arc<Shared>, dispatch: Dispatch) -> Self {
-        let Dispatch { offer, body } = dispatch;
+    pub(super) fn new(shared: Arc<Shared>, target: Target, dispatch: Dispatch) -> Self {
+        let Dispatch { offer, body, .. } = dispatch;
+        let part = target
+            .part
+            .as_deref()
+            .map_or_else(|| Ok(Bytes::new()), code::part);
         let mut request = Request::new(Facts {
             started_at: offer.started_at,
             endpoint: match &offer.candidates[..] {
@@ -41,7 +47,8 @@ impl RemoteSession {
                 _ => None,
             },
             attempts_max: offer.attempts_max,
-            admit_wait: shared.config.admit_wait,
+            patience: patience(&shared.config, &target),
+            body_bytes: body.len(),
         });
         if body.len() > BODY_BYTES_MAX {
             request.refuse(Failure::new(
@@ -49,11 +56,14 @@ impl RemoteSession {
                 "a body of this size needs a router in the gateway's own node",
             ));
         }
+        if part.is_err() {
+            request.refuse(unwritten());
+        }
         Self {
-            call: Arc::new(Call::new(request)),
+            call: Arc::new(Call::new(request, target.pool, body)),
             shared,
             offer,
-            body,
+            part: part.unwrap_or_default(),
             timer: None,
             place: None,
             ended: false,
@@ -70,11 +80,10 @@ impl RemoteSession {
             return;
         }
         self.offer.attempts_max = request.attempts_max();
-        let Ok(payload) = code::offer(&self.offer, &self.body) else {
-            request.refuse(Failure::new(
-                FailureCode::Internal,
-                "the request cannot be written",
-            ));
+        let body = &self.call.body;
+        let is_inline = body.len() <= INLINE_BYTES_MAX;
+        let Ok(payload) = code::offer(&self.offer, &self.part, body, is_inline) else {
+            request.refuse(unwritten());
             return;
         };
         if payload.len() > self.shared.payload_bytes_max() {
@@ -88,7 +97,7 @@ impl RemoteSession {
         request.offered(lane, now);
         drop(request);
         self.shared.replace_lane(old, lane, &self.call);
-        if !self.shared.send_offer(lane, payload) {
+        if !self.shared.send_offer((&self.call.pool, lane), payload) {
             self.call.request.lock().unsent(lane, now);
         }
     }
@@ -122,7 +131,7 @@ impl RemoteSession {
 
     fn stop(&self, stop: Stop) {
         let directive = self.call.request.lock().stop(stop, self.shared.now());
-        self.shared.direct(directive);
+        self.shared.direct(&self.call.pool, directive);
         self.call.waker.wake();
     }
 
@@ -133,6 +142,29 @@ impl RemoteSession {
     }
 }
 
+/// How long a request waits for a router of its target.
+fn patience(config: &Config, target: &Target) -> Patience {
+    if !target.is_last {
+        return Patience {
+            absent: Duration::ZERO,
+            hindered: POOL_WAIT,
+        };
+    }
+    let absent = if target.pool == config.pool {
+        config.admit_wait
+    } else {
+        config.admit_wait.min(POOL_ABSENCE)
+    };
+    Patience {
+        absent,
+        hindered: config.admit_wait,
+    }
+}
+
+fn unwritten() -> Failure {
+    Failure::new(FailureCode::Internal, "the request cannot be written")
+}
+
 impl Session for RemoteSession {
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Frame> {
         self.call.waker.register(context.waker());
@@ -141,7 +173,7 @@ impl Session for RemoteSession {
             let step = self.call.request.lock().step(now);
             match step {
                 Step::Hand(frame, directive) => {
-                    self.shared.direct(directive);
+                    self.shared.direct(&self.call.pool, directive);
                     if matches!(frame, Frame::End(_)) {
                         self.close();
                     }
@@ -172,7 +204,7 @@ impl Drop for RemoteSession {
             return;
         }
         let directive = self.call.request.lock().leave(self.shared.now());
-        self.shared.direct(directive);
+        self.shared.direct(&self.call.pool, directive);
         self.close();
     }
 }

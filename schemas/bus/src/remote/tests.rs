@@ -1,5 +1,6 @@
 //! Both sides together over the wire in process, with time that stands still until everybody waits.
 
+mod bodies;
 mod faults;
 mod lost;
 mod promises;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::gateway::{self, RemoteDispatcher};
 use super::intake::{self, Intake};
+use super::sight::Sight;
 use crate::clock::SystemClock;
 use crate::conformance::dispatch::{Played, frame, rest};
 use crate::conformance::script::{Act, Script, dispatch};
@@ -87,6 +89,15 @@ impl Stage {
         change: impl FnOnce(&mut intake::Config),
         catalog: CatalogView,
     ) -> Router {
+        self.router_seeing(acts, change, catalog).await
+    }
+
+    async fn router_seeing(
+        &mut self,
+        acts: impl Fn(&Dispatch) -> Vec<Act> + Send + Sync + 'static,
+        change: impl FnOnce(&mut intake::Config),
+        sight: impl Into<Sight> + Send + 'static,
+    ) -> Router {
         self.routers += 1;
         let mut config = intake::Config {
             pool: PoolName::from(POOL),
@@ -101,7 +112,7 @@ impl Stage {
             config,
             wire.clone(),
             Arc::new(script.clone()),
-            catalog,
+            sight,
             shutdown.clone(),
         );
         let task = self.tasks.spawn(async move { run.await.expect("a wire") });

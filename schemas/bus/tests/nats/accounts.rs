@@ -14,6 +14,7 @@ use schemas::subject;
 use super::server::{Server, message, program, sizes, until_done};
 
 mod buckets;
+mod pools;
 mod tenants;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,9 +45,13 @@ fn url(server: &Server, user: &str) -> String {
 }
 
 async fn role(server: &Server, user: &str) -> Arc<Nats> {
+    let mut layout = bus::layout::cluster(&sizes());
+    if user == "router_private" {
+        bus::layout::keep_those_of_a_pool(&mut layout);
+    }
     let options = Options {
         urls: vec![url(server, user)],
-        layout: bus::layout::cluster(&sizes()),
+        layout,
         connect_wait: PATIENCE,
         ..Options::default()
     };
@@ -141,9 +146,10 @@ async fn each_role_does_its_work_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn only_gateways_settle_and_only_ledgers_read_the_log() {
+async fn only_gateways_settle_and_only_those_who_keep_books_or_learn_read_the_log() {
     let server = Server::deployed("single.conf", &mut command());
     let ledger = role(&server, "ledger").await;
+    let health = role(&server, "health").await;
     let gateway = role(&server, "gateway").await;
     let router = role(&server, "router_default").await;
 
@@ -152,8 +158,11 @@ async fn only_gateways_settle_and_only_ledgers_read_the_log() {
         .await
         .expect("a gateway settles");
     assert_refused(router.publish(&[message("forged")]).await, "wb.ev.request.acme");
-    let read = ledger.read(1, 10, PATIENCE).await.expect("a ledger reads");
-    assert_eq!(read[0].message.id, "settled");
+    assert_refused(health.publish(&[message("forged")]).await, "wb.ev.request.acme");
+    for nats in [&ledger, &health] {
+        let read = nats.read(1, 10, PATIENCE).await.expect("they read");
+        assert_eq!(read[0].message.id, "settled");
+    }
     for nats in [&gateway, &router] {
         assert_refused(
             nats.read(1, 10, PATIENCE).await,
@@ -198,7 +207,7 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
         .await
         .expect("its own pool");
     let mut orders = routers
-        .subscribe(&subject::control("boot"))
+        .subscribe(&subject::control("default", "boot"))
         .await
         .expect("its control subject");
     for (nats, heard) in [
@@ -207,7 +216,12 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
         (&ledger, subject::run("default")),
         (&gateway, "wb.run.*".to_owned()),
         (&router, "wb.run.*".to_owned()),
-        (&gateway, subject::control("boot")),
+        (&other, "wb.ctl.*.*".to_owned()),
+        (&other, "wb.body.*.*".to_owned()),
+        (&other, subject::control("default", "boot")),
+        (&other, subject::body("default", "boot")),
+        (&router, subject::body("private", "boot")),
+        (&gateway, subject::control("default", "boot")),
         (&router, format!("{}.*", wire.inbox())),
         (&other, format!("{}.*", routers.inbox())),
     ] {
@@ -227,7 +241,7 @@ async fn offers_reach_the_routers_of_their_pool_alone() {
     assert_eq!(offer.reply.as_deref(), Some(inbox.as_str()));
     routers.send(&inbox, None, one()).await.expect("a frame");
     assert_eq!(frames.recv().await.expect("a frame").payload, one());
-    wire.send(&subject::control("boot"), None, one())
+    wire.send(&subject::control("default", "boot"), None, one())
         .await
         .expect("an order");
     assert!(orders.recv().await.is_some());
@@ -270,6 +284,30 @@ async fn endpoints_are_tested_by_the_routers_of_their_pool_alone() {
     assert_eq!(answered.expect("an answer"), one());
 }
 
+#[tokio::test]
+async fn whoever_looks_after_health_asks_routers_for_figures_and_nobody_else_answers() {
+    let server = Server::deployed("single.conf", &mut command());
+    let _maker = role(&server, "ledger").await;
+    let health = role(&server, "health").await;
+    let gateway = role(&server, "gateway").await;
+    let router = role(&server, "router_default").await;
+    let subject = subject::QUERY_FIGURES;
+
+    let mut questions = router.serve(subject).await.expect("a router");
+    for nats in [&gateway, &health] {
+        assert_refused(nats.serve(subject).await.map(drop), subject);
+    }
+    let (answered, ()) = tokio::join!(health.ask(subject, one(), PATIENCE), echo(&mut questions));
+
+    assert_eq!(answered.expect("an answer"), one());
+    assert!(
+        health
+            .ask(subject::QUERY_LOGS, one(), Duration::from_secs(1))
+            .await
+            .is_err()
+    );
+}
+
 /// The permissions that a list of the configuration names.
 fn listed(name: &str) -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats/accounts.conf");
@@ -308,7 +346,7 @@ async fn assert_offered(from: &Nats, to: &Nats) {
         .await
         .expect("its inbox");
     let mut orders = routers
-        .subscribe(&subject::control("boot"))
+        .subscribe(&subject::control("default", "boot"))
         .await
         .expect("orders");
     let inbox = format!("{}.1", wire.inbox());
@@ -320,7 +358,7 @@ async fn assert_offered(from: &Nats, to: &Nats) {
         .expect("in time");
     assert_eq!(offer.expect("an offer").reply.as_deref(), Some(inbox.as_str()));
     routers.send(&inbox, None, one()).await.expect("a frame");
-    wire.send(&subject::control("boot"), None, one())
+    wire.send(&subject::control("default", "boot"), None, one())
         .await
         .expect("an order");
     let came = tokio::time::timeout(PATIENCE, async { (frames.recv().await, orders.recv().await) });

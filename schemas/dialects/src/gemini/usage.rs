@@ -19,7 +19,7 @@ struct Members<'a> {
 }
 
 /// Reads the JSON of `usageMetadata`. `None` when it tells neither input nor output.
-pub(super) fn read(text: &str) -> Option<UsageFacts> {
+pub(crate) fn read(text: &str) -> Option<UsageFacts> {
     let members: Members<'_> = serde_json::from_str(text).ok()?;
     let mut facts = UsageFacts::default();
     let prompt = facts.count(&[members.prompt_token_count]);

@@ -102,8 +102,8 @@ fn opening(surface: Surface, body: &Body<'_>) -> Opening {
         Surface::Chat => (None, body.messages),
         Surface::Messages => (body.system, body.messages),
         Surface::Responses => (body.instructions, body.input),
-        // A prompt has no turns, and nothing is generated from embeddings.
-        Surface::Completions | Surface::Embeddings => (None, None),
+        // A prompt has no turns, nothing is generated from embeddings, and what passes as it is is not read for this.
+        Surface::Completions | Surface::Embeddings | Surface::Proxy => (None, None),
     };
     let mut opening = Opening::default();
     if let Some(instructions) = instructions {

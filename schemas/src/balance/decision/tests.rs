@@ -6,10 +6,33 @@ use proptest::sample::select;
 use super::*;
 use crate::affinity::Level;
 use crate::balance::Algorithm;
-use crate::balance::draws::shortened;
+use crate::balance::draws::{Draws, shortened};
 use crate::balance::explain::explain;
+use crate::balance::routewise::{Market, Offered};
 use crate::balance::snapshot::{Candidate, Engine, Found, Leg, Prefix, Sought, Terms};
 use crate::balance::tests::{candidate, engine, group, leg};
+use crate::catalog::router::RouteWise;
+
+/// Every reason to leave somebody out.
+const REASONS: [Exclusion; 17] = [
+    Exclusion::UnknownEndpoint,
+    Exclusion::EndpointDisabled,
+    Exclusion::ProviderDisabled,
+    Exclusion::ConfiguredZero,
+    Exclusion::Modality,
+    Exclusion::NotPinned,
+    Exclusion::CircuitOpen { retry_in_ms: 0 },
+    Exclusion::SoftBan { for_ms: 14_000 },
+    Exclusion::Unhealthy,
+    Exclusion::HotGpu,
+    Exclusion::ContextLength,
+    Exclusion::Untranslatable,
+    Exclusion::Asleep,
+    Exclusion::PoolAway,
+    Exclusion::KeptForWaiting,
+    Exclusion::QueueWait { after_ms: 2_500 },
+    Exclusion::EngineWait { after_ms: 0 },
+];
 
 /// Any number, small ones often.
 fn some_number() -> impl Strategy<Value = u64> {
@@ -43,6 +66,25 @@ fn some_candidate(legs: usize) -> impl Strategy<Value = Candidate> {
         )
 }
 
+/// What legs offer, as a number says.
+fn some_market(legs: usize, seed: u64) -> Market {
+    let mut draws = Draws::new(seed);
+    let offered = (0..legs).map(|_| Offered {
+        cost_nano_usd: (draws.below(5) > 0).then(|| draws.next() % 1_000_000),
+        ttft_us: (draws.below(5) > 0).then(|| draws.next() % 9_000_000),
+        samples: draws.next() % 20,
+        calls: draws.next() % 20,
+        full: draws.below(4) == 0,
+    });
+    let offered = offered.collect();
+    Market {
+        balance_nano_usd: i64::try_from(draws.next() % 2_000_000).map_or(0, |balance| balance - 1_000_000),
+        alpha_micro: draws.next() % 1_000_000,
+        legs: offered,
+        ..Market::new(&RouteWise::default(), 0)
+    }
+}
+
 fn some_snapshot() -> impl Strategy<Value = Snapshot> {
     let legs = proptest::collection::vec((select(&Algorithm::ALL[..]), some_number(), some_number()), 1..4);
     let candidates = legs.prop_flat_map(|legs| {
@@ -58,8 +100,10 @@ fn some_snapshot() -> impl Strategy<Value = Snapshot> {
             for (place, candidate) in candidates.iter_mut().enumerate() {
                 candidate.backend = BackendId::from(format!("b#{place}").as_str());
             }
+            let market = (draw % 3 == 0).then(|| some_market(legs.len(), draw));
             let legs = legs.into_iter().enumerate();
             Snapshot {
+                market,
                 terms: terms.map_or_else(Terms::default, |(waiting_weight, kv_weight, intervene_tokens)| {
                     Terms {
                         waiting_weight,
@@ -109,12 +153,32 @@ fn recorded(snapshot: Snapshot) -> (Decision, Choice) {
     (decision, choice)
 }
 
+/// Somebody who is left out, for any reason, some with a number.
+fn some_excluded() -> impl Strategy<Value = Excluded> {
+    let reason = (select(&REASONS[..]), 0..60_000_u64).prop_map(|(reason, ms)| match reason {
+        Exclusion::CircuitOpen { .. } => Exclusion::CircuitOpen { retry_in_ms: ms },
+        Exclusion::SoftBan { .. } => Exclusion::SoftBan { for_ms: ms },
+        Exclusion::QueueWait { .. } => Exclusion::QueueWait { after_ms: ms },
+        Exclusion::EngineWait { .. } => Exclusion::EngineWait { after_ms: ms },
+        reason => reason,
+    });
+    (reason, proptest::option::of(0..9_u8), 0..9_u8).prop_map(|(reason, backend, endpoint)| Excluded {
+        endpoint: EndpointId::from(format!("e{endpoint}").as_str()),
+        backend: backend.map(|backend| BackendId::from(format!("e{endpoint}#{backend}").as_str())),
+        reason,
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn a_decision_that_was_recorded_is_made_again_from_its_event_alone(snapshot in some_snapshot()) {
+    fn a_decision_that_was_recorded_is_made_again_from_its_event_alone_and_names_all_who_were_left_out(
+        snapshot in some_snapshot(),
+        excluded in proptest::collection::vec(some_excluded(), 0..7),
+    ) {
         let (decision, choice) = recorded(snapshot);
+        let decision = Decision { excluded, ..decision };
 
         let event = serde_json::to_string(&decision).expect("plain data");
         let read: Decision = serde_json::from_str(&event).expect("as it was written");
@@ -125,6 +189,13 @@ proptest! {
         prop_assert_eq!(first, decision.order.first());
         // And it can be told, whatever it is.
         let told = explain(&read, true);
+        prop_assert_eq!(told.excluded.len(), decision.excluded.len());
+        for (left_out, excluded) in told.excluded.iter().zip(&decision.excluded) {
+            let word = serde_json::to_value(excluded).expect("plain data")["reason"].clone();
+            prop_assert_eq!((&left_out.endpoint, &left_out.backend), (&excluded.endpoint, &excluded.backend));
+            prop_assert_eq!(word.as_str(), Some(left_out.reason));
+            prop_assert!(!left_out.why.is_empty());
+        }
         prop_assert_eq!(told.candidates.len(), decision.snapshot.map_or(0, |snapshot| snapshot.candidates.len()));
     }
 }
@@ -158,22 +229,7 @@ fn an_event_says_no_more_than_it_must() {
 
 #[test]
 fn every_reason_has_a_word_and_is_told_in_words() {
-    let reasons = [
-        Exclusion::UnknownEndpoint,
-        Exclusion::EndpointDisabled,
-        Exclusion::ProviderDisabled,
-        Exclusion::ConfiguredZero,
-        Exclusion::Modality,
-        Exclusion::NotPinned,
-        Exclusion::CircuitOpen { retry_in_ms: 0 },
-        Exclusion::SoftBan { for_ms: 14_000 },
-        Exclusion::Unhealthy,
-        Exclusion::HotGpu,
-        Exclusion::ContextLength,
-        Exclusion::Untranslatable,
-        Exclusion::Asleep,
-    ];
-    let excluded: Vec<Excluded> = reasons
+    let excluded: Vec<Excluded> = REASONS
         .into_iter()
         .map(|reason| Excluded {
             endpoint: EndpointId::from("e"),

@@ -103,7 +103,7 @@ impl Context<'_> {
             },
         };
         let mut addresses = Vec::new();
-        for url in written {
+        for (place, url) in written.into_iter().enumerate() {
             let url = url.trim().trim_end_matches('/').to_owned();
             if url.is_empty() {
                 let message = format!("the address of \"{}\" is blank", self.entry.id);
@@ -111,6 +111,13 @@ impl Context<'_> {
             }
             if let Err((message, remedy)) = check_address(&url) {
                 return Err(self.problem(key, message, remedy));
+            }
+            if addresses.contains(&url) {
+                return Err(self.problem(
+                    &format!("{key}.backends[{place}]"),
+                    "the address is there twice",
+                    "remove one of them",
+                ));
             }
             addresses.push(url);
         }

@@ -92,6 +92,7 @@ impl Context<'_> {
             registered: None,
             wake: None,
             algorithm: self.algorithm(leg, key)?,
+            watched: self.watched(leg, key)?,
             id: endpoint_id,
         })
     }

@@ -7,23 +7,13 @@ use crate::yaml::Problem;
 impl Context<'_> {
     pub(super) fn note_what_has_no_effect(&self, problems: &mut Vec<Problem>) {
         let entry = self.entry;
-        let inert = [
-            ("router_params", !entry.router_params.is_empty()),
-            (
-                "router",
-                entry.router.as_deref().is_some_and(|router| router != "fixed"),
-            ),
-        ];
+        let by_cost = entry.router.as_deref() == Some("routewise");
         let legs = entry.route.iter().flatten().enumerate();
         let of_legs = legs.flat_map(|(n, leg)| {
-            let set = inert_of(leg).into_iter().filter(|(_, set)| *set);
+            let set = inert_of(leg, by_cost).into_iter().filter(|(_, set)| *set);
             set.map(move |(key, _)| format!("route[{n}].{key}"))
         });
-        let of_entry = inert
-            .iter()
-            .filter(|(_, set)| *set)
-            .map(|(key, _)| (*key).to_owned());
-        for key in of_entry.chain(of_legs) {
+        for key in of_legs {
             problems.push(self.problem(
                 &key,
                 "this version reads it without effect",
@@ -33,18 +23,17 @@ impl Context<'_> {
     }
 }
 
-/// What is read of a leg without effect, and whether it is set.
-fn inert_of(leg: &Leg) -> [(&'static str, bool); 10] {
+/// What is read of a leg without effect, and whether it is set. `by_cost`: legs are chosen by what they cost.
+fn inert_of(leg: &Leg, by_cost: bool) -> [(&'static str, bool); 9] {
     [
-        ("provider_type", leg.provider_type.is_some()),
+        ("provider_type", leg.provider_type.is_some() && !by_cost),
         ("quota", leg.quota.is_some()),
         ("quota_source", leg.quota_source.is_some()),
         ("quota_pool", leg.quota_pool.is_some()),
-        ("concurrency", leg.concurrency.is_some()),
-        ("concurrency_pool", leg.concurrency_pool.is_some()),
+        ("concurrency", leg.concurrency.is_some() && !by_cost),
+        ("concurrency_pool", leg.concurrency_pool.is_some() && !by_cost),
         ("routewise_pool", leg.routewise_pool.is_some()),
         ("algorithm", leg.algorithm.is_some() && !has_choice(leg)),
-        ("health_check", leg.health_check.is_some()),
         (
             "null_cache_details_means_miss",
             leg.null_cache_details_means_miss.is_some(),

@@ -2,7 +2,9 @@
 
 mod legs;
 mod providers;
+mod router;
 mod wake;
+mod watched;
 
 use schemas::balance::Algorithm;
 use schemas::catalog::ProviderKind;

@@ -19,6 +19,7 @@ fn last() -> Last {
             usage_flags: Vec::new(),
             upstream_cost_nano_usd: None,
             attempts_of_unknown_cost: 0,
+            passed: None,
             session: None,
             affinity: None,
             decision: None,
@@ -39,9 +40,40 @@ fn last() -> Last {
 fn an_offer_is_read_back_with_its_body() {
     let asked = dispatch("m", 77);
 
-    let (offer, body) = read_offer(offer(&asked.offer, &asked.body).expect("written")).expect("read");
+    let written =
+        |part: &[u8], is_inline| offer(&asked.offer, part, &asked.body, is_inline).expect("written");
+    let read = read_offer(written(b"", true)).expect("read");
+    assert_eq!((read.offer, read.body), (asked.offer.clone(), asked.body.clone()));
 
-    assert_eq!((offer, body), (asked.offer, asked.body));
+    let read = read_offer(written(b"{}", false)).expect("read");
+    assert_eq!(
+        (read.offer, read.body, &read.part[..]),
+        (asked.offer.clone(), Bytes::new(), &b"{}"[..])
+    );
+    assert_eq!(read.body_bytes, asked.body.len());
+    let mut short = written(b"", true);
+    short.truncate(short.len() - 1);
+    assert!(matches!(read_offer(short), Err(Malformed::Length)));
+}
+
+#[test]
+fn a_body_in_pieces_is_asked_for_and_sent() {
+    let asked = Need {
+        from: 7,
+        until: 1_000_000,
+        again: true,
+    };
+    assert!(matches!(read_reply(need(asked)), Ok(Reply::Need(read)) if read == asked));
+    let read = read_piece(piece("_INBOX.abc", 9, 70_000, b"bytes")).expect("read");
+    assert_eq!((&*read.inbox, read.lane, read.offset), ("_INBOX.abc", 9, 70_000));
+    assert_eq!(&read.bytes[..], b"bytes");
+}
+
+#[test]
+fn a_process_is_named_by_one_word() {
+    for name in ["", "a.b", "a b", "a*", "a>", "a\r\nPUB x 1"] {
+        assert!(read_reply(accepted(name)).is_err(), "{name:?}");
+    }
 }
 
 #[test]
@@ -73,8 +105,8 @@ fn answers_to_an_offer_are_read_back() {
 #[test]
 fn another_version_and_another_kind_are_refused() {
     let mut bytes = busy().to_vec();
-    bytes[0] = 2;
-    assert!(matches!(read_reply(bytes.into()), Err(Malformed::Version(2))));
+    bytes[0] = 1;
+    assert!(matches!(read_reply(bytes.into()), Err(Malformed::Version(1))));
     let order = orders("inbox", &[]);
     assert!(matches!(read_reply(order.clone()), Err(Malformed::Kind(ORDERS))));
     assert!(matches!(read_beat(order), Err(Malformed::Kind(ORDERS))));
@@ -111,6 +143,8 @@ fn read_all(bytes: &Bytes) {
     let _ = read_reply(bytes.clone());
     let _ = read_orders(bytes.clone());
     let _ = read_beat(bytes.clone());
+    let _ = read_piece(bytes.clone());
+    let _ = read_part(bytes);
 }
 
 proptest! {
@@ -140,7 +174,7 @@ proptest! {
     #[test]
     fn a_message_that_was_cut_off_is_read_or_refused(length in 0..400_usize) {
         let asked = dispatch("m", 77);
-        let mut offer = offer(&asked.offer, &asked.body).expect("written");
+        let mut offer = offer(&asked.offer, b"{}", &asked.body, true).expect("written");
         offer.truncate(length);
         read_all(&offer);
         let mut end = frame(3, &Piece::End(Box::new(last()), Bytes::from("rest"))).expect("written");

@@ -27,7 +27,7 @@ impl Scene {
         let wire = Network::new().connect();
         let heard = wire.subscribe("inbox.1").await.expect("a wire");
         let script = Script::new(move |_| acts.clone());
-        let lane = Arc::new(Lane::new(dispatch("m", 1), Instant::now()));
+        let lane = Arc::new(Lane::new(dispatch("m", 1), None, Instant::now()));
         let Ordered::Go(held) = lane.order(&order(0, granted, Wish::Run), Instant::now()) else {
             panic!("the first order is the word to go");
         };
@@ -166,7 +166,7 @@ async fn a_gateway_that_is_silent_is_given_up_within_three_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn an_order_for_a_place_that_has_expired_runs_nothing() {
-    let lane = Lane::new(dispatch("m", 1), Instant::now());
+    let lane = Lane::new(dispatch("m", 1), None, Instant::now());
     assert_eq!(lane.look(1, Instant::now()), Seen::Waiting);
 
     sleep(Duration::from_secs(1)).await;

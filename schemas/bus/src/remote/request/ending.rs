@@ -126,6 +126,7 @@ impl Request {
                 outcome,
                 failure: Some(failure),
                 attempts_of_unknown_cost: self.lost.len() as u64,
+                passed: None,
                 attempts: std::mem::take(&mut self.lost),
                 served: None,
                 usage: None,

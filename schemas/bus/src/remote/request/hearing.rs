@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Directive, Heard, Now, PAUSE, Phase, Request, Running, Trouble};
-use crate::remote::code::{Piece, Reply, Wish};
+use super::{Directive, Heard, Now, PAUSE, Phase, Request, Running, Trouble, Wanted};
+use crate::remote::code::{Need, Piece, Reply, Wish};
 use crate::remote::window::{Arrival, Window};
-use crate::remote::{GATEWAY_SILENCE_MAX, ROUTER_SILENCE_MAX};
+use crate::remote::{GATEWAY_SILENCE_MAX, ROUTER_SILENCE_MAX, WINDOW_BYTES};
 
 impl Request {
     /// The offer could not be sent.
@@ -55,6 +55,10 @@ impl Request {
                 _ => Heard::default(),
             },
             Reply::Frame(sequence, piece) => self.arrive(sequence, piece, now),
+            Reply::Need(need) => Heard {
+                wanted: self.wanted(need, now),
+                ..Heard::default()
+            },
         }
     }
 
@@ -67,6 +71,7 @@ impl Request {
                     boot,
                     window: Window::default(),
                     began: now,
+                    sent: 0,
                     heard_at: None,
                     gone: false,
                 });
@@ -76,11 +81,13 @@ impl Request {
                 Heard {
                     wake: true,
                     directive,
+                    wanted: None,
                 }
             }
             Phase::Running(running) if running.boot == boot => Heard::default(),
             _ => Heard {
                 wake: false,
+                wanted: None,
                 directive: Some(Directive {
                     boot,
                     order: Window::default().order(self.lane, Wish::Release, false),
@@ -104,7 +111,36 @@ impl Request {
             Phase::Running(running) if tell => Some(self.resuming(running, resume)),
             _ => None,
         };
-        Heard { wake, directive }
+        Heard {
+            wake,
+            directive,
+            wanted: None,
+        }
+    }
+
+    /// What its router is to be sent of the body: not what is on its way already, unless that was lost.
+    fn wanted(&mut self, need: Need, now: Now) -> Option<Wanted> {
+        let Phase::Running(running) = &mut self.phase else {
+            return None;
+        };
+        running.heard_at = Some(now.at);
+        let place = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
+        // Whatever a router wants, no more is under way to it.
+        let window = place(need.from).saturating_add(WINDOW_BYTES);
+        let until = place(need.until).min(window).min(self.facts.body_bytes);
+        let from = if need.again {
+            place(need.from)
+        } else {
+            running.sent.max(place(need.from))
+        };
+        if from >= until {
+            return None;
+        }
+        running.sent = until;
+        Some(Wanted {
+            boot: Arc::clone(&running.boot),
+            bytes: from..until,
+        })
     }
 
     /// Hears in a beat that the router is before frame `next` of `lane`.
@@ -181,7 +217,7 @@ impl Heard {
     fn woken() -> Self {
         Self {
             wake: true,
-            directive: None,
+            ..Self::default()
         }
     }
 }

@@ -7,6 +7,8 @@ use schemas::frame::{Head, Report};
 use schemas::outcome::Outcome;
 
 use super::*;
+use crate::remote::WINDOW_BYTES;
+use crate::remote::code::Need;
 use crate::remote::code::{Last, Reply};
 
 struct Scene {
@@ -30,7 +32,11 @@ impl Scene {
             started_at: now.wall,
             endpoint: Some(EndpointId::from("e1")),
             attempts_max: 2,
-            admit_wait: Duration::from_secs(8),
+            patience: Patience {
+                absent: Duration::from_secs(8),
+                hindered: Duration::from_secs(8),
+            },
+            body_bytes: 3_000_000,
         });
         Self { request, now }
     }
@@ -95,6 +101,7 @@ fn end() -> Piece {
         usage_flags: Vec::new(),
         upstream_cost_nano_usd: None,
         attempts_of_unknown_cost: 0,
+        passed: None,
         session: None,
         affinity: None,
         decision: None,
@@ -284,4 +291,23 @@ fn a_router_that_accepts_after_the_caller_has_left_is_released() {
         Some(Wish::Release)
     );
     assert_eq!(scene.end().report.outcome, Outcome::ClientGone);
+}
+
+#[test]
+fn of_a_body_a_router_is_sent_what_it_wants_once_and_never_more_than_the_window() {
+    let mut scene = Scene::running();
+    let mut want = |from, until, again| {
+        let need = Need { from, until, again };
+        let wanted = scene.hear(1, Reply::Need(need)).wanted;
+        wanted.map(|wanted| (wanted.boot.to_string(), wanted.bytes))
+    };
+    let sent = |bytes| Some(("a".to_owned(), bytes));
+
+    assert_eq!(want(0, 1_000_000, false), sent(0..1_000_000));
+    assert_eq!(want(0, 1_000_000, false), None, "it is on its way");
+    assert_eq!(want(600_000, 1_600_000, false), sent(1_000_000..1_600_000));
+    assert_eq!(want(700_000, 1_600_000, true), sent(700_000..1_600_000));
+    assert_eq!(want(1_000_000, u32::MAX, true), sent(1_000_000..1_000_000 + WINDOW_BYTES));
+    assert_eq!(want(2_500_000, 3_500_000, true), sent(2_500_000..3_000_000));
+    assert_eq!(want(u32::MAX, u32::MAX, true), None);
 }

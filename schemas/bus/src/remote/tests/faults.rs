@@ -254,7 +254,7 @@ async fn bytes_that_make_no_sense_disturb_nobody() {
         for length in 0..40 {
             let mut bytes = vec![1, kind];
             bytes.resize(2 + length, 0xff);
-            for subject in ["wb.run.default", "wb.ctl.boot-1"] {
+            for subject in ["wb.run.default", "wb.ctl.default.boot-1"] {
                 let payload = Bytes::from(bytes.clone());
                 stranger
                     .send(subject, Some("a.b"), payload)

@@ -60,7 +60,7 @@ async fn a_place_that_is_not_used_for_a_second_is_free_again_and_its_request_nev
     let mut replies = stranger.subscribe(&format!("{inbox}.*")).await.expect("a wire");
     let lane = format!("{inbox}.{:016x}", 9);
     let asked = dispatch("m", 1);
-    let offer = message::offer(&asked.offer, &asked.body).expect("an offer");
+    let offer = message::offer(&asked.offer, b"", &asked.body, true).expect("an offer");
     stranger
         .send("wb.run.default", Some(&lane), offer)
         .await
@@ -78,7 +78,7 @@ async fn a_place_that_is_not_used_for_a_second_is_free_again_and_its_request_nev
     };
     let orders = message::orders(&inbox, &[order]);
     stranger
-        .send("wb.ctl.boot-1", None, orders)
+        .send("wb.ctl.default.boot-1", None, orders)
         .await
         .expect("a wire");
     let unknown = replies.recv().await.expect("a reply").payload;
@@ -232,23 +232,6 @@ async fn beyond_the_most_that_may_wait_a_request_is_refused_at_once() {
             .iter()
             .all(|(code, _)| *code == Some("no_backends_available"))
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_is_too_large_for_the_bus_needs_a_local_router() {
-    let mut stage = Stage::new().await;
-    let router = stage.router(|_| short()).await;
-    let mut largest = dispatch("m", 1);
-    largest.body = Bytes::from(vec![b'x'; 256 * 1024]);
-    let mut larger = dispatch("m", 2);
-    larger.body = Bytes::from(vec![b'x'; 256 * 1024 + 1]);
-
-    let fits = play(&stage.dispatcher, largest).await.expect("an end");
-    let refused = play(&stage.dispatcher, larger).await.expect("an end");
-
-    assert_eq!(fits.text(), text(3));
-    assert_eq!(code(&refused), Some("no_backends_available"));
-    assert_eq!(router.script.begun(), 1);
 }
 
 #[tokio::test(start_paused = true)]
