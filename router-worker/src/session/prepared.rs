@@ -195,7 +195,7 @@ impl Preparation {
     ) -> Result<Prepared, Fault> {
         let endpoint = candidate.endpoint.as_ref();
         let passage = Passage::of(endpoint, offer.surface);
-        if passage.is_free(endpoint) && !is_signed(passage.caller, body) {
+        if passage.is_free(endpoint) && !self.is_signed(passage.caller, body) {
             let lacks_tier = passage.caller == Dialect::Chat && !endpoint.drop_params;
             if lacks_tier && profile(endpoint).lacks_tier_of(body) {
                 return Err(unmappable("service_tier", "its provider has no such parameter"));
@@ -212,6 +212,15 @@ impl Preparation {
             return Err(unmappable("n", "only one choice can be made there"));
         }
         self.translated(candidate, offer, body, (passage, answer_tokens()))
+    }
+
+    /// Ids of calls carry what only Gemini reads, and what makes them too long for others: they are taken apart. Where
+    /// nothing is said of tools there are no calls.
+    fn is_signed(&mut self, caller: Dialect, body: &[u8]) -> bool {
+        caller == Dialect::Chat
+            && self.suspicion.get_or_insert_with(|| suspicion(body)).tools
+            && may_carry_signatures(body)
+            && choices_asked(Dialect::Chat, body) == 1
     }
 
     fn passed(&mut self, candidate: &Candidate, offer: &Offer, body: &Bytes, dialect: Dialect) -> Prepared {
@@ -374,11 +383,6 @@ impl Preparation {
         !std::mem::replace(&mut self.passes_thoughtless, true)
             && without_thoughts(&prepared.body.joined()).is_some()
     }
-}
-
-/// Ids of calls carry what only Gemini reads, and what makes them too long for others: they are taken apart.
-fn is_signed(caller: Dialect, body: &[u8]) -> bool {
-    caller == Dialect::Chat && may_carry_signatures(body) && choices_asked(Dialect::Chat, body) == 1
 }
 
 /// What the endpoint's server tolerates.
