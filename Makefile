@@ -35,7 +35,7 @@ simulate: ## limits, circuits and idempotency keys under a bad network, SEEDS=n 
 	WAYBILL_SEEDS=$(SEEDS) $(CARGO) test --profile simulate -p schemas --test simulation --test simulation_circuit --test simulation_idempotency
 
 isolation: ## names what one tenant has in every place of every path, ATTEMPTS=n times, with another's credentials
-	WAYBILL_ISOLATION=$(ATTEMPTS) $(CARGO) test -p gateway --test it isolation::
+	WAYBILL_ISOLATION=$(ATTEMPTS) $(CARGO) test --profile simulate -p gateway --test it isolation::
 
 test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
 	scripts/setup.sh build sdk nats postgres
@@ -45,7 +45,7 @@ test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS a
 chaos-basic: ## a node and every part of a cluster killed KILLS (10) times, and outages as long as promised
 	scripts/setup.sh build nats postgres
 	$(CARGO) build -p node
-	WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 WAYBILL_TEST_ROUNDS=20 \
+	TEST_THREADS=2 WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 WAYBILL_TEST_ROUNDS=20 \
 	scripts/test.sh -p system-tests --test system cluster:: killed limits::away limits::size
 
 leavers: ## five hundred callers who leave at any moment for a minute, before a slow database
