@@ -11,7 +11,7 @@ ATTEMPTS ?= 100000
 # How often chaos-basic kills: `make chaos-basic KILLS=30`.
 KILLS ?= 10
 
-.PHONY: run test test-clients fuzz-pairs simulate isolation test-cluster chaos-basic check bench gen audit test-engines fmt help
+.PHONY: run test test-clients fuzz-pairs simulate isolation test-cluster chaos-basic leavers check bench gen audit test-engines fmt help
 
 run: ## build and start one node with every role: no configuration needed
 	scripts/setup.sh build
@@ -35,7 +35,7 @@ simulate: ## limits, circuits and idempotency keys under a bad network, SEEDS=n 
 	WAYBILL_SEEDS=$(SEEDS) $(CARGO) test --profile simulate -p schemas --test simulation --test simulation_circuit --test simulation_idempotency
 
 isolation: ## names what one tenant has in every place of every path, ATTEMPTS=n times, with another's credentials
-	WAYBILL_ISOLATION=$(ATTEMPTS) $(CARGO) test -p gateway --test it isolation::
+	WAYBILL_ISOLATION=$(ATTEMPTS) $(CARGO) test --profile simulate -p gateway --test it isolation::
 
 test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS and PostgreSQL for each test
 	scripts/setup.sh build sdk nats postgres
@@ -45,8 +45,13 @@ test-cluster: ## the system tests on clusters: two gateways, two ledgers, NATS a
 chaos-basic: ## a node and every part of a cluster killed KILLS (10) times, and outages as long as promised
 	scripts/setup.sh build nats postgres
 	$(CARGO) build -p node
-	WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 WAYBILL_TEST_ROUNDS=20 \
+	TEST_THREADS=2 WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 WAYBILL_TEST_ROUNDS=20 \
 	scripts/test.sh -p system-tests --test system cluster:: killed limits::away limits::size
+
+leavers: ## five hundred callers who leave at any moment for a minute, before a slow database
+	scripts/setup.sh build nats postgres
+	$(CARGO) build -p node
+	WAYBILL_TEST_LEAVERS=500 WAYBILL_TEST_LEAVING_SECONDS=60 scripts/test.sh -p system-tests --test system bug_case_25
 
 check: ## formatting, lints, documentation, and the project's own rules
 	scripts/setup.sh build

@@ -10,6 +10,7 @@ mod circuits;
 mod keys;
 mod kills;
 mod leader;
+mod leavers;
 mod outages;
 mod remote;
 mod responses;

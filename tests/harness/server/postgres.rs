@@ -69,6 +69,11 @@ impl Postgres {
         self.addr
     }
 
+    /// Every line that the server said so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.process.lines()
+    }
+
     /// The id of the process that all others of the server are children of.
     pub fn pid(&self) -> u32 {
         self.process.pid()

@@ -1,7 +1,7 @@
 //! Who may leave the choice, and who is chosen.
 
 use bytes::Bytes;
-use harness::{Behaviour, CALLER_KEY, Model, OTHER_KEY, Scene, Surface, Upstream, chat};
+use harness::{Behaviour, CALLER_KEY, Model, NodeBuilder, OTHER_KEY, Scene, Surface, Upstream, chat};
 use serde_json::{Value, json};
 
 use super::{choice_of, done, each, minted, operator, routed, say, scene, scene_with, set, until};
@@ -387,5 +387,72 @@ async fn a_model_that_is_really_called_so_is_meant() {
         [json!("dear"), json!("cheap"), json!("auto")]
     );
     assert_eq!(list["data"][2]["owned_by"], "waybill");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_operators_prompt_goes_to_no_server_of_a_tenant_whatever_counts_and_whoever_fails() {
+    let on_this_machine = |node: NodeBuilder| node.setting("egress", json!({"allow": ["127.0.0.0/8"]}));
+    let mut scene = scene_with(|_, _| Vec::new(), on_this_machine).await;
+    let own = Upstream::start();
+    own.default(Behaviour::chat("from the tenant's"));
+    for (upstream, text) in [(&scene.o1, "cheap"), (&scene.o2, "dear")] {
+        upstream.default(Behaviour::chat(text));
+    }
+    let made = json!({"name": "of-acme", "tenant": "acme", "backends": [{"url": own.url()}]});
+    done(&operator(&scene), "POST", "/api/v1/endpoints", made).await;
+    let price =
+        json!({"model": "of-acme", "tenant": "acme", "pricing": {"prompt": "0.01", "completion": "0.01"}});
+    done(&operator(&scene), "POST", "/api/v1/prices", price).await;
+    scene.price("of-acme", None);
+    for model in ["cheap", "dear"] {
+        say(&scene, model, json!({"quality_weight": 0.1})).await;
+    }
+    let operator = operator(&scene);
+
+    for (strategy, chosen) in [
+        ("quality", ["cheap", "dear"]),
+        ("balanced", ["cheap", "dear"]),
+        ("cost", ["cheap"; 2]),
+    ] {
+        set(&scene, true, strategy).await;
+        // It is the best of all there is, for those who may choose it.
+        until(&scene.client, |answer| routed(answer) == "of-acme").await;
+        let before = own.calls();
+        for _ in 0..10 {
+            let answer = operator.post_chat(&chat("auto")).await;
+            assert!(
+                chosen.contains(&routed(&answer)),
+                "{strategy}: {} {}",
+                routed(&answer),
+                answer.text()
+            );
+        }
+        assert_eq!(own.calls(), before, "{strategy}");
+    }
+    for upstream in [&scene.o1, &scene.o2] {
+        upstream.default(Behaviour::error(500, "boom"));
+    }
+    let before = own.calls();
+    let failed = operator.post_chat(&chat("auto")).await;
+    assert_eq!(
+        (failed.status, failed.error_code().as_str()),
+        (502, "auto_routing_all_failed"),
+        "{}",
+        failed.text()
+    );
+    assert_eq!(own.calls(), before, "nobody else was left");
+    let of_acme = scene.client.post_chat(&chat("auto")).await;
+    assert_eq!(
+        (of_acme.status, routed(&of_acme)),
+        (200, "of-acme"),
+        "{}",
+        of_acme.text()
+    );
+    // Whoever names it means it.
+    assert_eq!(
+        operator.post_chat(&chat("of-acme")).await.content(),
+        "from the tenant's"
+    );
     scene.finish().await;
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use harness::{CALLER_KEY, Client, OPERATOR_KEY, Plan, Scene, chat};
+use futures_util::future::join_all;
+use harness::{Behaviour, CALLER_KEY, Client, End, OPERATOR_KEY, Plan, Scene, chat, chat_streamed};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -99,6 +100,75 @@ async fn a_node_that_cannot_hear_of_revocations_serves_nobody_until_it_can_again
         until(&Client::new(node, CALLER_KEY), 200).await;
     }
     scene.foreign_calls();
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn bug_case_19_a_stream_outlives_its_key_to_its_own_end_or_its_time_cap_and_no_call_begins() {
+    const CAP: Duration = Duration::from_secs(4);
+    // The machine may be busy.
+    const ENDED_MAX: Duration = Duration::from_secs(5);
+    let mut scene = Scene::start_cluster(Plan::default(), |node| {
+        let cap = CAP.as_secs_f64().to_string();
+        node.env("STREAM_REQUEST_TIMEOUT_SECONDS", &cap)
+    })
+    .await;
+    let nodes = [scene.node.addr(), scene.cluster().node("b").addr()];
+    let operator = scene.client.at(nodes[0]).with_key(OPERATOR_KEY);
+    let body = json!({"name": "fresh", "tenant": "acme"}).to_string();
+    let made = operator
+        .call("POST", "/api/v1/tenant/api-keys", body.into())
+        .await;
+    let made = made.expect("an answer").json();
+    let key = made["key"].as_str().expect("a key");
+    let clients = nodes.map(|node| scene.client.at(node).with_key(key));
+    for client in &clients {
+        until(client, 200).await;
+    }
+    // One that comes to its end by itself, and one that would go on for ever.
+    let every = Duration::from_millis(25);
+    let behaviours = [40, 4_000].map(|chunks| Behaviour::chat("").chunks(chunks, every).usage(9, 40));
+    let mut streams = Vec::new();
+    for behaviour in behaviours {
+        for client in &clients {
+            scene.o1.script([behaviour.clone()]);
+            let begun = Instant::now();
+            let mut stream = client.stream_chat(&chat_streamed("m")).await;
+            stream.read_content(2).await;
+            streams.push((begun, stream));
+        }
+    }
+
+    let path = format!("/api/v1/tenant/api-keys/{}", made["id"].as_str().expect("an id"));
+    let revoked = operator
+        .call("DELETE", &path, Bytes::new())
+        .await
+        .expect("an answer");
+    assert!(revoked.status < 300, "{}", revoked.text());
+    for client in &clients {
+        assert!(until(client, 401).await < SPREAD_MAX);
+    }
+    let ended = streams.into_iter().map(async |(begun, stream)| {
+        let told = stream.collect().await;
+        (begun.elapsed(), told)
+    });
+    let ended = join_all(ended).await;
+
+    for (place, (took, told)) in ended.iter().enumerate() {
+        let row = scene.row(told.request_id()).await;
+        let outcome = row["outcome"].as_str().expect("an outcome");
+        if place < clients.len() {
+            assert_eq!((&told.end, outcome), (&End::Done, "ok"), "{row}");
+            assert_eq!(row["key_id"], made["id"]);
+            continue;
+        }
+        assert!(matches!(told.end, End::ErrorEvent(_)), "{:?}", told.end);
+        assert_eq!(outcome, "timeout", "{row}");
+        assert!(*took >= CAP && *took < CAP + ENDED_MAX, "{took:?}");
+    }
+    for client in &clients {
+        assert_eq!(client.post_chat(&chat("m")).await.status, 401);
+    }
     scene.finish().await;
 }
 

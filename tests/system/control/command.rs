@@ -1,12 +1,12 @@
 //! `waybill tenants` and `waybill users`: what can be typed, what is printed for people and for programs.
 
-use harness::{ADMIN_KEY, OPERATOR_KEY, Scene};
+use harness::{ADMIN_KEY, OPERATOR_KEY, Scene, chat};
 use serde_json::{Value, json};
 
 use super::one_node;
 
 /// Runs a command that is to succeed; none of its words has a blank.
-async fn run(scene: &Scene, typed: &str) -> String {
+pub(super) async fn run(scene: &Scene, typed: &str) -> String {
     let args: Vec<&str> = typed.split_whitespace().collect();
     let (code, output) = scene.node.command(&args).await;
     assert_eq!(code, Some(0), "{typed}: {output}");
@@ -14,7 +14,7 @@ async fn run(scene: &Scene, typed: &str) -> String {
 }
 
 /// The same with `--json`.
-async fn told(scene: &Scene, typed: &str) -> Value {
+pub(super) async fn told(scene: &Scene, typed: &str) -> Value {
     let output = run(scene, &format!("{typed} --json")).await;
     serde_json::from_str(&output).unwrap_or_else(|error| panic!("{typed}: {error} in {output}"))
 }
@@ -158,6 +158,23 @@ async fn grants_are_handed_out_listed_and_revoked_with_the_token_for_it() {
         (&json!(words[1]), &json!(["m"]))
     );
     assert!(!listed.to_string().contains(words[3]), "a token is shown once");
+    let (granted, own) = (scene.client.with_key(words[3]), &scene.client);
+    let answer = granted.post_chat(&chat("m")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let other = own.post_chat(&chat("m")).await;
+    let row = scene.row(answer.request_id()).await;
+    assert_eq!(
+        (&row["job_id"], &row["user"]),
+        (&json!("j-1"), &json!("bob")),
+        "{row}"
+    );
+    assert_eq!(scene.row(other.request_id()).await.get("job_id"), None);
+    let found = scene.node.wait_rows("job=j-1", 1).await;
+    assert_eq!((found.len(), &found[0]["request_id"]), (1, &row["request_id"]));
+    assert!(scene.node.logs_api("job=j-2").await.is_empty());
+    let jobs = scene.node.books().table("api_logs_compat").await;
+    let jobs: Vec<Option<String>> = jobs.into_iter().map(|row| row["agent_job_id"].clone()).collect();
+    assert_eq!(jobs.iter().flatten().collect::<Vec<_>>(), ["j-1"], "{jobs:?}");
     let revoked = run(&scene, &format!("grants revoke {}", words[1])).await;
     assert!(revoked.contains("revoked"), "{revoked}");
     let (code, output) = scene
@@ -165,6 +182,55 @@ async fn grants_are_handed_out_listed_and_revoked_with_the_token_for_it() {
         .command(&["grants", "list", "--key", OPERATOR_KEY])
         .await;
     assert_eq!(code, Some(64), "an operator's key hands out none: {output}");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn a_credential_that_has_ended_is_not_called_active_and_a_refusal_names_the_field() {
+    const TOKEN: &str = "the token of whoever hands out";
+    let mut scene = Scene::start_with(|node| node.env("GATEWAY_GRANT_DISPATCH_TOKEN", TOKEN)).await;
+    scene.pin();
+    run(
+        &scene,
+        "keys create --name over --tenant acme --expires-at 2020-01-01T00:00:00Z",
+    )
+    .await;
+    run(
+        &scene,
+        "keys create --name coming --tenant acme --expires-at 2099-01-01T00:00:00Z",
+    )
+    .await;
+
+    let listed = run(&scene, "keys list").await;
+
+    let state = |name: &str| {
+        let line = listed.lines().find(|line| line.split('\t').nth(1) == Some(name));
+        line.and_then(|line| line.rsplit('\t').next().map(str::to_owned))
+    };
+    assert_eq!(
+        [state("over"), state("coming"), state("caller")],
+        ["expired", "active", "active"].map(|word| Some(word.to_owned())),
+        "{listed}"
+    );
+    let set = run(&scene, "keys set over --limit rpm=3").await;
+    assert!(set.contains("  expired  2020-01-01T00:00:00.000000Z  "), "{set}");
+    for (typed, param) in [
+        ("users create --email ann", "email"),
+        ("users create --role wizard", "role"),
+        ("tenants create Nova", "id"),
+        (
+            "endpoints create box --url http://127.0.0.1:1 --kind none",
+            "kind",
+        ),
+        ("routes create m --endpoint nowhere", "endpoint"),
+        ("prices create nothing --usd prompt=1", "model"),
+        ("grants create nobody --tenant acme --job j --minutes 5", "user"),
+    ] {
+        let args: Vec<&str> = typed.split_whitespace().collect();
+        let (code, output) = scene.node.command(&args).await;
+        assert_eq!(code, Some(64), "{typed}: {output}");
+        assert!(output.contains(&format!("(param: {param})")), "{typed}: {output}");
+    }
     scene.finish().await;
 }
 

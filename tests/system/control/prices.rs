@@ -1,18 +1,10 @@
 //! `waybill endpoints`, `waybill routes` and `waybill prices`: what is typed, what is printed, and what calls cost then.
 
-use harness::{Scene, Upstream, chat};
+use harness::{Upstream, chat};
 use serde_json::{Value, json};
 
+use super::command::{run as typed, told};
 use super::one_node;
-
-/// Runs a command that is to succeed; none of its words has a blank. Gives what it tells as JSON.
-async fn told(scene: &Scene, typed: &str) -> Value {
-    let typed = format!("{typed} --json");
-    let args: Vec<&str> = typed.split_whitespace().collect();
-    let (code, output) = scene.node.command(&args).await;
-    assert_eq!(code, Some(0), "{typed}: {output}");
-    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{typed}: {error} in {output}"))
-}
 
 fn id(record: &Value) -> &str {
     record["id"].as_str().expect("an id")
@@ -65,6 +57,17 @@ async fn endpoints_and_routes_are_made_changed_listed_and_removed_by_typed_comma
     .await;
     assert_eq!((&off["disabled"], &off["name"]), (&json!(true), &json!("crate")));
 
+    let second = typed(&scene, &format!("endpoints create second --url {}", own.url())).await;
+    assert!(second.contains("no price holds for its model yet"), "{second}");
+    let listed = told(&scene, "endpoints list --tenant default").await;
+    let second = listed
+        .as_array()
+        .and_then(|all| all.iter().find(|one| one["name"] == "second"));
+    let second = id(second.expect("the second")).to_owned();
+    assert_eq!(
+        typed(&scene, &format!("endpoints delete {second}")).await,
+        format!("removed {second}\n")
+    );
     told(&scene, &format!("endpoints delete {}", id(&made))).await;
     assert_eq!(told(&scene, "routes list --tenant acme").await, json!([]));
     assert_eq!(told(&scene, "endpoints list --tenant acme").await, json!([]));
@@ -83,16 +86,20 @@ async fn prices_of_litellms_list_are_taken_over_exactly_for_what_is_served() {
         "gpt-of-nobody": {"input_cost_per_token": 1e-06}
     }"#;
     std::fs::write(&list, text).expect("write");
-    let typed = format!("prices import {}", list.display());
+    let import = format!("prices import {}", list.display());
 
-    let dry = told(&scene, &format!("{typed} --dry-run")).await;
+    let dry = told(&scene, &format!("{import} --dry-run")).await;
     assert_eq!(told(&scene, "prices list").await, json!([]), "{dry}");
-    let args: Vec<&str> = typed.split(' ').collect();
+    assert_eq!(
+        (dry["would_make"].as_array().map(Vec::len), &dry["made"]),
+        (Some(1), &Value::Null)
+    );
+    let args: Vec<&str> = import.split(' ').collect();
     let wrong = ["--dry-run", "--from", "2026-13-01T00:00:00Z"];
     let (code, output) = scene.node.command(&[args, wrong.to_vec()].concat()).await;
     assert_eq!(code, Some(64), "{output}");
     assert!(output.contains("2026-13-01T00:00:00Z"), "{output}");
-    let made = told(&scene, &typed).await;
+    let made = told(&scene, &import).await;
     assert_eq!(made["made"].as_array().map(Vec::len), Some(1), "{made}");
     let pricing = json!({"prompt": "0.15", "completion": "0.6", "input_cache_reads": "0.075"});
     assert_eq!(made["made"][0]["pricing"], pricing);
