@@ -109,11 +109,11 @@ fn explained(event: Option<Box<RawValue>>, operates: bool) -> (Option<Box<RawVal
         .and_then(|event| serde_json::from_str::<Told>(event.get()).ok());
     let Some(Settled { decision, auto }) = told.map(|told| told.data) else {
         // Whatever it is that is not understood.
-        let shown = event.map(|event| match operates {
-            true => event,
-            false => without_measures(&event).unwrap_or(event),
-        });
-        return (shown, None);
+        let less = event
+            .as_ref()
+            .filter(|_| !operates)
+            .and_then(|event| without_measures(event));
+        return (less.or(event), None);
     };
     let measures = decision
         .as_ref()
