@@ -18,6 +18,8 @@ use namespace::Namespace;
 
 /// How long a worker may take to be there for its first call.
 const THERE_MAX: Duration = Duration::from_secs(20);
+/// How long a large body may take.
+const LARGE_MAX: Duration = Duration::from_mins(3);
 /// The pool.
 const POOL: &str = "private";
 /// The master key of the pool, and that of everybody else.
@@ -107,7 +109,8 @@ async fn a_worker_in_a_network_of_its_own_serves_streams_and_large_bodies_and_ma
     let mut body = chat("m");
     body["messages"][0]["content"] = Value::from("x".repeat((32 << 20) - 4096));
     let before = scene.o1.calls();
-    let large = scene.client.post_chat(&body).await;
+    // Thirty-two mebibytes are read several times on a machine that may be busy.
+    let large = scene.client.patience(LARGE_MAX).post_chat(&body).await;
     assert_eq!(
         (large.status, large.content().as_str()),
         (200, "from the pool"),

@@ -12,6 +12,7 @@ use crate::records::prices::PricesAction;
 use crate::records::routes::RouteAction;
 use crate::records::tenants::TenantAction;
 use crate::records::users::UserAction;
+use crate::simulate::SimulateAction;
 
 /// An LLM inference gateway whose core is a log.
 #[derive(Debug, Parser)]
@@ -145,6 +146,12 @@ pub enum Command {
         /// How the outcome is told.
         #[command(flatten)]
         output: Output,
+    },
+    /// Try policies out on paper: on mock engines, and on requests that were recorded.
+    Simulate {
+        /// What to simulate.
+        #[command(subcommand)]
+        action: SimulateAction,
     },
     /// Print the version.
     Version,

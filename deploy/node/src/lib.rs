@@ -34,6 +34,7 @@ pub mod secrets;
 pub mod seed;
 pub mod serve;
 pub mod settings;
+pub mod simulate;
 pub mod status;
 pub mod supervisor;
 pub mod telemetry;

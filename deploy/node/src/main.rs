@@ -12,7 +12,7 @@ use node::environment::Environment;
 use node::exit;
 use node::{
     check, config_command, data, drain, key_command, migrate, node_command, records, reload, replay, serve,
-    telemetry,
+    simulate, telemetry,
 };
 
 #[global_allocator]
@@ -93,6 +93,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Users { action, output } => asked(records::run(&action, &output, load)),
         Command::Grants { action, output } => asked(records::run(&action, &output, load)),
         Command::Keys { action, output } => asked(key_command::run(action, &output, load)),
+        Command::Simulate { action } => print(&simulate::run(&action)?),
     }
 }
 

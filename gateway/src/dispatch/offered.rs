@@ -60,20 +60,21 @@ pub(crate) fn offer(
         })
         .map(|route| route.endpoint_id.clone());
     let (attempts_before, attempts_max) = sending.attempts;
+    let needs = requirements(&sending);
     Offer {
         request_id: accepted.request_id,
         tenant: accepted.payer.tenant.clone(),
         surface: accepted.surface,
         model: model.id.clone(),
         owner: model.owner.clone(),
-        public_model: match &sending.named {
-            Some(name) => Arc::clone(name),
+        public_model: match sending.named {
+            Some(name) => name,
             None if canonical => model.id.0.clone(),
             None => skim.model.as_str().into(),
         },
         candidates: endpoints.collect(),
         catalog_revision: catalog.revision,
-        requirements: requirements(&sending),
+        requirements: needs,
         pin: sending.wishes.pin.clone(),
         splice: skim::splice_facts(skim),
         told: sending.told.clone(),

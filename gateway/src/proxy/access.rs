@@ -10,6 +10,7 @@ use dialects::raw;
 use dialects::raw::named::{Name, Named, bare};
 use schemas::catalog::grant::Reach;
 use schemas::catalog::{Catalog, Endpoint, Model, ProviderKind, Role, Route};
+use schemas::event::request::Surface;
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::{DEFAULT_TENANT, EndpointId};
 
@@ -70,7 +71,9 @@ pub(crate) fn model(
         None => *legs.first().ok_or_else(gate::no_model)?,
     };
     if endpoint.tenant.as_str() == DEFAULT_TENANT && !caller.operates() {
+        // What Responses go on from is kept in that account, under ids that are no secret.
         let surface = ask.dialect.and_then(raw::surface);
+        let surface = surface.filter(|surface| *surface != Surface::Responses);
         let (Some(surface), false) = (surface, named.models.is_empty()) else {
             return Err(shared());
         };
@@ -117,7 +120,6 @@ fn unnamed() -> Failure {
 }
 
 fn shared() -> Failure {
-    let text =
-        "the endpoint serves other tenants as well: only calls that ask one of its models for an answer pass";
+    let text = "the endpoint serves other tenants as well: only calls of chat, completions, embeddings and messages pass that name one of its models";
     Failure::new(FailureCode::InsufficientScope, text)
 }

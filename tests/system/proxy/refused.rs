@@ -73,6 +73,49 @@ async fn an_endpoints_own_key_passes_to_it_alone_and_a_narrow_key_names_its_mode
 }
 
 #[tokio::test]
+async fn on_an_endpoint_that_others_share_only_models_are_called() {
+    let mut stage = Stage::start().await;
+    stage.scene.price("shared", None);
+    let operator = stage.scene.client.with_key(OPERATOR_KEY);
+    let described =
+        json!({"name": "shared", "backends": [{"url": stage.service.url()}], "upstream_model": "up"});
+    let made = done(&operator, "POST", "/api/v1/endpoints", described).await;
+    let path = |behind: &str| format!("/api/v1/proxy/{}{behind}", made["id"].as_str().expect("an id"));
+    let key = json!({"name": "plain", "tenant": "default", "role": "free"});
+    let made = done(&operator, "POST", "/api/v1/tenant/api-keys", key).await;
+    let plain = stage.scene.client.with_key(made["key"].as_str().expect("a key"));
+
+    let mut told = Vec::new();
+    for (method, behind, body) in [
+        ("POST", "/v1/chat/completions", BODY),
+        ("GET", "/v1/files", ""),
+        ("GET", "/v1/responses/resp_1", ""),
+        ("POST", "/own", "{\"model\":\"up\"}"),
+        (
+            "POST",
+            "/v1/responses",
+            "{\"model\":\"up\",\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
+        ),
+        ("POST", "/v1/chat/completions", "{\"messages\":[]}"),
+        (
+            "POST",
+            "/v1/messages",
+            "{\"model\":\"up\",\"container\":\"c_1\",\"messages\":[]}",
+        ),
+    ] {
+        let answer = plain
+            .call(method, &path(behind), Bytes::copy_from_slice(body.as_bytes()))
+            .await;
+        told.push(answer.expect("an answer").status);
+    }
+
+    assert_eq!(told, [200, 403, 403, 403, 403, 403, 400]);
+    let files = operator.call("GET", &path("/v1/files"), Bytes::new()).await;
+    assert_eq!(files.expect("an answer").status, 201);
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn a_model_that_is_not_there_is_answered_as_everywhere_wherever_it_is_named() {
     let stage = Stage::start().await;
     let before = stage.service.asked().len();

@@ -128,13 +128,7 @@ async fn serve(State(duty): State<Arc<Duty>>, request: Request) -> Response {
         }
         "/v1/chat/completions" => (json, ANSWER).into_response(),
         "/endless/v1/chat/completions" => events(endless(duty)),
-        "/cut/v1/chat/completions" => {
-            let pieces = [
-                Ok(Bytes::from_static(BEGINNING.as_bytes())),
-                Err(std::io::Error::other("cut")),
-            ];
-            events(Body::from_stream(stream::iter(pieces)))
-        }
+        "/cut/v1/chat/completions" => events(cut()),
         "/elsewhere" => (
             StatusCode::TEMPORARY_REDIRECT,
             [("location", "/v1/chat/completions"), ("set-cookie", "a=b")],
@@ -160,6 +154,19 @@ async fn serve(State(duty): State<Arc<Duty>>, request: Request) -> Response {
 
 fn events(body: Body) -> Response {
     ([("content-type", "text/event-stream")], body).into_response()
+}
+
+/// One event, and then the connection breaks.
+fn cut() -> Body {
+    let broken = stream::unfold(false, |begun| async move {
+        if begun {
+            // What was said before is on its way by then.
+            sleep(Duration::from_millis(200)).await;
+            return Some((Err(std::io::Error::other("cut")), true));
+        }
+        Some((Ok(Bytes::from_static(BEGINNING.as_bytes())), true))
+    });
+    Body::from_stream(broken)
 }
 
 /// One event, and then nothing for ever.

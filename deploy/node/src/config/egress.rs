@@ -106,7 +106,7 @@ impl Resolver<'_> {
             let Some(text) = &told.public_key else {
                 continue;
             };
-            let key = text.parse().map_err(|_| {
+            let key = text.parse::<PublicKey>().map_err(|_| {
                 let path = format!("{path}.public_key");
                 let remedy = "take the output of: waybill keys public, where the pool's master key is";
                 Error::from(self.document.problem(&path, "it is not 32 bytes in base64", remedy))

@@ -500,7 +500,7 @@ pub(super) fn shown(endpoint: &Endpoint, revision: u64) -> Shown {
         backends: backends
             .map(|(place, backend)| Address {
                 url: backend.base_url.clone(),
-                node: endpoint.host(place).map(|host| host.to_string()),
+                node: endpoint.host(place).map(ToString::to_string),
             })
             .collect(),
         credential: held(endpoint),

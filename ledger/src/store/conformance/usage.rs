@@ -68,8 +68,8 @@ pub(crate) async fn usage_is_grouped(store: &dyn Store) {
     assert_eq!(usage(store, |_| ()).await, [sum("", "", 4)]);
 }
 
-/// Usage by the model that answered is that of the rows, in the hours of the time zone.
-pub(crate) async fn usage_is_grouped_by_who_answered(store: &dyn Store) {
+/// Five requests that left the choice of a model, in three hours of Kolkata: one was answered by nobody.
+async fn apply_left_to_the_gateway(store: &dyn Store) {
     let at = |n: u64, text: &str, served: Option<&str>| {
         let mut row = settled(n);
         row.started_at = Timestamp::parse(text).expect("a time");
@@ -86,6 +86,11 @@ pub(crate) async fn usage_is_grouped_by_who_answered(store: &dyn Store) {
         at(5, "2026-03-01T19:32:00Z", None),
     ];
     apply(store, &records).await.expect("apply");
+}
+
+/// Usage by the model that answered is that of the rows, in the hours of the time zone.
+pub(crate) async fn usage_is_grouped_by_who_answered(store: &dyn Store) {
+    apply_left_to_the_gateway(store).await;
     let sums = async |query: UsageQuery| {
         let sums = store.usage(&query).await.expect("usage");
         let text = |value: Option<String>| value.unwrap_or_default();

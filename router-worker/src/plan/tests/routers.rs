@@ -64,11 +64,11 @@ fn priced(legs: &[(&str, i64)]) -> Vec<Route> {
     legs.iter().map(priced).collect()
 }
 
-/// A model whose legs are chosen by `router`, each at an address of its own.
-fn scene(router: Router, routes: Vec<Route>, urls: &[(&str, &str)]) -> (Catalog, Offer) {
+/// A model whose legs are chosen by `by`, each at an address of its own.
+fn scene(by: Router, routes: Vec<Route>, urls: &[(&str, &str)]) -> (Catalog, Offer) {
     let endpoints: Vec<Endpoint> = urls.iter().map(|(name, url)| endpoint(name, &[url])).collect();
     let model = Model {
-        router: Some(Arc::new(router)),
+        router: Some(Arc::new(by)),
         ..model(routes)
     };
     let mut offer = offer(&model);
@@ -233,7 +233,7 @@ fn a_call_stays_in_the_pool_that_was_drawn_until_nobody_there_serves() {
         offload: None,
     });
     let (catalog, offer) = scene(composed, routes(), &MIXED);
-    let (plain, _) = scene(Router::Fixed(Fixed::default()), routes(), &MIXED);
+    let (by_weights, _) = scene(Router::Fixed(Fixed::default()), routes(), &MIXED);
     let mut seen = HashMap::new();
     for draw in 0..200 {
         let plan = order(&catalog, &offer, &Nothing, draw);
@@ -245,7 +245,10 @@ fn a_call_stays_in_the_pool_that_was_drawn_until_nobody_there_serves() {
         );
         *seen.entry(names[0].clone()).or_insert(0) += 1;
         // Who is drawn is the same.
-        assert_eq!(super::names(&order(&plain, &offer, &Nothing, draw))[0], names[0]);
+        assert_eq!(
+            super::names(&order(&by_weights, &offer, &Nothing, draw))[0],
+            names[0]
+        );
         let decision = plan.decision.as_deref().expect("there is a choice");
         assert_eq!(decision.replay().1, decision.order.first());
     }

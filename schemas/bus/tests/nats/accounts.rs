@@ -383,6 +383,7 @@ async fn one_user_does_the_work_of_gateway_and_router() {
         (subject::RESPONSE_BUCKET, "tenant.resp_1"),
         (subject::AFFINITY_BUCKET, "acme.1"),
         (subject::ENGINE_BUCKET, "calls.1"),
+        (subject::ENGINE_BUCKET, "ceiling.1"),
         (subject::HEALTH_BUCKET, "probed.1"),
         (subject::HEALTH_BUCKET, "host.1"),
         (subject::CONFIG_BUCKET, "1"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use schemas::catalog::modality::Modalities;
 use schemas::catalog::{Endpoint, Model, ProviderKind};
 use schemas::id::{EndpointId, ModelName, PoolName};
 use schemas::pool::Part;
@@ -195,8 +196,8 @@ async fn a_router_holds_no_more_of_bodies_than_it_has_room_for() {
 
 fn part(model: &str, endpoint: &str) -> Part {
     let model = serde_json::json!({
-        "id": model, "name": model, "aliases": [], "position": 0, "input_modalities": ["text"],
-        "output_modalities": ["text"], "quantization": "", "context_length": 8, "max_output_length": 8,
+        "id": model, "name": model, "aliases": [], "position": 0, "input_modalities": Modalities::TEXT,
+        "output_modalities": Modalities::TEXT, "quantization": "", "context_length": 8, "max_output_length": 8,
         "supports_tools": true, "supports_structured_output": true, "supported_params": [], "required_role": "free",
         "tenants": null, "pricing": [], "created_at": schemas::time::Timestamp::default(), "routes": [],
         "origin": "file",

@@ -43,9 +43,9 @@ async fn a_router_of_a_pool_runs_its_requests_and_tells_of_itself() {
         .await
         .expect("a frame");
     assert!(frames.recv().await.is_some());
-    let trials = subject::trial("private");
-    let mut questions = router.serve(&trials).await.expect("trials");
-    let asked = gateway.ask(&trials, one(), PATIENCE);
+    let mut questions = router.serve(&subject::trial("private")).await.expect("trials");
+    let private = subject::trial("private");
+    let asked = gateway.ask(&private, one(), PATIENCE);
     let (answered, ()) = tokio::join!(asked, echo(&mut questions));
     assert_eq!(answered.expect("an answer"), one());
     let mut found = message("found");
