@@ -29,6 +29,7 @@ pub fn embedded_only(reason: &str) -> bool {
 
 /// How a cluster is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent choices")]
 pub struct Plan {
     /// Routers are processes of their own.
     pub routers_apart: bool,

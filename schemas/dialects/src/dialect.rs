@@ -23,13 +23,12 @@ impl Dialect {
     /// What callers of a surface speak.
     pub const fn of_surface(surface: Surface) -> Self {
         match surface {
-            Surface::Chat => Self::Chat,
             Surface::Completions => Self::Completions,
             Surface::Embeddings => Self::Embeddings,
             Surface::Responses => Self::Responses,
             Surface::Messages => Self::Messages,
             // What passes as it is is read by its path: see [`crate::raw::dialect`].
-            Surface::Proxy => Self::Chat,
+            Surface::Chat | Surface::Proxy => Self::Chat,
         }
     }
 }

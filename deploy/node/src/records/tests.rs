@@ -1,3 +1,5 @@
+//! What commands say of records.
+
 use super::*;
 
 #[test]

@@ -228,8 +228,8 @@ fn of_object(body: &[u8]) -> Result<Option<Body>, Error> {
             }
         } else if member.name.eq_ignore_ascii_case(MODELS) {
             listed += 1;
-            let names = serde_json::from_str::<Vec<String>>(value(member.value)).unwrap_or_default();
-            found.others.extend(names.iter().map(|name| bare(name)));
+            let others = serde_json::from_str::<Vec<String>>(value(member.value)).unwrap_or_default();
+            found.others.extend(others.iter().map(|name| bare(name)));
         }
     }
     if named > 1 || listed > 1 {

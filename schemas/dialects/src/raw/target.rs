@@ -181,7 +181,7 @@ mod tests {
         ] {
             assert_eq!(judge(path), Err(Crooked), "{path}");
         }
-        let deep = format!("/{}2e", "%25".repeat(1) + &"25".repeat(20));
+        let deep = format!("/{}2e", "%25".to_owned() + &"25".repeat(20));
         assert_eq!(judge(&deep), Err(Crooked), "{deep}");
     }
 

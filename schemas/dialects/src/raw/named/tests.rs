@@ -1,3 +1,5 @@
+//! What a request names as its model, and where that is not to be told.
+
 use super::*;
 
 fn read(path: &str, query: &str, content_type: &str, body: &str) -> Result<Named, Error> {
@@ -13,19 +15,19 @@ fn json(body: &str) -> Result<Named, Error> {
     read("/v1/chat/completions", "", "application/json", body)
 }
 
-fn one(name: &str) -> Result<Named, Error> {
-    Ok(Named {
+fn one(name: &str) -> Named {
+    Named {
         models: vec![vec![name.to_owned()]],
         unread: false,
-    })
+    }
 }
 
 #[test]
 fn a_body_names_its_model_once_in_whatever_case_and_place() {
-    assert_eq!(json(r#"{"messages":[],"model":"m"}"#), one("m"));
-    assert_eq!(json(r#" {"mod\u0065l":"\u006d"}"#), one("m"));
-    assert_eq!(json(r#"{"Model":"m"}"#), one("m"));
-    assert_eq!(json(r#"{"model":"models/m"}"#), one("m"));
+    assert_eq!(json(r#"{"messages":[],"model":"m"}"#), Ok(one("m")));
+    assert_eq!(json(r#" {"mod\u0065l":"\u006d"}"#), Ok(one("m")));
+    assert_eq!(json(r#"{"Model":"m"}"#), Ok(one("m")));
+    assert_eq!(json(r#"{"model":"models/m"}"#), Ok(one("m")));
     assert_eq!(json(r#"{"model":null}"#), Ok(Named::default()));
     assert_eq!(json("{}"), Ok(Named::default()));
     assert_eq!(json(r#"{"a":{"model":"x"}}"#), Ok(Named::default()));
@@ -66,13 +68,13 @@ fn json_is_json_in_utf_8() {
     }
     assert!(json("[1]").is_ok_and(|named| named.unread));
     let lines = "{\"model\":\"a\"}\n{\"model\":\"b\"}";
-    assert_eq!(read("/x", "", "application/jsonl", lines), one("a"));
+    assert_eq!(read("/x", "", "application/jsonl", lines), Ok(one("a")));
 }
 
 #[test]
 fn json_is_read_whatever_the_head_says_and_what_is_unknown_is_unread() {
-    assert_eq!(read("/x", "", "text/plain", r#"{"model":"m"}"#), one("m"));
-    assert_eq!(read("/x", "", "", r#"{"model":"m"}"#), one("m"));
+    assert_eq!(read("/x", "", "text/plain", r#"{"model":"m"}"#), Ok(one("m")));
+    assert_eq!(read("/x", "", "", r#"{"model":"m"}"#), Ok(one("m")));
     assert!(read("/x", "", "audio/wav", "RIFF").is_ok_and(|named| named.unread));
     assert_eq!(read("/x", "", "", ""), Ok(Named::default()));
 }
@@ -95,14 +97,14 @@ fn paths_and_queries_name_models() {
     }
     assert_eq!(of("/v1/models"), Ok(Vec::new()));
     assert_eq!(of("/v1/models/"), Ok(Vec::new()));
-    assert_eq!(read("/x", "a=1&model=m", "", ""), one("m"));
+    assert_eq!(read("/x", "a=1&model=m", "", ""), Ok(one("m")));
 }
 
 #[test]
 fn different_models_in_different_places_are_refused() {
     let path = "/v1beta/models/g:countTokens";
     let body = |name: &str| format!(r#"{{"model":"models/{name}"}}"#);
-    assert_eq!(read(path, "", "", &body("g")), one("g"));
+    assert_eq!(read(path, "", "", &body("g")), Ok(one("g")));
     assert_eq!(read(path, "", "", &body("h")), Err(Error::Differs));
     assert_eq!(read("/x", "model=a&model=b", "", ""), Err(Error::Differs));
     assert_eq!(read("/x", "model=a", "", r#"{"model":"b"}"#), Err(Error::Differs));
@@ -111,7 +113,7 @@ fn different_models_in_different_places_are_refused() {
 #[test]
 fn forms_name_models() {
     let form = "application/x-www-form-urlencoded";
-    assert_eq!(read("/x", "", form, "a=1&model=org%2Fm"), one("org/m"));
+    assert_eq!(read("/x", "", form, "a=1&model=org%2Fm"), Ok(one("org/m")));
     assert_eq!(read("/x", "", form, "model=a&model=b"), Err(Error::Duplicate));
 
     let part = |head: &str, content: &str| format!("--b\r\n{head}\r\n\r\n{content}\r\n");
@@ -129,7 +131,7 @@ fn forms_name_models() {
 
     for name in ["name=\"model\"", "name=model", "NAME=\"Model\""] {
         let body = whole(&[file.clone(), part(&named(name), "whisper")]);
-        assert_eq!(multipart(&body), one("whisper"), "{name}");
+        assert_eq!(multipart(&body), Ok(one("whisper")), "{name}");
     }
     let twice = [part(&named("name=model"), "a"), part(&named("name=model"), "b")];
     assert_eq!(multipart(&whole(&twice)), Err(Error::Duplicate));
