@@ -3,6 +3,7 @@
 
 mod drawing;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -276,16 +277,19 @@ fn table_of_replay(replayed: &Replayed) -> String {
         replayed.lines, replayed.decisions, replayed.differ
     );
     if replayed.as_recorded < replayed.decisions {
-        told.push_str(&format!(
-            "{} do not come out as recorded even where nothing is changed: their events are not whole\n",
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            told,
+            "{} do not come out as recorded even where nothing is changed: their events are not whole",
             replayed.decisions - replayed.as_recorded
-        ));
+        );
     }
     if replayed.incomplete > 0 {
-        told.push_str(&format!(
-            "of {} something is not recorded that the policy looks at: it decided without\n",
+        let _ = writeln!(
+            told,
+            "of {} something is not recorded that the policy looks at: it decided without",
             replayed.incomplete
-        ));
+        );
     }
     told + &printed(&COLUMNS, &rows, false)
 }

@@ -239,7 +239,10 @@ fn requests_of_another_model_are_passed_over_and_one_that_fits_nowhere_is_told()
 #[test]
 fn what_is_shipped_is_what_the_generator_makes() {
     let made = made(&Shape::default(), BLOCK).written().expect("plain data");
-    assert!(made == SHIPPED, "waybill simulate trace > deploy/simulate/conversations.jsonl");
+    assert!(
+        made == SHIPPED,
+        "waybill simulate trace > deploy/simulate/conversations.jsonl"
+    );
 }
 
 #[test]
