@@ -48,7 +48,7 @@ async fn another_tenants_endpoint_is_answered_like_one_that_is_not_there() {
 async fn an_endpoints_own_key_passes_to_it_alone_and_a_narrow_key_names_its_model() {
     let stage = Stage::start().await;
     let operator = stage.scene.client.with_key(OPERATOR_KEY);
-    let key = json!({"name": "own", "endpoint": stage.endpoint});
+    let key = json!({"name": "own", "tenant": "acme", "endpoint": stage.endpoint});
     let made = done(&operator, "POST", "/api/v1/endpoint-keys", key).await;
     let own = stage.scene.client.with_key(made["key"].as_str().expect("a key"));
     let key = json!({"name": "narrow", "tenant": "acme", "models": ["m"]});

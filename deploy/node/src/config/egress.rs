@@ -109,7 +109,10 @@ impl Resolver<'_> {
             let key = text.parse::<PublicKey>().map_err(|_| {
                 let path = format!("{path}.public_key");
                 let remedy = "take the output of: waybill keys public, where the pool's master key is";
-                Error::from(self.document.problem(&path, "it is not 32 bytes in base64", remedy))
+                Error::from(
+                    self.document
+                        .problem(&path, "it is not 32 bytes in base64", remedy),
+                )
             })?;
             keys.insert(PoolName::from(name.as_str()), key);
         }
@@ -163,7 +166,12 @@ mod tests {
     fn what_is_sealed_to_for_a_pool_stands_in_the_file_and_what_is_no_key_or_no_pool_is_named() {
         let of = |yaml: &str| loaded(yaml, &[]).map(|config| config.sealing.pools.len());
         let key = MASTER;
-        assert_eq!(of(&format!("pools: {{ gpu: {{ public_key: \"{key}\" }}, other: {{}} }}")), Ok(1));
+        assert_eq!(
+            of(&format!(
+                "pools: {{ gpu: {{ public_key: \"{key}\" }}, other: {{}} }}"
+            )),
+            Ok(1)
+        );
         for (yaml, place) in [
             ("pools:\n  gpu:\n    public_key: x\n", "pools.gpu.public_key"),
             ("pools:\n  a.b: {}\n", "pools.a.b"),

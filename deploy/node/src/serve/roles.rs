@@ -388,12 +388,18 @@ impl<'a> Running<'a> {
             return;
         }
         let telling = telling(self, adapters, address);
-        let (kv, nodes, end) = (adapters.carrier.kv(), self.nodes.clone(), self.stages.ledger.clone());
+        let (kv, nodes, end) = (
+            adapters.carrier.kv(),
+            self.nodes.clone(),
+            self.stages.ledger.clone(),
+        );
         if self.config.stands_apart() {
             // Who else is there is not its to know.
-            self.supervisor.spawn("registry", registry::tell(kv, nodes, telling, end));
+            self.supervisor
+                .spawn("registry", registry::tell(kv, nodes, telling, end));
         } else {
-            self.supervisor.spawn("registry", registry::run(kv, nodes, telling, end));
+            self.supervisor
+                .spawn("registry", registry::run(kv, nodes, telling, end));
         }
     }
 

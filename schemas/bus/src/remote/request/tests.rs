@@ -307,7 +307,10 @@ fn of_a_body_a_router_is_sent_what_it_wants_once_and_never_more_than_the_window(
     assert_eq!(want(0, 1_000_000, false), None, "it is on its way");
     assert_eq!(want(600_000, 1_600_000, false), sent(1_000_000..1_600_000));
     assert_eq!(want(700_000, 1_600_000, true), sent(700_000..1_600_000));
-    assert_eq!(want(1_000_000, u32::MAX, true), sent(1_000_000..1_000_000 + WINDOW_BYTES));
+    assert_eq!(
+        want(1_000_000, u32::MAX, true),
+        sent(1_000_000..1_000_000 + WINDOW_BYTES)
+    );
     assert_eq!(want(2_500_000, 3_500_000, true), sent(2_500_000..3_000_000));
     assert_eq!(want(u32::MAX, u32::MAX, true), None);
 }
