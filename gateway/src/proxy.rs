@@ -150,13 +150,11 @@ fn is_credential(name: &str, value: &str, credential: Option<&str>) -> bool {
 fn content_type(headers: &HeaderMap) -> Result<String, Failure> {
     let mut values = headers.get_all(CONTENT_TYPE).iter();
     let first = values.next().map_or(Ok(""), HeaderValue::to_str);
-    match (first, values.next()) {
-        (Ok(text), None) => Ok(text.to_owned()),
-        _ => {
-            let text = "the header 'content-type' may be there once, as text";
-            Err(Failure::new(FailureCode::InvalidRequest, text).param("content-type"))
-        }
+    if let (Ok(text), None) = (first, values.next()) {
+        return Ok(text.to_owned());
     }
+    let text = "the header 'content-type' may be there once, as text";
+    Err(Failure::new(FailureCode::InvalidRequest, text).param("content-type"))
 }
 
 /// Refuses whoever wants to speak another protocol; an offer that needs no answer is none.

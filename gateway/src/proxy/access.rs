@@ -30,8 +30,8 @@ pub(crate) fn endpoint<'c>(catalog: &'c Catalog, caller: &Caller, name: &str) ->
             && reaches(caller, endpoint)
             && registered.is_some_and(|registered| &*registered.name == name)
     };
-    let mut called = catalog.endpoints().into_iter().filter(is_called);
-    called.next().filter(|_| called.next().is_none())
+    let mut named = catalog.endpoints().into_iter().filter(is_called);
+    named.next().filter(|_| named.next().is_none())
 }
 
 fn reaches(caller: &Caller, endpoint: &Endpoint) -> bool {

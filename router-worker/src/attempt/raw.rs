@@ -164,10 +164,10 @@ impl Passage<'_> {
             }
         };
         let is_whole = ended.is_none();
-        let (tail, heard) = flow.end(is_whole, || self.asked());
-        meter.usage = heard.usage;
-        meter.delivered.output_bytes = heard.output_bytes;
-        ended.unwrap_or_else(|| self.ended((head, tail), heard, meter))
+        let (tail, said) = flow.end(is_whole, || self.asked());
+        meter.usage = said.usage;
+        meter.delivered.output_bytes = said.output_bytes;
+        ended.unwrap_or_else(|| self.ended((head, tail), said, meter))
     }
 
     async fn hand_over(&self, leaves: Bytes, (flow, head): (&Flow, &mut Option<Head>), meter: &mut Meter) {
@@ -183,8 +183,8 @@ impl Passage<'_> {
     }
 
     /// The end of an answer that came whole.
-    fn ended(&self, (head, tail): (Option<Head>, Bytes), heard: Heard, meter: &mut Meter) -> Ending {
-        let Some(error) = heard.error else {
+    fn ended(&self, (head, tail): (Option<Head>, Bytes), said: Heard, meter: &mut Meter) -> Ending {
+        let Some(error) = said.error else {
             self.call.deliver(meter, true, 0);
             return Ending::Whole { head, tail };
         };

@@ -70,7 +70,11 @@ impl Shape {
         let mut sizes = sizes.into_iter();
         let (key, _, most) = sizes.find(|(_, size, most)| !(1..=*most).contains(size))?;
         let message = format!("has to be between 1 and {most}");
-        wrong(&format!("trace.generate.{key}"), &message, "correct the value")
+        Some(wrong(
+            &format!("trace.generate.{key}"),
+            &message,
+            "correct the value",
+        ))
     }
 }
 

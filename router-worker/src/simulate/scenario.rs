@@ -249,7 +249,7 @@ impl Scenario {
         }
         if self.delays.bus_ms > MS_MAX {
             let message = format!("has to be at most {MS_MAX}");
-            return wrong("delays.bus_ms", &message, "correct the value");
+            return Some(wrong("delays.bus_ms", &message, "correct the value"));
         }
         None
     }
@@ -273,12 +273,16 @@ impl Scenario {
                 .find(|(_, size, most)| !(1..=*most).contains(size));
             if let Some((key, _, most)) = out {
                 let message = format!("has to be between 1 and {most}");
-                return wrong(&format!("engines.{name}.{key}"), &message, "correct the value");
+                return Some(wrong(
+                    &format!("engines.{name}.{key}"),
+                    &message,
+                    "correct the value",
+                ));
             }
             // An answer under way takes one token of every step: a prompt beside it has to come on.
             if engine.step_tokens_max <= u64::try_from(engine.sequences_max).unwrap_or(u64::MAX) {
                 let path = format!("engines.{name}.step_tokens_max");
-                return wrong(&path, "has to be more than sequences_max", "raise it");
+                return Some(wrong(&path, "has to be more than sequences_max", "raise it"));
             }
         }
         None
@@ -293,17 +297,21 @@ impl Scenario {
                 .take(place)
                 .any(|one| one.name == endpoint.name);
             if endpoint.name.is_empty() || twice {
-                return wrong(&at("name"), "has to be a name of its own", "choose another one");
+                return Some(wrong(
+                    &at("name"),
+                    "has to be a name of its own",
+                    "choose another one",
+                ));
             }
             if !self.engines.contains_key(&endpoint.engine) {
                 let message = format!("there is no engine {}", endpoint.engine);
-                return wrong(&at("engine"), &message, "name one of engines");
+                return Some(wrong(&at("engine"), &message, "name one of engines"));
             }
             let speeds = &endpoint.speeds_percent;
             let is_speed = |speed: &u64| (1..=100_000).contains(speed);
             if !(1..=REPLICAS_MAX).contains(&speeds.len()) || !speeds.iter().all(is_speed) {
                 let message = format!("has to hold 1 to {REPLICAS_MAX} numbers between 1 and 100000");
-                return wrong(&at("speeds_percent"), &message, "correct the list");
+                return Some(wrong(&at("speeds_percent"), &message, "correct the list"));
             }
             if !(1..=1_000_000).contains(&endpoint.weight) {
                 return wrong(
@@ -318,7 +326,7 @@ impl Scenario {
                 .is_some_and(|price| price.read().is_none())
             {
                 let message = "holds something that is not an amount of US dollars";
-                return wrong(&at("price"), message, "write it as \"1.25\", in quotes");
+                return Some(wrong(&at("price"), message, "write it as \"1.25\", in quotes"));
             }
         }
         let lacking = [
@@ -326,16 +334,16 @@ impl Scenario {
             ("policies", self.policies.is_empty()),
         ];
         let (path, _) = lacking.into_iter().find(|(_, lacks)| *lacks)?;
-        wrong(path, "is empty", "name at least one")
+        Some(wrong(path, "is empty", "name at least one"))
     }
 }
 
-pub(super) fn wrong(path: &str, message: &str, remedy: &'static str) -> Option<Wrong> {
-    Some(Wrong {
+pub(super) fn wrong(path: &str, message: &str, remedy: &'static str) -> Wrong {
+    Wrong {
         path: path.to_owned(),
         message: message.to_owned(),
         remedy,
-    })
+    }
 }
 
 const fn one() -> u64 {
