@@ -218,6 +218,7 @@ fn admin() -> Key {
         routing: None,
         granted: Some(Role::Operator),
         maker: None,
+        seen_by: None,
     }
 }
 

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use schemas::configuration::{Report, Severity};
 
+use crate::sign_in::settings::Site;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SeverityLabel {
     severity: &'static str,
@@ -19,6 +21,7 @@ struct SeverityLabel {
 #[derive(Debug, Clone, Default)]
 pub struct Configuration {
     report: Arc<RwLock<Arc<Report>>>,
+    site: Arc<RwLock<Option<Arc<Site>>>>,
     problems: Family<SeverityLabel, Gauge>,
 }
 
@@ -43,6 +46,16 @@ impl Configuration {
     pub fn tell(&self, report: Report) {
         self.count(&report);
         *self.report.write() = Arc::new(report);
+    }
+
+    /// What pages say of the site; `None` until somebody told.
+    pub(crate) fn site(&self) -> Option<Arc<Site>> {
+        self.site.read().clone()
+    }
+
+    /// Replaces what pages say of the site.
+    pub fn tell_site(&self, site: Site) {
+        *self.site.write() = Some(Arc::new(site));
     }
 
     fn count(&self, report: &Report) {

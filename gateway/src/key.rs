@@ -112,6 +112,7 @@ pub fn record(mint: &Mint, key: &str, grant: Grant, origin: Origin, now: Timesta
         // Files and the command line are the operators'.
         granted: Some(grant.role),
         maker: None,
+        seen_by: None,
     }
 }
 

@@ -235,6 +235,7 @@ mod tests {
             routing: None,
             granted: None,
             maker: None,
+            seen_by: None,
         };
         Caller { key: Arc::new(key) }
     }

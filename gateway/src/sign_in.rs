@@ -8,6 +8,7 @@
 //! forgotten · sign-up     ─► errand (queue)           ─► accounts ─► mail
 //! refresh · logout        ─► cookie + origin          ─► accounts   (each token once)
 //! every other call        ─► caller::session          ─► follow     (which sessions are open)
+//! changes of members      ─► turn                     ─► accounts   (addresses, and who is out)
 //! ```
 
 use http::HeaderMap;
@@ -41,6 +42,7 @@ pub mod settings;
 pub mod setup;
 pub(crate) mod sign_up;
 pub(crate) mod token;
+pub(crate) mod turn;
 
 pub(crate) use follow::run;
 

@@ -33,6 +33,7 @@ use crate::open::Open;
 use crate::pulse::Pulse;
 use crate::refusal::Refusals;
 use crate::sign_in::SignIn;
+use crate::sign_in::settings::Site;
 use crate::unwritten::Unwritten;
 
 /// How a gateway reaches the rest of Waybill.
@@ -151,6 +152,12 @@ impl State {
     /// True when the view of the catalogue is too old to tell who may call.
     pub(crate) fn stale(&self) -> bool {
         self.view_age_ms() > self.config.stale_seconds_max.saturating_mul(1_000)
+    }
+
+    /// What pages say of the site: as files have it by now.
+    pub(crate) fn site(&self) -> Arc<Site> {
+        let told = self.ports.configuration.site();
+        told.unwrap_or_else(|| Arc::new(self.config.sign_in.site.clone()))
     }
 
     /// Where it is now.

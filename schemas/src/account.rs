@@ -21,6 +21,8 @@ use email::Email;
 
 /// Places at which one member is signed in at once; beyond, the one that was idle longest is signed out.
 pub const SESSIONS_MAX: usize = 32;
+/// Letters with which one may choose a password at once: whoever asks for several cannot tell which one comes last.
+const RESETS_MAX: usize = 16;
 /// How long the refresh token before the newest gives the newest again, in microseconds: pages of one browser that
 /// refresh at once have one cookie.
 const AGAIN_MICROS: i64 = 10_000_000;
@@ -72,6 +74,9 @@ pub struct Account {
     /// With what he may choose a password without the old one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<Reset>,
+    /// The same of letters that were asked for before that one and may come after it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Reset>,
     /// Who he is at the provider by which he signs in; `None` before he did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
@@ -138,6 +143,7 @@ impl Account {
             is_new: false,
             sessions: Vec::new(),
             reset: None,
+            earlier: Vec::new(),
             identity: None,
             signed_in_at: None,
         }
@@ -202,8 +208,47 @@ impl Account {
         let mut after = self.clone();
         after.sessions.retain(|session| but == Some(&*session.id));
         after.password = Some(password);
-        after.reset = None;
-        after
+        after.without_reset()
+    }
+
+    /// The same by another address of mail: what was written to the one before lets nobody in.
+    #[must_use]
+    pub fn with_email(&self, email: Email) -> Self {
+        Self {
+            email,
+            ..self.clone().without_reset()
+        }
+    }
+
+    /// The same with a token with which its password may be chosen, and none of before.
+    #[must_use]
+    pub fn with_reset(&self, reset: Reset) -> Self {
+        Self {
+            reset: Some(reset),
+            ..self.clone().without_reset()
+        }
+    }
+
+    /// The same with one more: those of before stay good, as far as they are, until one of them is used.
+    #[must_use]
+    pub fn with_another_reset(&self, reset: Reset, now: Timestamp) -> Self {
+        let before = self.earlier.iter().chain(&self.reset);
+        let mut earlier: Vec<Reset> = before.filter(|reset| reset.ends_at > now).copied().collect();
+        let beyond = (earlier.len() + 1).saturating_sub(RESETS_MAX);
+        earlier.drain(..beyond);
+        Self {
+            reset: Some(reset),
+            earlier,
+            ..self.clone()
+        }
+    }
+
+    fn without_reset(self) -> Self {
+        Self {
+            reset: None,
+            earlier: Vec::new(),
+            ..self
+        }
     }
 
     /// The same as the account of somebody whom a provider knows: without a password, signed out everywhere, and without
@@ -213,9 +258,8 @@ impl Account {
         Self {
             password: None,
             sessions: Vec::new(),
-            reset: None,
             identity: Some(identity),
-            ..self.clone()
+            ..self.clone().without_reset()
         }
     }
 
@@ -234,10 +278,10 @@ impl Account {
         self.sessions.iter().find(living)
     }
 
-    /// True for the token with which a password may be chosen now.
+    /// True for a token with which a password may be chosen now.
     pub fn is_reset_by(&self, digest: &Digest, now: Timestamp) -> bool {
         let good = |reset: &Reset| reset.digest == *digest && reset.ends_at > now;
-        self.reset.as_ref().is_some_and(good)
+        self.earlier.iter().chain(&self.reset).any(good)
     }
 
     /// The same without sessions that have ended.

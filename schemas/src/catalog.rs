@@ -133,6 +133,10 @@ pub struct Key {
     /// With whose credential it was made, of a key that is no member's: it may do no more than he.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maker: Option<user::Maker>,
+    /// What counted of whoever was shown the secret, where he was not its member: no more ever counts of it. `None` where
+    /// nobody was who could do less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_by: Option<Role>,
 }
 
 /// A model as callers see it.

@@ -372,6 +372,9 @@ pub struct OidcSettings {
     /// What new members may do.
     #[serde(default)]
     pub role: Option<String>,
+    /// Whoever is no member is made one; as people may sign up where nothing is said.
+    #[serde(default, deserialize_with = "switch")]
+    pub create_members: Option<bool>,
 }
 
 /// Cross-origin access.

@@ -64,6 +64,7 @@ pub(crate) fn caller(change: impl FnOnce(&mut Key)) -> Caller {
         routing: None,
         granted: Some(Role::Operator),
         maker: None,
+        seen_by: None,
     };
     change(&mut key);
     Caller { key: Arc::new(key) }

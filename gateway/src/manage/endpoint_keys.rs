@@ -250,6 +250,7 @@ pub(super) fn record(
         routing: None,
         granted: None,
         maker: None,
+        seen_by: None,
     };
     rights::minted(caller, catalog, key)
 }

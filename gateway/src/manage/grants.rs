@@ -236,6 +236,7 @@ pub(super) fn granted(catalog: &Catalog, wanted: Wanted, now: Timestamp) -> Resu
         routing: None,
         granted: None,
         maker: None,
+        seen_by: None,
     };
     // What it may do at the moment; with each call it is asked again what its owner may.
     let worth = catalog.most_of(&grant);

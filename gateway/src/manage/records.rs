@@ -407,7 +407,7 @@ pub(super) async fn seen(state: &Shared, revision: u64) {
 }
 
 /// What lies there, with its revision.
-pub(super) async fn read<T: DeserializeOwned>(
+pub(crate) async fn read<T: DeserializeOwned>(
     state: &Shared,
     key: &str,
 ) -> Result<Option<(Kept<T>, u64)>, Failure> {

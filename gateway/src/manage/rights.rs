@@ -89,6 +89,19 @@ pub(super) fn maker(caller: &Caller, user: Option<&UserId>) -> Option<Maker> {
         .flatten()
 }
 
+/// A credential whose secret a caller is shown: where it is another's, no more ever counts of it than of him. Somebody may
+/// be low when others are given what is his, and be raised later.
+fn seen(caller: &Caller, key: Key) -> Key {
+    let user = key.user.as_ref();
+    let is_own = user.is_none_or(|user| is_self(caller, &key.tenant, user));
+    let seen_by = if is_own || operates(caller).is_ok() {
+        caller.key.seen_by
+    } else {
+        Some(caller.key.counts())
+    };
+    Key { seen_by, ..key }
+}
+
 /// Refuses a credential of which more counts where a model asks for a role than of the caller.
 fn may_count(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<(), Failure> {
     if catalog.most_of(key).counts > caller.key.counts() {
@@ -106,7 +119,7 @@ pub(super) fn renewed(caller: &Caller, catalog: &Catalog, key: &Key) -> Result<K
         ..key.clone()
     };
     may_hold(caller, catalog, &key)?;
-    Ok(key)
+    Ok(seen(caller, key))
 }
 
 /// A new credential, if what would count of it does of the caller.
@@ -117,7 +130,7 @@ pub(super) fn minted(caller: &Caller, catalog: &Catalog, key: Key) -> Result<Key
         ..key
     };
     may_count(caller, catalog, &key)?;
-    Ok(key)
+    Ok(seen(caller, key))
 }
 
 /// Until when what a caller makes may last: no longer than the credential that he makes it with.
@@ -219,30 +232,39 @@ impl Becoming<'_> {
     /// What of the change gives whoever calls as him more than he had, or gives it to somebody else.
     fn widens(&self) -> Option<&'static str> {
         let (before, after) = (self.before, self.after);
-        // Of whom no role is said, his keys alone say what he may.
-        let role = |user: &User| {
-            if self.signs_in {
-                Some(user.role.unwrap_or_default())
-            } else {
-                user.role
-            }
-        };
-        let rises = match (role(before), role(after)) {
-            (Some(before), Some(after)) => after > before,
-            (before, None) => before.is_some(),
-            (None, Some(_)) => false,
-        };
-        // Who has no account yet is let in by a letter to his address, with the role that he was given.
-        let is_let_in = self.signs_in || (before.role.is_some() && after.email.is_some());
+        // Whoever has an address of mail comes in by it, if he has not yet: by a letter or by the provider's word.
+        let is_let_in = self.signs_in || (after.email.is_some() && after.role.is_some());
         if is_let_in && before.email != after.email {
             Some(EMAIL)
-        } else if rises || after.counts() > before.counts() {
+        } else if self.rises() || after.counts() > before.counts() {
             Some("role")
         } else if before.disabled && !after.disabled {
             Some("disabled")
         } else {
             None
         }
+    }
+
+    /// Whether he may do more, with his keys or signed in.
+    fn rises(&self) -> bool {
+        let (before, after) = (self.before, self.after);
+        let signed_in = after.role.unwrap_or_default() > before.role.unwrap_or_default();
+        // Of whom no role is said, his keys alone say what he may.
+        let by_keys = match (before.role, after.role) {
+            (Some(before), Some(after)) => after > before,
+            (before, None) => before.is_some(),
+            (None, Some(_)) => false,
+        };
+        if self.signs_in {
+            signed_in
+        } else {
+            by_keys || (signed_in && self.comes_in())
+        }
+    }
+
+    /// He signs in, or could by his address of mail.
+    fn comes_in(&self) -> bool {
+        self.signs_in || self.after.email.is_some()
     }
 
     /// The models that come back to him.
@@ -274,7 +296,7 @@ pub(crate) fn may_become(caller: &Caller, catalog: &Catalog, becoming: &Becoming
     };
     let most = after.role.unwrap_or(Role::Operator);
     let mut keys = catalog.keys_bound_to(&after.tenant, &after.id).peekable();
-    if !becoming.signs_in && keys.peek().is_none() && param != EMAIL {
+    if !becoming.comes_in() && keys.peek().is_none() {
         return Ok(());
     }
     may_let_in(caller, catalog, after, param)?;

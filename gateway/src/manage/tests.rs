@@ -33,6 +33,7 @@ pub(super) fn caller(role: Role) -> Caller {
         routing: None,
         granted: Some(Role::Operator),
         maker: None,
+        seen_by: None,
     };
     Caller { key: Arc::new(key) }
 }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::Path;
 use axum::response::Response;
@@ -32,6 +31,7 @@ use super::{Parameters, creation, description, invalid, parameters, rights, scop
 use crate::caller::Caller;
 use crate::gate;
 use crate::sign_in::member;
+use crate::sign_in::turn::{Address, Turn};
 
 /// How a member is named: by his id, and by the parameter `tenant`.
 pub(crate) type Named = (Id, Parameters);
@@ -191,23 +191,29 @@ impl Created for Users {
         let id = wanted.id.clone().unwrap_or_else(fresh);
         let catalog = state.ports.catalog.load();
         let mut user = wanted_user(caller, &catalog, wanted, (&id, arrival.at))?;
-        if password.is_some() {
-            rights::may_let_in(caller, &catalog, &user, "password")?;
-        }
         let creation = creation::begin(state, caller, sent.headers, (PATH, &asked), id.into()).await?;
         user.id = UserId(creation.id);
         let place = place(&user.tenant, &user.id);
-        let credentials = member::credentials(state, &user, password, arrival.at).await?;
-        let made = records::create(state, &place, user, creation.made, act.author()).await;
+        let password = member::password(state, &user, password).await?;
+        let email = user.email.clone();
+        // Who is there already has what he has: he is shown again, or his id is taken.
+        let is_there = records::exists::<User>(state, &place).await?;
+        let address = match email.as_deref().filter(|_| !is_there) {
+            None => Address::Stays,
+            email => Address::Is(email),
+        };
+        let turn = Turn::begin(state, (&user.tenant, &user.id), address, arrival.at).await?;
+        let author = act.author();
+        let made = records::create(state, &place, user, creation.made, author.clone()).await;
         let written = match made {
             Ok(written) => written,
             Err(failure) => {
-                let held = credentials.map(member::Credentials::into_held);
-                member::let_go(state, held, (&place.tenant, &UserId(place.id))).await;
+                turn.fail(state).await;
                 return Err(failure);
             }
         };
-        member::give_account(state, &written.record, credentials, arrival.at).await?;
+        member::give_account(state, &written.record, password, arrival.at).await?;
+        turn.done(state, Some(&written.record), &author).await?;
         Ok(creation::answer(
             &written,
             &shown(&written.record, written.revision),
@@ -249,16 +255,14 @@ impl Changed for Users {
         let (state, caller) = (act.state, act.caller);
         let catalog = state.ports.catalog.load();
         let who = (&place.tenant, &UserId(Arc::clone(&place.id)));
-        let now = act.arrival.at;
-        let held = match &patch.email {
-            Edit::Stays => None,
-            Edit::Goes => member::may_have(state, who, None, now).await?,
-            Edit::Is(email) => member::may_have(state, who, Some(email), now).await?,
+        let address = match &patch.email {
+            Edit::Stays => Address::Stays,
+            Edit::Goes => Address::Is(None),
+            Edit::Is(email) => Address::Is(Some(email)),
         };
-        let signs_in = member::signs_in(state, who).await?;
-        let was_disabled = AtomicBool::new(false);
+        let turn = Turn::begin(state, who, address, act.arrival.at).await?;
+        let signs_in = turn.signs_in;
         let decide = |user: &User| {
-            was_disabled.store(user.disabled, Ordering::Relaxed);
             let after = patched(caller, &catalog, user, &patch)?;
             let becoming = Becoming {
                 before: user,
@@ -268,19 +272,18 @@ impl Changed for Users {
             rights::may_become(caller, &catalog, &becoming)?;
             Ok(after)
         };
-        let changed = records::change(state, place, expected, &act.author(), decide).await;
-        let changed = match changed {
-            Ok(changed) => changed,
-            Err(failure) => {
-                member::let_go(state, held, who).await;
-                return Err(failure);
+        let author = act.author();
+        let changed = records::change(state, place, expected, &author, decide).await;
+        match changed {
+            Ok(changed) => {
+                turn.done(state, Some(&changed.record), &author).await?;
+                Ok(changed)
             }
-        };
-        member::follow(state, &changed.record, now).await?;
-        if was_disabled.into_inner() && !changed.record.disabled {
-            member::let_in(state, &changed.record, act.arrival.request_id).await;
+            Err(failure) => {
+                turn.fail(state).await;
+                Err(failure)
+            }
         }
-        Ok(changed)
     }
 }
 
@@ -292,17 +295,21 @@ impl Removed for Users {
     /// Has a member be again as his file has him.
     async fn remove(act: &Act<'_>, place: &Place, expected: Match) -> Result<Written<User>, Failure> {
         let (state, caller) = (act.state, act.caller);
-        let signs_in = member::signs_in(state, (&place.tenant, &UserId(Arc::clone(&place.id)))).await?;
+        let who = (&place.tenant, &UserId(Arc::clone(&place.id)));
+        let turn = Turn::begin(state, who, Address::Falls, act.arrival.at).await?;
         let catalog = state.ports.catalog.load();
         let may = |before: &User, after: &User| {
             let becoming = Becoming {
                 before,
                 after,
-                signs_in,
+                signs_in: turn.signs_in,
             };
             rights::may_become(caller, &catalog, &becoming)
         };
-        records::restore(state, place, expected, &act.author(), may).await
+        let author = act.author();
+        let dropped = records::restore(state, place, expected, &author, may).await?;
+        turn.done(state, Some(&dropped.record), &author).await?;
+        Ok(dropped)
     }
 }
 

@@ -6,6 +6,7 @@ use bus::{BusError, Expected};
 use bytes::Bytes;
 use schemas::account::email::Email;
 use schemas::account::{Account, Owner, account_key, email_key};
+use schemas::catalog::user::{User, user_key};
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::{TenantId, UserId};
 use schemas::subject::{ACCOUNT_BUCKET, account};
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 
 use crate::idempotency::sha256;
+use crate::manage::records;
 use crate::state::Shared;
 
 /// How long the bus may take over one operation.
@@ -25,7 +27,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(2);
 const SEEN_POLL: Duration = Duration::from_millis(2);
 /// Times a change is decided anew after somebody else's.
 const TRIES_MAX: usize = 8;
-/// How long an address that was claimed for an account may have none, in seconds.
+/// How long an address that was claimed for a member need not be his, in seconds.
 const CLAIM_SECONDS: i64 = 60;
 
 /// A member, by the names that accounts have.
@@ -107,13 +109,26 @@ pub(super) async fn create(state: &Shared, wanted: &Account, now: Timestamp) -> 
     Ok(())
 }
 
-/// Takes an account away that was just made.
-pub(super) async fn undo(state: &Shared, made: &Account) {
-    let kv = &state.ports.kv;
-    for key in [made.key(), place(&made.email)] {
-        // What is left holds the address for a minute, and nobody can sign in by it.
-        let _ = timeout(WITHIN, kv.delete(ACCOUNT_BUCKET, &key, Expected::Any)).await;
+/// Takes a member's account away, with its address of mail; where he has none nothing is done.
+pub(super) async fn remove(state: &Shared, (tenant, user): Who<'_>) -> Result<(), Failure> {
+    let key = account_key(tenant, user);
+    for _ in 0..TRIES_MAX {
+        let Some((account, revision)) = read::<Account>(state, &key).await? else {
+            return Ok(());
+        };
+        let kv = &state.ports.kv;
+        let delete = kv.delete(ACCOUNT_BUCKET, &key, Expected::Revision(revision));
+        match timeout(WITHIN, delete).await {
+            Ok(Ok(gone)) => {
+                release(state, &account.email, (tenant, user)).await;
+                seen(state, gone).await;
+                return Ok(());
+            }
+            Ok(Err(BusError::Conflict)) => {}
+            Ok(Err(_)) | Err(_) => return Err(away()),
+        }
     }
+    Err(raced())
 }
 
 /// Changes an account to what `decide` makes of it; `None` leaves it.
@@ -135,8 +150,7 @@ pub(super) async fn change(
             return Ok((wanted, revision));
         }
     }
-    let text = "the account was changed by somebody else: try again";
-    Err(Failure::new(FailureCode::Conflict, text))
+    Err(raced())
 }
 
 /// Gives an account another address of mail.
@@ -150,10 +164,7 @@ pub(super) async fn move_to(
     let mut before = None;
     change(state, who, |account| {
         before = Some(account.email.clone());
-        Ok((account.email != *email).then(|| Account {
-            email: email.clone(),
-            ..account.clone()
-        }))
+        Ok((account.email != *email).then(|| account.with_email(email.clone())))
     })
     .await?;
     if let Some(before) = before.filter(|before| before != email) {
@@ -165,6 +176,36 @@ pub(super) async fn move_to(
     Ok(())
 }
 
+/// Refuses an address of mail that is another member's, by what the catalogue knows.
+pub(super) async fn nobody_elses(state: &Shared, email: &Email, who: Who<'_>) -> Result<(), Failure> {
+    let catalog = state.ports.catalog.load();
+    for member in catalog.members_of_address(email) {
+        let theirs = (&member.tenant, &member.id);
+        // He may have given it up a moment ago.
+        if theirs != who && has(state, theirs, email).await? {
+            return Err(taken());
+        }
+    }
+    Ok(())
+}
+
+/// True for a member whose address of mail it is, as his record is written now.
+async fn has(state: &Shared, who: Who<'_>, email: &Email) -> Result<bool, Failure> {
+    let own = member(state, who).await?.and_then(|member| member.email);
+    Ok(own.is_some_and(|own| email.is(&own)))
+}
+
+/// True where there is no member of that id, as far as is written now.
+pub(super) async fn is_nobodys(state: &Shared, who: Who<'_>) -> Result<bool, Failure> {
+    Ok(member(state, who).await?.is_none())
+}
+
+/// A member as his record is written now.
+async fn member(state: &Shared, (tenant, user): Who<'_>) -> Result<Option<User>, Failure> {
+    let found = records::read::<User>(state, &user_key(tenant, user)).await?;
+    Ok(found.map(|(kept, _)| kept.record))
+}
+
 /// Makes an address of mail a member's, if it is nobody else's. True where it was not his before.
 pub(super) async fn claim(
     state: &Shared,
@@ -172,32 +213,40 @@ pub(super) async fn claim(
     (tenant, user): Who<'_>,
     now: Timestamp,
 ) -> Result<bool, Failure> {
+    nobody_elses(state, email, (tenant, user)).await?;
     let key = place(email);
     let wanted = Owner {
         tenant: tenant.clone(),
         user: user.clone(),
         at: now,
     };
-    let mut expected = Expected::Absent;
+    let is_fresh = |owner: &Owner| now.micros() - owner.at.micros() < CLAIM_SECONDS * 1_000_000;
+    let (mut expected, mut is_new) = (Expected::Absent, true);
     for _ in 0..TRIES_MAX {
         if put(state, &key, &wanted, expected).await?.is_some() {
-            return Ok(true);
+            return Ok(is_new);
         }
         let Some((owner, revision)) = read::<Owner>(state, &key).await? else {
-            expected = Expected::Absent;
+            (expected, is_new) = (Expected::Absent, true);
             continue;
         };
-        if (&owner.tenant, &owner.user) == (tenant, user) {
-            return Ok(false);
+        let theirs = (&owner.tenant, &owner.user);
+        is_new = theirs != (tenant, user);
+        match (is_new, is_fresh(&owner)) {
+            (false, true) => return Ok(false),
+            (true, true) => return Err(taken()),
+            (true, false) if is_of(state, theirs, email).await? => return Err(taken()),
+            // What he has he claims anew: it may be changed back to a moment later.
+            (_, false) => expected = Expected::Revision(revision),
         }
-        let theirs = of(state, (&owner.tenant, &owner.user)).await?;
-        let is_fresh = now.micros() - owner.at.micros() < CLAIM_SECONDS * 1_000_000;
-        if is_fresh || theirs.is_some_and(|theirs| theirs.email == *email) {
-            return Err(taken());
-        }
-        expected = Expected::Revision(revision);
     }
     Err(taken())
+}
+
+/// True for a member who signs in by an address of mail, or is written to there.
+async fn is_of(state: &Shared, who: Who<'_>, email: &Email) -> Result<bool, Failure> {
+    let account = of(state, who).await?;
+    Ok(account.is_some_and(|account| account.email == *email) || has(state, who, email).await?)
 }
 
 /// Lets go of an address of mail that was claimed for a member who does not get it after all.
@@ -243,8 +292,13 @@ fn place(email: &Email) -> String {
 }
 
 pub(super) fn taken() -> Failure {
-    let text = "there is an account of that address of mail already";
+    let text = "the address of mail is a member's already";
     Failure::new(FailureCode::AlreadyExists, text).param("email")
+}
+
+fn raced() -> Failure {
+    let text = "the account was changed by somebody else: try again";
+    Failure::new(FailureCode::Conflict, text)
 }
 
 fn nobody() -> Failure {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use schemas::account::Hash;
 use schemas::account::email::Email;
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::RequestId;
@@ -37,8 +38,10 @@ const PAUSES: [Duration; 5] = [
 pub(super) enum Errand {
     /// Whoever has this address wants to choose a password, if it is somebody's.
     Forgotten(Email, Asked),
-    /// Somebody signed up.
+    /// Somebody signed up, and is written to.
     SignUp(Box<sign_up::Application>),
+    /// Somebody signed up with this password where nobody is written to, and waits for approval.
+    Make(Box<sign_up::Application>, Hash),
     /// A letter whose occasion is known.
     Letter(Email, Occasion, RequestId),
 }
@@ -48,7 +51,7 @@ impl Errand {
     fn request(&self) -> RequestId {
         match self {
             Self::Forgotten(_, asked) => asked.id,
-            Self::SignUp(application) => application.asked.id,
+            Self::SignUp(application) | Self::Make(application, _) => application.asked.id,
             Self::Letter(.., id) => *id,
         }
     }
@@ -85,9 +88,11 @@ impl Errands {
 pub(super) fn leave(state: &Shared, errand: Errand) -> Result<(), Failure> {
     state.sign_in.errands.sender.try_send(errand).map_err(|left| {
         let (mpsc::error::TrySendError::Full(errand) | mpsc::error::TrySendError::Closed(errand)) = left;
-        state.metrics.mailed("dropped");
-        warn!(request.id = %errand.request(), "too many letters wait to be sent: one is left out");
-        let text = "too many letters wait to be sent";
+        if !matches!(errand, Errand::Make(..)) {
+            state.metrics.mailed("dropped");
+        }
+        warn!(request.id = %errand.request(), "too much waits to be done for people who sign in: something is left out");
+        let text = "too many letters or sign-ups wait for their turn";
         Failure::new(FailureCode::Overloaded, text).retry_after(30)
     })
 }
@@ -112,14 +117,38 @@ pub(crate) async fn run(state: Shared, stop: CancellationToken) {
     let lost = running.len() + waiting.len();
     if lost > 0 {
         warn!(
-            letters = lost,
-            "the node ends before letters were sent: whoever waits for one asks again"
+            errands = lost,
+            "the node ends before letters were sent and accounts made: whoever waits for one asks again"
         );
     }
 }
 
 /// Carries out one errand, which may take several tries.
 async fn carry_out(state: Shared, errand: Errand) {
+    match &errand {
+        Errand::Make(application, password) => make(&state, application, password).await,
+        Errand::Forgotten(..) | Errand::SignUp(_) | Errand::Letter(..) => write(&state, &errand).await,
+    }
+}
+
+/// Makes the account of somebody who waits for approval.
+async fn make(state: &Shared, application: &sign_up::Application, password: &Hash) {
+    for pause in PAUSES {
+        sleep(pause).await;
+        // The store may come back.
+        if sign_up::wait(state, application, password.clone()).await.is_ok() {
+            return;
+        }
+    }
+    warn!(
+        request.id = %application.asked.id,
+        tries = PAUSES.len(),
+        "an account cannot be made: whoever signed up does so again"
+    );
+}
+
+/// Writes a letter and has it sent.
+async fn write(state: &Shared, errand: &Errand) {
     let Some(post) = &state.sign_in.errands.post else {
         return;
     };
@@ -127,7 +156,7 @@ async fn carry_out(state: Shared, errand: Errand) {
     for pause in PAUSES {
         sleep(pause).await;
         if ready.is_none() {
-            match written(&state, &errand).await {
+            match written(state, errand).await {
                 Ok(Some(letter)) => ready = Some(letter),
                 Ok(None) => return,
                 // The store may come back; whoever was too late finds what the other one did.
@@ -169,7 +198,8 @@ async fn written(state: &Shared, errand: &Errand) -> Result<Option<(Email, Lette
             &application.email,
             Some(sign_up::applied(state, application).await?),
         ),
+        Errand::Make(..) => return Ok(None),
     };
-    let site = &state.config.sign_in.site;
+    let site = &state.site();
     Ok(occasion.map(|occasion| (to.clone(), letter::letter(site, to, &occasion))))
 }

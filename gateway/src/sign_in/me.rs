@@ -97,7 +97,7 @@ pub(crate) async fn show(State(state): State<Shared>, caller: Caller) -> Respons
 /// Shows what pages must know.
 pub(crate) async fn site(State(state): State<Shared>) -> Response {
     let settings = &state.config.sign_in;
-    let site = &settings.site;
+    let site = state.site();
     json(&Told {
         site_name: site.name.as_deref().unwrap_or("Waybill"),
         public_base_url: site.base_url.as_deref(),

@@ -12,14 +12,12 @@ use schemas::catalog::user::{User, user_key};
 use schemas::catalog::{Catalog, Origin, Role};
 use schemas::event::audit::Kind;
 use schemas::failure::{Failure, FailureCode};
-use schemas::id::{KeyId, RequestId, TenantId, UserId};
+use schemas::id::{KeyId, TenantId, UserId};
 use schemas::secret::Secret;
 use schemas::time::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
 
-use super::errand::{self, Errand};
-use super::mail::letter::Occasion;
 use super::{Asked, accounts, hashing, invalid, on};
 use crate::manage::records::{self, Place};
 use crate::state::Shared;
@@ -65,7 +63,8 @@ pub(super) async fn make(state: &Shared, new: New, (by, asked): (&str, Asked)) -
     };
     let made = records::create(state, &place(&account), user, None, author(&account, by, asked)).await;
     if made.is_err() {
-        accounts::undo(state, &account).await;
+        // What is left opens nothing: it is of no member.
+        let _ = accounts::remove(state, (&account.tenant, &account.user)).await;
     }
     made.map(drop)
 }
@@ -104,19 +103,40 @@ pub(crate) async fn known(state: &Shared, (tenant, user): accounts::Who<'_>) {
     let _ = timeout(KNOWN_WITHIN, known).await;
 }
 
+/// True for a member who may sign in, as far as he and his tenant are concerned.
+pub(super) fn may_enter(catalog: &Catalog, member: &User) -> bool {
+    let tenant = catalog.tenant(&member.tenant);
+    !member.disabled && tenant.is_some_and(|tenant| !tenant.disabled)
+}
+
 /// Refuses whoever may not sign in although his password is right.
 pub(super) fn admitted(catalog: &Catalog, account: &Account) -> Result<(), Failure> {
     let refused = |text| Err(Failure::new(FailureCode::InsufficientScope, text));
-    let tenant = catalog.tenant(&account.tenant);
     match catalog.user(&account.tenant, &account.user) {
         None => refused("the account has no member any more"),
         Some(member) if member.disabled && account.is_new => {
             refused("the account waits for the approval of an administrator")
         }
         Some(member) if member.disabled => refused("the account is disabled"),
-        Some(_) if tenant.is_none_or(|tenant| tenant.disabled) => refused("the account's tenant is disabled"),
+        Some(member) if member.email.is_none() => {
+            refused("the account's member has no address of mail any more")
+        }
+        Some(member) if !may_enter(catalog, member) => refused("the account's tenant is disabled"),
         Some(_) => Ok(()),
     }
+}
+
+/// The member whose address of mail it is; of several, which were made before addresses were one member's, one of the
+/// tenant, and always the same.
+pub(super) fn of_address(catalog: &Catalog, email: &Email, tenant: &TenantId) -> Option<User> {
+    let members = catalog.members_of_address(email);
+    let first = members.min_by_key(|member| (member.tenant != *tenant, &member.tenant, &member.id));
+    first.cloned()
+}
+
+/// The account of a member who has an address and came to it by showing that it is his: one without a password.
+pub(super) fn of_member(member: &User, email: Email) -> Account {
+    Account::new(member.tenant.clone(), member.id.clone(), email)
 }
 
 /// True for whoever signed up and is not let in yet.
@@ -125,27 +145,12 @@ pub(super) fn waits(catalog: &Catalog, account: &Account) -> bool {
     account.is_new && member.is_some_and(|member| member.disabled)
 }
 
-/// What an administrator says of signing in when he makes a member, whose address of mail it is from then on.
-pub(crate) struct Credentials {
-    email: Held,
-    password: Hash,
-}
-
-/// An address of mail that is held for a member until it is his, so that of two who are to have it one is refused before
-/// anything is made or changed.
-pub(crate) struct Held {
-    email: Email,
-    /// It was not his before.
-    is_new: bool,
-}
-
-/// Checks what a new member is to sign in by, and holds it for him: an address of mail that is nobody's, and a password.
-pub(crate) async fn credentials(
+/// What a new member is to sign in by, as it is kept. He needs an address of mail for it.
+pub(crate) async fn password(
     state: &Shared,
     user: &User,
     password: Option<Secret<String>>,
-    now: Timestamp,
-) -> Result<Option<Credentials>, Failure> {
+) -> Result<Option<Hash>, Failure> {
     let Some(password) = password else {
         return Ok(None);
     };
@@ -153,108 +158,32 @@ pub(crate) async fn credentials(
     let email = user.email.as_deref().and_then(Email::parse);
     let email = email.ok_or_else(|| invalid("email", "a member signs in by his address of mail"))?;
     hashing::acceptable(&password, email.as_str(), "password")?;
-    let password = state
-        .sign_in
-        .hasher
-        .hash(password, state.ports.mint.random())
-        .await?;
-    let email = hold(state, email, (&user.tenant, &user.id), now).await?;
-    Ok(Some(Credentials { email, password }))
-}
-
-async fn hold(state: &Shared, email: Email, who: accounts::Who<'_>, now: Timestamp) -> Result<Held, Failure> {
-    let is_new = accounts::claim(state, &email, who, now).await?;
-    Ok(Held { email, is_new })
-}
-
-/// Lets go of what was held for a member who is not made, or not changed.
-pub(crate) async fn let_go(state: &Shared, held: Option<Held>, who: accounts::Who<'_>) {
-    if let Some(held) = held.filter(|held| held.is_new) {
-        accounts::release(state, &held.email, who).await;
-    }
+    let salt = state.ports.mint.random();
+    state.sign_in.hasher.hash(password, salt).await.map(Some)
 }
 
 /// Makes the account of a member who was made; one that he has stays as it is, since the call may come again.
 pub(crate) async fn give_account(
     state: &Shared,
     user: &User,
-    credentials: Option<Credentials>,
+    password: Option<Hash>,
     now: Timestamp,
 ) -> Result<(), Failure> {
-    let Some(Credentials { email, password }) = credentials else {
+    let email = user.email.as_deref().and_then(Email::parse);
+    let (Some(password), Some(email)) = (password, email) else {
         return Ok(());
     };
-    let who = (&user.tenant, &user.id);
-    if accounts::of(state, who).await?.is_some() {
+    if accounts::of(state, (&user.tenant, &user.id)).await?.is_some() {
         return Ok(());
     }
-    let mut account = Account::new(user.tenant.clone(), user.id.clone(), email.email);
+    let mut account = Account::new(user.tenant.clone(), user.id.clone(), email);
     account.password = Some(password);
     accounts::create(state, &account, now).await
-}
-
-impl Credentials {
-    /// What is held for a member who is not made.
-    pub(crate) fn into_held(self) -> Held {
-        self.email
-    }
 }
 
 /// True for a member who has an account, where there is signing in at all.
 pub(crate) async fn signs_in(state: &Shared, who: accounts::Who<'_>) -> Result<bool, Failure> {
     Ok(state.sign_in.signer.is_some() && accounts::of(state, who).await?.is_some())
-}
-
-/// Holds an address of mail for a member who signs in by it from now on. Refuses one by which somebody else signs in, and
-/// none for whoever signs in by one.
-pub(crate) async fn may_have(
-    state: &Shared,
-    who: accounts::Who<'_>,
-    email: Option<&str>,
-    now: Timestamp,
-) -> Result<Option<Held>, Failure> {
-    if !signs_in(state, who).await? {
-        return Ok(None);
-    }
-    let email = email.and_then(Email::parse);
-    let email = email.ok_or_else(|| invalid("email", "the member signs in by his address of mail"))?;
-    hold(state, email, who, now).await.map(Some)
-}
-
-/// Tells a member whom an administrator lets in, if he signed up himself and waited for it.
-pub(crate) async fn let_in(state: &Shared, member: &User, request: RequestId) {
-    if !state.sign_in.errands.sends_mail() {
-        return;
-    }
-    // He is let in all the same if nobody can tell him.
-    let account = accounts::of(state, (&member.tenant, &member.id)).await;
-    if let Some(account) = account.ok().flatten().filter(|account| account.is_new) {
-        let _ = errand::leave(state, Errand::Letter(account.email, Occasion::Approved, request));
-    }
-}
-
-/// Has an account follow its member: another address of mail, and no session of whoever is disabled.
-pub(crate) async fn follow(state: &Shared, member: &User, now: Timestamp) -> Result<(), Failure> {
-    if state.sign_in.signer.is_none() {
-        return Ok(());
-    }
-    let who = (&member.tenant, &member.id);
-    let Some(account) = accounts::of(state, who).await? else {
-        return Ok(());
-    };
-    if member.disabled && !account.sessions.is_empty() {
-        let out = |account: &Account| {
-            Ok(Some(Account {
-                sessions: Vec::new(),
-                ..account.clone()
-            }))
-        };
-        accounts::change(state, who, out).await?;
-    }
-    match member.email.as_deref().and_then(Email::parse) {
-        Some(email) if email != account.email => accounts::move_to(state, who, &email, now).await,
-        _ => Ok(()),
-    }
 }
 
 /// A body of which a digest may be kept: without its password, which could be found by one.

@@ -12,7 +12,9 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use schemas::account::{Account, Identity};
 use schemas::catalog::change::Author;
+use schemas::catalog::user::User;
 use schemas::failure::{Failure, FailureCode};
+use schemas::id::TenantId;
 use schemas::subject::ATTEMPT_BUCKET;
 use schemas::time::Timestamp;
 use tokio::time::timeout;
@@ -296,7 +298,8 @@ async fn once(state: &Shared, handed: &str) -> Result<(), Failure> {
     }
 }
 
-/// The account of whoever the provider says he is; made by the rules of sign-up where there is none.
+/// The account of whoever the provider says he is; that of the member whose address it is, or one that is made by the
+/// rules of sign-up, where there is none.
 async fn account_of(
     state: &Shared,
     arrival: &Arrival,
@@ -306,13 +309,13 @@ async fn account_of(
         return Err(refused("addresses of this domain may not sign in"));
     }
     let Some(found) = accounts::by_email(state, &person.email).await? else {
-        return made(state, arrival, (settings, person)).await;
+        let catalog = state.ports.catalog.load();
+        return match member::of_address(&catalog, &person.email, &settings.tenant) {
+            Some(member) => let_in(state, arrival, (settings, person, &member)).await,
+            None => made(state, arrival, (settings, person)).await,
+        };
     };
-    if found.tenant != settings.tenant {
-        return Err(refused(
-            "the account of this address does not sign in by this provider",
-        ));
-    }
+    of_tenant(&found.tenant, settings)?;
     match &found.identity {
         Some(known) if *known == person.identity => Ok(found),
         Some(_) => Err(refused(
@@ -320,6 +323,28 @@ async fn account_of(
         )),
         None => bound(state, arrival, (&found, person.identity)).await,
     }
+}
+
+fn of_tenant(tenant: &TenantId, settings: &Provider) -> Result<(), Failure> {
+    if *tenant == settings.tenant {
+        return Ok(());
+    }
+    Err(refused(
+        "the account of this address does not sign in by this provider",
+    ))
+}
+
+/// Makes the account of whoever is a member already, with the address that the provider says is his.
+async fn let_in(
+    state: &Shared,
+    arrival: &Arrival,
+    (settings, person, member): (&Provider, Person, &User),
+) -> Result<Account, Failure> {
+    of_tenant(&member.tenant, settings)?;
+    let account = member::of_member(member, person.email);
+    member::admitted(&state.ports.catalog.load(), &account)?;
+    accounts::create(state, &account, arrival.at).await?;
+    bound(state, arrival, (&account, person.identity)).await
 }
 
 /// Gives an account to whom the provider knows by its address. Who had a password or a session before may have been
@@ -348,9 +373,15 @@ async fn made(
     arrival: &Arrival,
     (settings, person): (&Provider, Person),
 ) -> Result<Account, Failure> {
+    let sign_up = settings::sign_up(state);
+    if !settings.create_members.unwrap_or(sign_up.enabled) {
+        return Err(refused(
+            "nobody here has this address of mail: an administrator makes members first",
+        ));
+    }
     let rules = SignUp {
         domains: settings.domains.clone(),
-        ..settings::sign_up(state)
+        ..sign_up
     };
     let waits = sign_up::waits(&rules, &person.email)?;
     let mut account = member::fresh(state, &settings.tenant, person.email);

@@ -137,7 +137,7 @@ pub(super) async fn forgotten(
         return Ok(None);
     }
     let author = member::author(&account, "password-forgotten", asked);
-    let issued = issue(state, who, author).await?;
+    let issued = issue(state, who, (author, Before::Good)).await?;
     Ok(Some(Occasion::Forgotten(issued.token)))
 }
 
@@ -148,7 +148,7 @@ pub(super) async fn first(
     (waits, asked): (bool, Asked),
 ) -> Result<Occasion, Failure> {
     let author = member::author(account, "sign-up", asked);
-    let Issued { token, .. } = issue(state, (&account.tenant, &account.user), author).await?;
+    let Issued { token, .. } = issue(state, (&account.tenant, &account.user), (author, Before::Good)).await?;
     Ok(Occasion::SignedUp { token, waits })
 }
 
@@ -239,11 +239,24 @@ async fn token_for(
         let account = Account::new(tenant.clone(), user.clone(), email);
         accounts::create(state, &account, arrival.at).await?;
     }
-    issue(state, (tenant, user), caller.author(arrival)).await
+    issue(state, (tenant, user), (caller.author(arrival), Before::Over)).await
 }
 
-/// Makes a token for a member who has an account; the one before it is good for nothing then.
-async fn issue(state: &Shared, (tenant, user): accounts::Who<'_>, author: Author) -> Result<Issued, Failure> {
+/// What becomes of the tokens that a member was given before.
+#[derive(Debug, Clone, Copy)]
+enum Before {
+    /// They stay good: letters overtake one another, and whoever asked for two uses the one that comes.
+    Good,
+    /// They are good for nothing.
+    Over,
+}
+
+/// Makes a token for a member who has an account.
+async fn issue(
+    state: &Shared,
+    (tenant, user): accounts::Who<'_>,
+    (author, before): (Author, Before),
+) -> Result<Issued, Failure> {
     let secret = URL_SAFE_NO_PAD.encode(state.ports.mint.random::<32>());
     let token = format!("{tenant}.{}.{secret}", URL_SAFE_NO_PAD.encode(user.as_str()));
     let expires_at = later(author.at, LIFE_SECONDS);
@@ -252,9 +265,9 @@ async fn issue(state: &Shared, (tenant, user): accounts::Who<'_>, author: Author
         ends_at: expires_at,
     };
     let with = |account: &Account| {
-        Ok(Some(Account {
-            reset: Some(reset),
-            ..account.clone()
+        Ok(Some(match before {
+            Before::Good => account.with_another_reset(reset, author.at),
+            Before::Over => account.with_reset(reset),
         }))
     };
     let written = accounts::change(state, (tenant, user), with).await?;

@@ -84,6 +84,8 @@ pub struct Provider {
     pub domains: Vec<String>,
     /// The tenant whose members sign in by it, and that new ones are of.
     pub tenant: TenantId,
+    /// Whoever is no member is made one; `None` where people may sign up by themselves.
+    pub create_members: Option<bool>,
     /// What new members may do.
     pub role: Role,
     /// Where it sends browsers back to: `/auth/oidc/callback` of this site.

@@ -13,7 +13,7 @@ use http::StatusCode;
 use http::request::Parts;
 use schemars::JsonSchema;
 use schemas::account::email::Email;
-use schemas::account::{Setup, owner_of_key};
+use schemas::account::{Account, Setup, owner_of_key};
 use schemas::catalog::Role;
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::{DEFAULT_TENANT, TenantId};
@@ -125,10 +125,10 @@ async fn made(
     let email = Email::parse(&wanted.email).ok_or_else(|| invalid("email", "expected an address of mail"))?;
     hashing::acceptable(&wanted.password, email.as_str(), "password")?;
     let name = wanted.name.map(description::name).transpose()?;
-    take(state, arrival, wanted.code.reveal()).await?;
+    let mut account = member::fresh(state, &TenantId::from(DEFAULT_TENANT), email);
+    take(state, arrival, (wanted.code.reveal(), &account)).await?;
     let salt = state.ports.mint.random();
     let password = state.sign_in.hasher.hash(wanted.password, salt).await?;
-    let mut account = member::fresh(state, &TenantId::from(DEFAULT_TENANT), email);
     account.password = Some(password);
     let new = New {
         account: account.clone(),
@@ -140,8 +140,8 @@ async fn made(
     answer::open(state, &account, parts, (StatusCode::CREATED, arrival.at)).await
 }
 
-/// Takes the code, which nobody has after that.
-async fn take(state: &Shared, arrival: &Arrival, code: &str) -> Result<(), Failure> {
+/// Takes the code, which nobody has after that. It is kept where the account cannot be made.
+async fn take(state: &Shared, arrival: &Arrival, (code, account): (&str, &Account)) -> Result<(), Failure> {
     let wrong = || {
         caller::failed(state, arrival);
         let text = "the code is not good: a node prints one at its start while there is no account";
@@ -152,6 +152,7 @@ async fn take(state: &Shared, arrival: &Arrival, code: &str) -> Result<(), Failu
     if setup.digest != digest(state, KIND, code) {
         return Err(wrong());
     }
+    accounts::nobody_elses(state, &account.email, (&account.tenant, &account.user)).await?;
     let kv = &state.ports.kv;
     let taken = kv.delete(ACCOUNT_BUCKET, account::SETUP, Expected::Revision(revision));
     match timeout(WITHIN, taken).await {

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use schemas::account::email::Email;
 use schemas::account::{Account, Hash};
 use schemas::catalog::Role;
+use schemas::catalog::user::User;
 use schemas::failure::{Failure, FailureCode};
 use schemas::id::TenantId;
 use schemas::secret::Secret;
@@ -70,7 +71,7 @@ pub(crate) const SIGN_UP: Operation = Operation::ask::<Wanted, Made>("Makes an a
     .answering(201)
     .failing(&[403, 404, 429, 503]);
 
-/// What is done where a letter is sent to whoever signs up: the account is made when it is written.
+/// Who signs up, for what is done behind the answer.
 pub(super) struct Application {
     pub(super) email: Email,
     name: Option<Arc<str>>,
@@ -146,6 +147,11 @@ async fn made(state: &Shared, arrival: &Arrival, wanted: Wanted) -> Result<Made,
     }
     let salt = state.ports.mint.random();
     let password = state.sign_in.hasher.hash(wanted.password, salt).await?;
+    if waits {
+        // He cannot sign in now in any case: how long it takes to make him tells nobody whether he was there.
+        errand::leave(state, Errand::Make(Box::new(application), password))?;
+        return Ok(made);
+    }
     match make(state, &application, Some(password)).await {
         Ok(_) => Ok(made),
         Err(failure) if failure.code == FailureCode::AlreadyExists => Ok(made),
@@ -168,17 +174,46 @@ async fn make(state: &Shared, application: &Application, password: Option<Hash>)
     Ok(account)
 }
 
+/// Makes the account of somebody who waits for approval; an address that is somebody's stays his.
+pub(super) async fn wait(state: &Shared, application: &Application, password: Hash) -> Result<(), Failure> {
+    match make(state, application, Some(password)).await {
+        Err(failure) if failure.code != FailureCode::AlreadyExists => Err(failure),
+        _ => Ok(()),
+    }
+}
+
 /// What whoever signed up is written: how to choose the password of the account that is made, or that there was one. One
-/// that was never signed in to, and has no password, counts as made just now.
+/// that was never signed in to, and has no password, counts as made just now; and who is a member with that address gets
+/// his account by it, since he shows that it is his.
 pub(super) async fn applied(state: &Shared, application: &Application) -> Result<Occasion, Failure> {
     let account = match accounts::by_email(state, &application.email).await? {
         Some(found) if !found.is_new || found.password.is_some() => return Ok(Occasion::Known),
         Some(found) => found,
-        None => make(state, application, None).await?,
+        None => match is_member(state, application) {
+            Some((_, false)) => return Ok(Occasion::Known),
+            Some((member, true)) => let_in(state, application, &member).await?,
+            None => make(state, application, None).await?,
+        },
     };
     member::known(state, (&account.tenant, &account.user)).await;
     let waits = member::waits(&state.ports.catalog.load(), &account);
     reset::first(state, &account, (waits, application.asked)).await
+}
+
+/// The member whose address it is, and whether he may sign in.
+fn is_member(state: &Shared, application: &Application) -> Option<(User, bool)> {
+    let catalog = state.ports.catalog.load();
+    let member = member::of_address(&catalog, &application.email, &application.tenant)?;
+    let may_enter = member::may_enter(&catalog, &member);
+    Some((member, may_enter))
+}
+
+/// Makes the account of whoever is a member already.
+async fn let_in(state: &Shared, application: &Application, member: &User) -> Result<Account, Failure> {
+    let mut account = member::of_member(member, application.email.clone());
+    account.is_new = true;
+    accounts::create(state, &account, application.asked.at).await?;
+    Ok(account)
 }
 
 /// Whether an administrator has to enable the account of an address; refuses those that nobody may have.

@@ -76,6 +76,7 @@ fn of_start(secret: &str, tenant: &'static str, role: Role) -> Credential {
         denied: model::Names::new(),
         until: NEVER,
         maker: None,
+        seen_by: None,
         is_revoked: false,
     }
 }
@@ -89,7 +90,7 @@ impl Run {
         })
         .await;
         let was = filed(&scene).await;
-        let fay = Person {
+        let as_filed = Person {
             role: Some(Role::Admin),
             granted: Some(Role::Admin),
             is_as_filed: true,
@@ -102,7 +103,7 @@ impl Run {
         let mut run = Self {
             scene,
             world: World {
-                people: BTreeMap::from([(FAY, fay)]),
+                people: BTreeMap::from([(FAY, as_filed)]),
                 credentials,
                 without,
             },
@@ -145,7 +146,7 @@ impl Run {
             run.must(Call::of("mint", "POST /api/v1/tenant/api-keys".to_owned(), body))
                 .await;
         }
-        say(&run.scene, &was).await;
+        say(&run.scene, &fay(), &was).await;
         let lowered = run.world.people.get_mut(&FAY).expect("fay");
         (lowered.role, lowered.granted) = (Some(Role::Free), Some(Role::Free));
         run
@@ -342,10 +343,16 @@ async fn filed(scene: &Scene) -> Value {
         serde_json::to_value(user).expect("JSON")
     };
     let (before, now) = (was(Role::Admin), was(Role::Free));
-    say(scene, &before).await;
+    say(scene, &fay(), &before).await;
+    revised(scene, (&fay(), &before, &now)).await;
+    now
+}
+
+/// Has files be said to have changed a record: revision 1 is before that, revision 2 after it.
+pub(crate) async fn revised(scene: &Scene, (key, before, now): (&str, &Value, &Value)) {
     let change = RecordChange {
-        key: fay(),
-        from: Some(before),
+        key: key.to_owned(),
+        from: Some(before.clone()),
         to: Some(now.clone()),
     };
     let revisions = Revisions::new(scene.bus.clone());
@@ -365,20 +372,20 @@ async fn filed(scene: &Scene) -> Value {
         let begun = revisions.begin(told, &changes).await.expect("begin");
         revisions.finish(begun, 1).await.expect("finish");
     }
-    now
 }
 
 fn fay() -> String {
     user_key(&TenantId::from(FAY.0), &UserId::from(FAY.1))
 }
 
-/// Has the file say something of Fay, and waits until it counts.
-async fn say(scene: &Scene, record: &Value) {
-    let (key, value) = (fay(), record.to_string());
-    let put = scene.bus.put(CATALOG_BUCKET, &key, value.into(), Expected::Any);
+/// Has a file say something of a member, and waits until it counts.
+pub(crate) async fn say(scene: &Scene, key: &str, record: &Value) {
+    let value = record.to_string();
+    let put = scene.bus.put(CATALOG_BUCKET, key, value.into(), Expected::Any);
     put.await.expect("put");
     let bearer = format!("Bearer {OPERATOR}");
-    let line = format!("GET /api/v1/users/{}?tenant={}", FAY.1, FAY.0);
+    let text = |name: &str| record[name].as_str().expect("a text").to_owned();
+    let line = format!("GET /api/v1/users/{}?tenant={}", text("id"), text("tenant"));
     for _ in 0..2_000 {
         let told = scene.within(&line, &[("authorization", &bearer)], "").await;
         if told.status == 200 && told.json()["role"] == record["role"] {

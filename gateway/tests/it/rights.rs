@@ -111,7 +111,7 @@ async fn nobody_lets_others_sign_in_who_may_do_more_than_his_key() {
     }
     for key in [&of_model, &of_hour] {
         let made = refused(&scene, "POST /api/v1/users", key, member("mallory", "admin")).await;
-        assert_eq!(made, (403, "password".into()));
+        assert_eq!(made, (403, "email".into()));
         let login = json!({"email": "mallory@example.com", "password": PASSWORD});
         assert_eq!(call(&scene, "POST /auth/login", "", login).await.status, 401);
     }
@@ -330,4 +330,68 @@ async fn the_callers_of_a_tenant_have_so_many_trials_within_a_minute() {
     assert!(more.header("retry-after").is_some(), "{more:?}");
     // Who asks for another tenant is another.
     assert_eq!(call(&scene, &line, OPERATOR, Value::Null).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_secret_that_somebody_was_shown_while_its_member_was_low_does_not_rise_with_the_member() {
+    let scene = Scene::new().await;
+    let keys = "POST /api/v1/tenant/api-keys";
+    let ann = json!({"tenant": "acme", "id": "ann", "role": "internal"});
+    done(&scene, "POST /api/v1/users", OPERATOR, ann).await;
+    let of_ann = json!({"name": "ann's", "tenant": "acme", "user": "ann", "role": "internal"});
+    let of_ann = text(&done(&scene, keys, OPERATOR, of_ann).await["id"]);
+    // What an administrator of a tenant gives counts for nothing beyond it.
+    let of_tenant = administrator(&scene, json!({})).await;
+    let low = json!({"name": "low", "role": "admin"});
+    let low = text(&done(&scene, keys, &of_tenant, low).await["key"]);
+
+    let rotate = format!("{keys}/{of_ann}/rotate");
+    let raise = "PATCH /api/v1/users/ann?tenant=acme";
+    assert_eq!(
+        refused(&scene, &rotate, &low, Value::Null).await,
+        (403, "role".into())
+    );
+    done(&scene, raise, OPERATOR, json!({"role": "free"})).await;
+    let rotated = text(&done(&scene, &rotate, &low, Value::Null).await["key"]);
+    // Neither does one that he makes for somebody who counts for nothing yet.
+    let bea = json!({"id": "bea", "role": "internal"});
+    done(&scene, "POST /api/v1/users", &low, bea).await;
+    let made = json!({"name": "made", "user": "bea", "role": "internal"});
+    let made = text(&done(&scene, keys, &low, made).await["key"]);
+    for id in ["ann", "bea"] {
+        let line = format!("PATCH /api/v1/users/{id}?tenant=acme");
+        done(&scene, &line, OPERATOR, json!({"role": "internal"})).await;
+    }
+
+    assert_eq!(
+        (staff(&scene, &rotated).await, staff(&scene, &made).await),
+        (404, 404)
+    );
+    assert_eq!(
+        call(&scene, "GET /v1/models/m", &rotated, Value::Null)
+            .await
+            .status,
+        200
+    );
+    // Nor with what it makes, or by itself.
+    done(&scene, raise, OPERATOR, json!({"role": "admin"})).await;
+    let admin = json!({"name": "hers", "tenant": "acme", "user": "ann", "role": "admin"});
+    let hers = done(&scene, keys, OPERATOR, admin).await;
+    let rotate_hers = format!("{keys}/{}/rotate", text(&hers["id"]));
+    done(&scene, raise, OPERATOR, json!({"role": "free"})).await;
+    let taken = text(&done(&scene, &rotate_hers, &low, Value::Null).await["key"]);
+    done(&scene, raise, OPERATOR, json!({"role": "admin"})).await;
+    assert_eq!(staff(&scene, &taken).await, 404);
+    let of_it = json!({"name": "of it", "role": "internal"});
+    let of_it = text(&done(&scene, keys, &taken, of_it).await["key"]);
+    assert_eq!(staff(&scene, &of_it).await, 404);
+    let of_hers = json!({"name": "of hers", "user": "ann", "role": "internal"});
+    let told = refused(&scene, keys, &taken, of_hers).await;
+    assert_eq!(told, (403, "role".into()));
+    let again = text(&done(&scene, &rotate_hers, &taken, Value::Null).await["key"]);
+    assert_eq!(staff(&scene, &again).await, 404);
+
+    // Whoever may do as much gives it a secret that counts whole.
+    let whole = text(&done(&scene, &rotate_hers, OPERATOR, Value::Null).await["key"]);
+    assert_eq!(staff(&scene, &whole).await, 200);
 }

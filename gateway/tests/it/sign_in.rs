@@ -13,6 +13,8 @@ use crate::script::whole;
 mod accounts;
 mod cookie;
 mod corpus;
+mod following;
+mod stalled;
 
 const PASSWORD: &str = "correct horse battery 1";
 const JWT_SECRET: &[u8] = b"a secret of thirty-two bytes and more";

@@ -20,6 +20,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use schemas::event::request::RequestAccepted;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
+use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -203,14 +204,24 @@ impl PostgresStore {
         session::open(&self.server, Purpose::Write).await
     }
 
-    /// Runs `read` on one of the readers' connections; one on which the database failed is not used again.
+    /// Runs `read` on one of the readers' connections; one on which the database failed is not used again. A connection
+    /// that prepared its statements for tables as they were before prepares them anew, once, and `read` is run again.
     async fn reading<T>(
         &self,
-        read: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
+        read: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError> + Clone,
     ) -> Result<T, StoreError> {
         let mut reader = self.readers.acquire().await.map_err(sort)?;
-        let result = bounded(read(&mut reader)).await;
-        if matches!(result, Err(StoreError::Unavailable(_))) {
+        let result = bounded(async {
+            match read.clone()(&mut reader).await {
+                Err(StoreError::Refused(error)) if session::is_outdated(&error) => {
+                    reader.clear_cached_statements().await.map_err(sort)?;
+                    read(&mut reader).await
+                }
+                result => result,
+            }
+        });
+        let result = result.await;
+        if matches!(result, Err(StoreError::Unavailable(_) | StoreError::Refused(_))) {
             reader.close_on_drop();
         }
         result

@@ -34,6 +34,16 @@ impl Email {
         Arc::clone(&self.0)
     }
 
+    /// True for a text that is this address, however it is written.
+    pub fn is(&self, text: &str) -> bool {
+        let text = text.trim();
+        if text.is_ascii() {
+            text.eq_ignore_ascii_case(&self.0)
+        } else {
+            text.to_lowercase() == *self.0
+        }
+    }
+
     /// What stands behind its `@`.
     pub fn domain(&self) -> &str {
         self.0.split_once('@').map_or("", |(_, domain)| domain)
@@ -69,6 +79,16 @@ mod tests {
         let email = Email::parse(" Ann.Lee@Example.COM ").expect("an address");
         assert_eq!(email.as_str(), "ann.lee@example.com");
         assert_eq!(email.domain(), "example.com");
+        for (text, is) in [
+            ("Ann.Lee@example.com ", true),
+            ("ann.lee@example.co", false),
+            ("änn.lee@example.com", false),
+            ("", false),
+        ] {
+            assert_eq!(email.is(text), is, "{text}");
+        }
+        let umlaut = Email::parse("Änn@Example.com").expect("an address");
+        assert!(umlaut.is("änn@example.COM"));
         for wrong in [
             "",
             "ann",

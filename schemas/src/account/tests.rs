@@ -122,6 +122,42 @@ fn another_password_signs_out_everywhere_else_and_takes_the_reset_away() {
 }
 
 #[test]
+fn of_letters_that_were_asked_for_one_after_another_each_is_good_until_one_is_used() {
+    let reset = |n: u8| Reset {
+        digest: Digest([n; 32]),
+        ends_at: at(60 + i64::from(n)),
+    };
+    let good = |account: &Account, seconds| {
+        let all = (0..=40).filter(|n| account.is_reset_by(&Digest([*n; 32]), at(seconds)));
+        all.collect::<Vec<u8>>()
+    };
+    let mut account = account().with_reset(reset(0));
+    for n in 1..4 {
+        account = account.with_another_reset(reset(n), at(0));
+    }
+
+    assert_eq!(good(&account, 1), [0, 1, 2, 3]);
+    assert_eq!(good(&account, 61), [2, 3]);
+    let later = account.with_another_reset(reset(4), at(62));
+    assert_eq!(
+        (good(&later, 0), later.earlier.len()),
+        (vec![3, 4], 1),
+        "what is over is not kept"
+    );
+    let text = serde_json::to_string(&account).expect("serialize");
+    assert_eq!(serde_json::from_str::<Account>(&text).expect("read"), account);
+    // An administrator's is the only one, and a password that is chosen ends them all.
+    assert_eq!(good(&account.with_reset(reset(9)), 1), [9]);
+    let hash = || Hash::new("$new".to_owned());
+    assert_eq!(good(&account.with_chosen_password(hash()), 1), Vec::<u8>::new());
+    assert_eq!(good(&account.with_password(hash(), None), 1), Vec::<u8>::new());
+    for n in 10..40 {
+        account = account.with_another_reset(reset(n), at(0));
+    }
+    assert_eq!(good(&account, 1), (24..40).collect::<Vec<u8>>());
+}
+
+#[test]
 fn keys_tell_whose_account_they_are_and_passwords_are_not_shown() {
     let mut account = account();
     account.password = Some(Hash::new("$argon2id$canary".to_owned()));

@@ -23,6 +23,7 @@ pub(super) fn key(name: &str) -> Key {
         routing: None,
         granted: None,
         maker: None,
+        seen_by: None,
     }
 }
 

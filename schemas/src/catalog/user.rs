@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::grant::Reach;
 use super::{Catalog, Key, Origin, Role, Stored, from_hex, hex};
+use crate::account::email::Email;
 use crate::id::{ModelName, TenantId, UserId};
 use crate::limit::limits::Limits;
 use crate::subject;
@@ -108,6 +109,13 @@ impl Catalog {
         users.into_iter().map(|(_, stored)| stored).collect()
     }
 
+    /// The members who have an address of mail, in no order: one, unless they were made before addresses were one
+    /// member's.
+    pub fn members_of_address<'c>(&'c self, email: &'c Email) -> impl Iterator<Item = &'c User> {
+        let users = self.users.values().map(|stored| &*stored.record);
+        users.filter(|user| user.email.as_deref().is_some_and(|own| email.is(own)))
+    }
+
     /// What a key may do: never more than its member, or than who made it where it is no member's. `None` where its
     /// calls are not served, its tenant or its member being disabled.
     pub fn role_of(&self, key: &Key) -> Option<Role> {
@@ -141,7 +149,8 @@ impl Catalog {
             role,
             counts: counted(role, key.granted).max(user.map_or(Role::Free, User::counts).min(role)),
         };
-        let worth = worth.at_most(most, most);
+        // Of a secret that somebody else was shown no more counts than of him.
+        let worth = worth.at_most(most, key.seen_by.unwrap_or(most));
         match self.maker_of(key) {
             Some(maker) if maker.disabled => worth.at_most(Role::Free, Role::Free),
             Some(maker) => match maker.role {
@@ -346,6 +355,43 @@ mod tests {
         granted(&mut catalog, Some(Role::Pro));
         let worth = catalog.worth_of(&grant).expect("an owner");
         assert_eq!((worth.role, worth.counts), (Role::Internal, Role::Pro));
+    }
+
+    #[test]
+    fn no_more_of_a_key_counts_than_of_whoever_was_shown_its_secret() {
+        let mut catalog = Catalog::default();
+        let mut of_alice = key("k");
+        (of_alice.user, of_alice.role) = (Some(UserId::from("alice")), Role::Admin);
+        of_alice.granted = Some(Role::Internal);
+        alice(&mut catalog, |user| {
+            (user.role, user.granted) = (Some(Role::Admin), Some(Role::Admin));
+        });
+        let worth = |catalog: &Catalog, seen_by| {
+            let key = Key {
+                seen_by,
+                ..of_alice.clone()
+            };
+            let worth = catalog.worth_of(&key).expect("a member");
+            (worth.role, worth.counts)
+        };
+
+        assert_eq!(worth(&catalog, None), (Role::Admin, Role::Admin));
+        assert_eq!(worth(&catalog, Some(Role::Pro)), (Role::Admin, Role::Pro));
+        assert_eq!(worth(&catalog, Some(Role::Operator)), (Role::Admin, Role::Admin));
+        alice(&mut catalog, |user| user.role = Some(Role::Free));
+        assert_eq!(worth(&catalog, Some(Role::Pro)), (Role::Free, Role::Free));
+    }
+
+    #[test]
+    fn the_members_of_an_address_are_found_however_it_is_written() {
+        let mut catalog = Catalog::default();
+        alice(&mut catalog, |user| user.email = Some("Alice@Example.com".into()));
+        let found = |text: &str| {
+            let email = Email::parse(text).expect("an address");
+            catalog.members_of_address(&email).count()
+        };
+
+        assert_eq!((found("alice@example.com"), found("bob@example.com")), (1, 0));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use gateway::sign_in::oidc::is_address;
 use gateway::sign_in::settings::Provider;
 use schemas::catalog::Role;
-use schemas::id::{DEFAULT_TENANT, TenantId};
 
 use super::{Error, Resolver};
 use crate::keys;
@@ -51,9 +50,7 @@ impl Resolver<'_> {
                 scopes.push(scope.clone());
             }
         }
-        let Some(tenant) = TenantId::parse(told.tenant.as_deref().unwrap_or(DEFAULT_TENANT)) else {
-            return wrong("tenant", "this is no tenant", "name one of the tenants by its id");
-        };
+        let tenant = self.tenant_at("oidc.tenant", told.tenant.as_deref())?;
         let role = keys::role(told.role.as_deref().unwrap_or("free"));
         let Some(role) = role.filter(|role| *role < Role::Operator) else {
             let remedy = "use free, pro, internal or admin; operators are made by operators";
@@ -67,6 +64,7 @@ impl Resolver<'_> {
             scopes,
             domains: told.allowed_domains.clone(),
             tenant,
+            create_members: told.create_members,
             role,
             redirect_uri: self.redirect_uri()?,
         }))
@@ -99,8 +97,10 @@ mod tests {
     #[test]
     fn a_provider_is_named_with_what_it_may_do_and_nothing_of_it_is_guessed() {
         assert!(oidc("", &[SITE]).expect("settings").is_none());
-        let yaml = "oidc: { issuer: 'https://login.example.com', client_id: waybill, client_secret: '${S}', \
-                    scopes: [openid, profile], allowed_domains: [example.com], tenant: acme, role: pro }";
+        let yaml = "tenants: [{ id: acme }]\n\
+                    oidc: { issuer: 'https://login.example.com', client_id: waybill, client_secret: '${S}', \
+                    scopes: [openid, profile], allowed_domains: [example.com], tenant: acme, role: pro, \
+                    create_members: true }";
         let provider = oidc(yaml, &[SITE, ("S", "hush")])
             .expect("settings")
             .expect("a provider");
@@ -108,6 +108,7 @@ mod tests {
         assert_eq!(provider.redirect_uri, "https://gw.example.com/auth/oidc/callback");
         assert_eq!(provider.scopes, ["openid", "email", "profile"]);
         assert_eq!((provider.tenant.as_str(), provider.role), ("acme", Role::Pro));
+        assert_eq!(provider.create_members, Some(true));
         assert_eq!(
             provider.client_secret.as_ref().expect("a secret").reveal(),
             "hush"
@@ -118,6 +119,7 @@ mod tests {
             .expect("settings")
             .expect("a provider");
         assert_eq!((provider.tenant.as_str(), provider.role), ("default", Role::Free));
+        assert_eq!(provider.create_members, None);
         assert!(provider.client_secret.is_some());
     }
 
@@ -140,6 +142,10 @@ mod tests {
             (format!("oidc: {{ {least}, role: operator }}"), "oidc.role"),
             (format!("oidc: {{ {least}, role: king }}"), "oidc.role"),
             (format!("oidc: {{ {least}, tenant: 'a b' }}"), "oidc.tenant"),
+            (format!("oidc: {{ {least}, tenant: ghost }}"), "oidc.tenant"),
+            (
+                "create_members",
+            ),
             (format!("oidc: {{ {least}, scopes: ['a b'] }}"), "oidc.scopes"),
             (format!("oidc: {{ {least}, scope: a }}"), "scope"),
         ] {

@@ -66,18 +66,25 @@ impl Resolver<'_> {
     fn sign_up(&self) -> Result<SignUp, Error> {
         let (default, told) = (SignUp::default(), &self.settings.sign_in.sign_up);
         let enabled = self.switch("SIGNUP_ENABLED")?.or(told.enabled);
-        let named = told.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
-        let tenant = TenantId::parse(named).ok_or_else(|| {
-            let remedy = "name one of the tenants by its id";
-            let message = format!("\"{}\" is no tenant", named.escape_debug());
-            self.document.problem("sign_in.sign_up.tenant", message, remedy)
-        })?;
+        let tenant = self.tenant_at("sign_in.sign_up.tenant", told.tenant.as_deref())?;
         Ok(SignUp {
             enabled: enabled.unwrap_or(default.enabled),
             approval: told.approval.unwrap_or(default.approval),
             domains: told.domains.clone(),
             tenant,
             of_address: self.allowance("SIGNUP_RATE_LIMIT_PER_HOUR", default.of_address)?,
+        })
+    }
+
+    /// The tenant that is named at a place: one of the file, as that of a key is; the default one where none is.
+    pub(super) fn tenant_at(&self, path: &str, named: Option<&str>) -> Result<TenantId, Error> {
+        let named = named.unwrap_or(DEFAULT_TENANT);
+        let mut tenants = self.settings.tenants.iter();
+        let is_known = named == DEFAULT_TENANT || tenants.any(|known| known.id == named);
+        TenantId::parse(named).filter(|_| is_known).ok_or_else(|| {
+            let message = format!("there is no tenant \"{}\"", named.escape_debug());
+            let problem = self.document.problem(path, message, "add it under tenants");
+            problem.into()
         })
     }
 
@@ -226,7 +233,8 @@ pub(super) mod tests {
         assert_eq!(default.logins_of_address.attempts_max, 20);
         assert!(default.required && !default.sign_up.enabled && default.sign_up.approval);
 
-        let yaml = "sign_in: { sign_up: { enabled: true, approval: false, domains: ['*.example.com'], tenant: acme } }";
+        let yaml = "tenants: [{ id: acme }]\n\
+                    sign_in: { sign_up: { enabled: true, approval: false, domains: ['*.example.com'], tenant: acme } }";
         let told = settings(
             yaml,
             &[
@@ -241,6 +249,25 @@ pub(super) mod tests {
         assert_eq!((told.access_seconds, told.logins_of_email.attempts_max), (60, 0));
         let off = settings(yaml, &[("SIGNUP_ENABLED", "false")]).expect("settings");
         assert!(!off.sign_up.enabled, "a variable wins over the file");
+    }
+
+    #[test]
+    fn people_sign_up_to_a_tenant_of_the_file_and_to_no_other() {
+        let told = |tenant: &str| {
+            let yaml = format!("tenants: [{{ id: acme }}]\nsign_in:\n  sign_up:\n    tenant: {tenant}\n");
+            settings(&yaml, &[]).map(|settings| settings.sign_up.tenant.to_string())
+        };
+
+        assert_eq!(told("acme").as_deref(), Ok("acme"));
+        assert_eq!(told("default").as_deref(), Ok("default"));
+        for unknown in ["ghost", "'a b'", "''"] {
+            let problem = told(unknown).expect_err(unknown);
+            assert!(
+                problem.contains("sign_in.sign_up.tenant") && problem.contains("add it under tenants"),
+                "{problem}"
+            );
+            assert!(problem.contains("yaml:4"), "{problem}");
+        }
     }
 
     #[test]

@@ -202,6 +202,7 @@ impl Reloader {
             self.write(config, records, now).await?;
         }
         self.keep(references, served);
+        self.configuration.tell_site(config.sign_in.site.clone());
         for problem in &warnings {
             warn!("{problem}");
         }

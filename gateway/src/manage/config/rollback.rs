@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::change::{Author, Change, Difference};
+use schemas::catalog::user::User;
 use schemas::configuration::{Cause, RecordChange, Revision, shown, undo};
 use schemas::event::audit::Kind;
 use schemas::failure::{Failure, FailureCode};
@@ -30,6 +31,7 @@ use crate::caller::Caller;
 use crate::manage::openapi::Operation;
 use crate::manage::records::{self, Match, Place};
 use crate::manage::{description, json as answer, rights};
+use crate::sign_in::turn::{Address, Turn};
 use crate::state::Shared;
 
 /// How long the catalogue may take over one operation.
@@ -129,6 +131,7 @@ async fn put_back(
         });
     }
     may_put_back(state, caller, &steps).await?;
+    let turns = turns(state, &steps, &author).await?;
     let report = state.ports.configuration.report();
     let told = Revision {
         number: 0,
@@ -145,7 +148,8 @@ async fn put_back(
     let changes: Vec<RecordChange> = steps.iter().map(|(change, _)| change.clone()).collect();
     let begun = revisions(state).begin(told, &changes).await.map_err(away)?;
     // Who asked may leave: what was begun is written to its end.
-    let written = state.leaving.spawn(write(state.clone(), steps, begun)).await;
+    let putting = put_all(state.clone(), (steps, turns), begun, author.clone());
+    let written = state.leaving.spawn(putting).await;
     let revision = written.unwrap_or_else(|_| Err(away(BusError::Closed)))?;
     tell(
         state,
@@ -234,8 +238,41 @@ async fn lying(state: &Shared, key: &str) -> Result<Lying, Failure> {
     })
 }
 
-async fn write(
+/// Members who are about to be put back, each with what he is then.
+type Turns = Vec<(Turn, Option<User>)>;
+
+async fn turns(
+    state: &Shared,
+    steps: &[(RecordChange, Expected)],
+    author: &Author,
+) -> Result<Turns, Failure> {
+    let mut turns = Turns::new();
+    for (change, _) in steps {
+        if let Some((tenant, user)) = judge::member_of(&change.key) {
+            let turn = Turn::begin(state, (&tenant, &user), Address::Falls, author.at).await?;
+            let after = change.to.clone().and_then(|to| serde_json::from_value(to).ok());
+            turns.push((turn, after));
+        }
+    }
+    Ok(turns)
+}
+
+/// Writes what is put back, and has the accounts of members follow them.
+async fn put_all(
     state: Shared,
+    (steps, turns): (Vec<(RecordChange, Expected)>, Turns),
+    begun: Begun,
+    author: Author,
+) -> Result<Revision, Failure> {
+    let revision = write(&state, steps, begun).await?;
+    for (turn, after) in turns {
+        turn.done(&state, after.as_ref(), &author).await?;
+    }
+    Ok(revision)
+}
+
+async fn write(
+    state: &Shared,
     steps: Vec<(RecordChange, Expected)>,
     begun: Begun,
 ) -> Result<Revision, Failure> {
@@ -251,7 +288,7 @@ async fn write(
         written.and(last)
     };
     match timeout(WITHIN, passing).await.unwrap_or(Err(BusError::Timeout)) {
-        Ok(last) => revisions(&state).finish(begun, last).await.map_err(away),
+        Ok(last) => revisions(state).finish(begun, last).await.map_err(away),
         Err(BusError::Conflict) => Err(records::lost_race()),
         Err(problem) => Err(away(problem)),
     }

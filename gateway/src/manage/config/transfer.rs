@@ -12,6 +12,7 @@ use bus::{BusError, Change, Kv};
 use http::HeaderMap;
 use schemars::JsonSchema;
 use schemas::catalog::change::Author;
+use schemas::catalog::user::User;
 use schemas::catalog::{Catalog, Endpoint};
 use schemas::configuration::shown;
 use schemas::event::audit::Kind;
@@ -31,7 +32,8 @@ use crate::arrival::Arrival;
 use crate::caller::Caller;
 use crate::manage::openapi::Operation;
 use crate::manage::records::{self, Match, Place};
-use crate::manage::{answered, description, invalid, rights};
+use crate::manage::{answered, description, internal, invalid, rights};
+use crate::sign_in::turn::{Address, Turn};
 use crate::state::Shared;
 
 /// How long the bucket may take to tell what is in it.
@@ -238,10 +240,66 @@ async fn take_in(
     let signing_in = judge::signing_in(state, wanted.iter().map(|one| one.key.as_str())).await?;
     let catalog = state.ports.catalog.load();
     let wanted = judged((caller, &catalog, &signing_in), &found, wanted, &mut done)?;
+    let mut turns = begun(state, &wanted, author).await?;
+    let mut written = Ok(());
     for one in wanted {
-        write(state, one, author, &mut done).await?;
+        let turn = turns.remove(&one.key);
+        written = taken(state, (one, turn), author, &mut done).await;
+        if written.is_err() {
+            break;
+        }
     }
-    Ok(done)
+    for turn in turns.into_values() {
+        turn.fail(state).await;
+    }
+    written.map(|()| done)
+}
+
+/// Members who are about to be changed, by where they lie.
+type Turns = HashMap<String, Turn>;
+
+/// Holds what members are to have. Refuses all of it for one who may not.
+async fn begun(state: &Shared, wanted: &[Wanted], author: &Author) -> Result<Turns, Failure> {
+    let mut turns = Turns::new();
+    for one in wanted {
+        let Some((tenant, user)) = judge::member_of(&one.key) else {
+            continue;
+        };
+        let email = one.record.get("email").and_then(Value::as_str);
+        match Turn::begin(state, (&tenant, &user), Address::Is(email), author.at).await {
+            Ok(turn) => drop(turns.insert(one.key.clone(), turn)),
+            Err(failure) => {
+                for turn in turns.into_values() {
+                    turn.fail(state).await;
+                }
+                return Err(match failure.code {
+                    FailureCode::StoreUnavailable => failure,
+                    _ => refused(one.number, &one.key, &failure),
+                });
+            }
+        }
+    }
+    Ok(turns)
+}
+
+/// Takes one record in, and has the account follow that is its member's.
+async fn taken(
+    state: &Shared,
+    (one, turn): (Wanted, Option<Turn>),
+    author: &Author,
+    done: &mut Done,
+) -> Result<(), Failure> {
+    match (write(state, one, author, done).await, turn) {
+        (Ok(lies), Some(turn)) => {
+            let member: User = serde_json::from_value(Value::Object(lies)).map_err(|_| internal())?;
+            turn.done(state, Some(&member), author).await
+        }
+        (Err(failure), Some(turn)) => {
+            turn.fail(state).await;
+            Err(failure)
+        }
+        (written, None) => written.map(drop),
+    }
 }
 
 /// What there is before an import, without secrets.
@@ -375,7 +433,13 @@ fn merged(found: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<String
     merged
 }
 
-async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done) -> Result<(), Failure> {
+/// Writes a record; gives what lies there then.
+async fn write(
+    state: &Shared,
+    wanted: Wanted,
+    author: &Author,
+    done: &mut Done,
+) -> Result<Map<String, Value>, Failure> {
     let Wanted {
         kind,
         key,
@@ -403,12 +467,12 @@ async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done)
     };
     let exists = records::exists::<Map<String, Value>>(state, &place).await?;
     if !exists {
-        records::create(state, &place, record, None, author).await?;
+        let written = records::create(state, &place, record, None, author).await?;
         done.made += 1;
         if needs_credential {
             done.without_credential.insert(place.key);
         }
-        return Ok(());
+        return Ok(written.record);
     }
     let (of_file, lost) = (AtomicBool::new(false), AtomicBool::new(false));
     let decide = |found: &Map<String, Value>| {
@@ -432,7 +496,7 @@ async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done)
             key: place.key,
             why: "a file says something of it: change the file",
         });
-        return Ok(());
+        return Ok(written.record);
     }
     if written.repeated {
         done.unchanged += 1;
@@ -443,7 +507,7 @@ async fn write(state: &Shared, wanted: Wanted, author: &Author, done: &mut Done)
     if lacks || lost.load(Ordering::Relaxed) {
         done.without_credential.insert(place.key);
     }
-    Ok(())
+    Ok(written.record)
 }
 
 #[cfg(test)]

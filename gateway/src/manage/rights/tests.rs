@@ -59,6 +59,7 @@ impl Held {
             routing: None,
             granted: None,
             maker: None,
+            seen_by: None,
         }
     }
 
@@ -416,7 +417,13 @@ fn only_what_widens_a_sign_in_is_judged_as_one() {
     );
     assert_eq!(widens(&before, &role(Some(Role::Internal)), keyed), Some("role"));
     assert_eq!(widens(&role(None), &before, signed), Some("role"));
-    assert_eq!(widens(&role(None), &before, keyed), None);
+    assert_eq!(
+        widens(&role(None), &before, keyed),
+        Some("role"),
+        "his address lets him in"
+    );
+    let bare = |user: User| User { email: None, ..user };
+    assert_eq!(widens(&bare(role(None)), &bare(before.clone()), keyed), None);
     let granted = User {
         granted: Some(Role::Pro),
         ..before.clone()

@@ -214,6 +214,7 @@ mod tests {
             domains: Vec::new(),
             tenant: TenantId::from("default"),
             role: Role::Free,
+            create_members: None,
             redirect_uri: "https://gw.example.com/auth/oidc/callback".to_owned(),
         }
     }

@@ -232,7 +232,13 @@ pub(super) fn take(world: &mut World, call: &Call, caller: &Credential, told: &V
         "grant" => granted(world, call, told),
         "rotate" => {
             let maker = maker(caller);
+            let Some(known) = key(world, &call.key) else {
+                return;
+            };
+            let whose = (known.tenant, known.user);
+            let seen_by = seen_by(world, whose, caller);
             let Some(key) = key(world, &call.key) else { return };
+            key.seen_by = seen_by;
             told["key"]
                 .as_str()
                 .expect("a secret")
@@ -308,6 +314,19 @@ fn maker(caller: &Credential) -> Option<Who> {
     caller.user.map(|user| (caller.tenant, user)).or(caller.maker)
 }
 
+/// What counts of a caller who is shown the secret of what is another's.
+fn seen_by(
+    world: &World,
+    (tenant, user): (&'static str, Option<&'static str>),
+    caller: &Credential,
+) -> Option<Role> {
+    let is_own = user.is_none() || (caller.tenant, caller.user) == (tenant, user);
+    if is_own || operates(world, caller) {
+        return caller.seen_by;
+    }
+    world.rights(caller).map(|rights| rights.counts)
+}
+
 fn operates(world: &World, caller: &Credential) -> bool {
     world
         .rights(caller)
@@ -329,6 +348,7 @@ fn minted(world: &mut World, call: &Call, caller: &Credential, told: &Value) {
         denied: world.denied(caller),
         until: ends(&body["expires_at"], caller.until),
         maker: if call.user.is_none() { maker(caller) } else { None },
+        seen_by: seen_by(world, (call.tenant, call.user), caller),
         is_revoked: false,
     };
     world.credentials.push(key);
@@ -347,6 +367,7 @@ fn granted(world: &mut World, call: &Call, told: &Value) {
         denied: Names::new(),
         until: NEVER,
         maker: None,
+        seen_by: None,
         is_revoked: false,
     });
 }

@@ -66,6 +66,8 @@ pub(super) struct Credential {
     pub(super) denied: Names,
     pub(super) until: i64,
     pub(super) maker: Option<Who>,
+    /// What counted of whoever was shown the secret, of somebody else's.
+    pub(super) seen_by: Option<Role>,
     pub(super) is_revoked: bool,
 }
 
@@ -73,6 +75,8 @@ pub(super) struct Credential {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rights {
     pub(super) role: Role,
+    /// What of it counts where a model asks for a role.
+    pub(super) counts: Role,
     pub(super) models: Names,
     pub(super) until: i64,
 }
@@ -142,6 +146,9 @@ impl World {
         if role == Role::Operator || self.without == Rule::Grants {
             counts = role;
         }
+        if let Some(seen_by) = held.seen_by.filter(|_| self.without != Rule::Grants) {
+            counts = counts.min(seen_by);
+        }
         if let Some(maker) = self.maker(held) {
             let (at_most, counting) = match (maker.is_disabled, maker.role) {
                 (true, _) => (Role::Free, Role::Free),
@@ -166,6 +173,7 @@ impl World {
             .map(|(name, _)| *name);
         Some(Rights {
             role,
+            counts,
             models: models.collect(),
             until: held.until,
         })
@@ -192,6 +200,7 @@ pub(super) fn beyond(before: Option<&Rights>, after: Option<&Rights>, caller: &R
 fn what_neither_had_is_beyond_and_what_one_had_is_not() {
     let rights = |role, models: &[&'static str], until| Rights {
         role,
+        counts: role,
         models: models.iter().copied().collect(),
         until,
     };

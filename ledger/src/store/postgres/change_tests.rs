@@ -144,6 +144,32 @@ async fn a_migration_waits_for_a_long_reader_without_holding_up_the_others() {
 }
 
 #[tokio::test]
+async fn bug_case_16_6_a_column_of_another_type_costs_no_read_and_each_connection_one_try() {
+    let (url, store) = fresh().await;
+    apply(&store, &[record(1, settled(1))]).await.expect("apply");
+    // As many connections as there may be, each with its statements prepared.
+    let readers = || futures_util::future::join_all((0..16).map(|_| read_one(&store)));
+    readers().await;
+    let mut other = connection(&url).await;
+
+    for column in ["end_user", "tenant"] {
+        let text = format!("ALTER TABLE api_logs ALTER COLUMN {column} TYPE VARCHAR(200) COLLATE \"C\"");
+        execute(&mut other, &text).await;
+        assert!(readers().await.into_iter().all(|rows| rows == 1), "{column}");
+    }
+
+    // The writer looks for rows that are there: the one that had its statement prepared fails once.
+    let again = |n| [record(n, settled(1)), record(n + 1, settled(n))];
+    let refused = apply(&store, &again(10)).await;
+    if let Err(problem) = refused {
+        assert!(matches!(problem, StoreError::Refused(_)), "{problem:?}");
+        apply(&store, &again(10)).await.expect("apply");
+    }
+    apply(&store, &again(20)).await.expect("apply");
+    assert_eq!(books(&store).await.0.len(), 3);
+}
+
+#[tokio::test]
 async fn one_process_at_a_time_changes_tables() {
     let (url, store) = fresh().await;
     let mut other = connection(&url).await;

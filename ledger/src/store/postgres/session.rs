@@ -152,6 +152,12 @@ fn retryable(code: &str) -> bool {
     RETRYABLE_CLASSES.iter().any(|class| code.starts_with(class)) || RETRYABLE_CODES.contains(&code)
 }
 
+/// True for a statement that was prepared for tables as they were before.
+pub(super) fn is_outdated(error: &sqlx::Error) -> bool {
+    const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    code(error).is_some_and(|code| code == FEATURE_NOT_SUPPORTED)
+}
+
 /// The SQLSTATE of an error of the database.
 pub(super) fn code(error: &sqlx::Error) -> Option<String> {
     error

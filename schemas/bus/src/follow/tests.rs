@@ -320,6 +320,7 @@ async fn add_key(kv: &dyn Kv, digest: &KeyDigest) {
         routing: None,
         granted: None,
         maker: None,
+        seen_by: None,
     };
     let value = Bytes::from(serde_json::to_vec(&record).expect("a record"));
     kv.put(CATALOG_BUCKET, &key_key(digest), value, Expected::Any)

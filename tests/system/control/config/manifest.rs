@@ -85,3 +85,34 @@ async fn a_dark_manifest_is_compared_and_not_served() {
     node.check_books().await;
     assert_eq!(node.stop().await, Some(0));
 }
+
+#[tokio::test]
+async fn visitors_are_told_what_the_manifest_says_by_now() {
+    let upstream = Upstream::start();
+    let directory = place(&upstream, None);
+    let (mut node, operator) = started(&directory, "active", "").await;
+    let site = |name: &str| {
+        format!(
+            "schema_version: 1\ndistribution: {{ display_name: {name} }}\npaths: {{ models: models.yaml }}\n\
+             site: {{ support_email: help@{name}.example }}\nfeatures: {{ routers: [{name}] }}\n"
+        )
+    };
+    let told = |site: &Value| {
+        let texts =
+            ["site_name", "support_email"].map(|name| site[name].as_str().unwrap_or_default().to_owned());
+        (texts, site["features"]["routers"].clone())
+    };
+
+    for name in ["harbor", "quay"] {
+        std::fs::write(directory.path().join("manifest.yaml"), site(name)).expect("written");
+        let expected = ([name.to_owned(), format!("help@{name}.example")], json!([name]));
+        until_shown(&operator, "/site-config", |site| told(site) == expected).await;
+    }
+    // What is wrong changes nothing.
+    std::fs::write(directory.path().join("manifest.yaml"), "schema_version: 7\n").expect("written");
+    until_shown(&operator, PROBLEMS, |problems| !of(problems, "error").is_empty()).await;
+    let site = operator.get("/site-config").await.json();
+    assert_eq!(site["site_name"], "quay");
+    node.check_books().await;
+    assert_eq!(node.stop().await, Some(0));
+}

@@ -231,6 +231,31 @@ async fn a_letter_waits_for_its_server_and_is_not_sent_to_whom_that_refuses() {
 }
 
 #[tokio::test]
+async fn of_letters_that_were_asked_for_at_once_the_last_that_comes_lets_its_member_in() {
+    let server = MailServer::start(Wire::Clear).await;
+    let (scene, nobody) = writing(server.port(), "none").await;
+    member(&scene.client.with_key(OPERATOR_KEY), "ann", "pro").await;
+
+    // The first letter is on its way while the second is asked for, and comes after it.
+    server.refuse(1, "451 later");
+    assert_eq!(forget(&nobody, "ann@example.com").await.status, 202);
+    server.wait_connections(1).await;
+    assert_eq!(forget(&nobody, "ann@example.com").await.status, 202);
+    let letters = server.wait_letters(2).await;
+    let (earlier, last) = (token(&letters[0]), token(&letters[1]));
+
+    assert_eq!(choose(&nobody, &last, "another password 2").await, 200);
+    assert_eq!(login(&nobody, "ann", "another password 2").await.status, 200);
+    assert_eq!(
+        choose(&nobody, &earlier, "a third password 3").await,
+        400,
+        "one of them is enough"
+    );
+    assert_eq!(server.faults(), Vec::<String>::new());
+    scene.finish().await;
+}
+
+#[tokio::test]
 async fn no_letter_and_no_password_goes_where_there_is_no_tls_although_it_was_asked_for() {
     for wire in [Wire::Clear, Wire::Broken] {
         let server = MailServer::start(wire).await;
@@ -244,4 +269,36 @@ async fn no_letter_and_no_password_goes_where_there_is_no_tls_although_it_was_as
         assert_eq!(server.faults(), Vec::<String>::new(), "{wire:?}");
         scene.finish().await;
     }
+}
+
+#[tokio::test]
+async fn who_was_made_with_an_address_is_let_in_by_a_letter_when_he_signs_up_and_who_is_disabled_is_not() {
+    let server = MailServer::start(Wire::Clear).await;
+    let (scene, nobody) = writing(server.port(), "none").await;
+    let operator = scene.client.with_key(OPERATOR_KEY);
+    for id in ["ann", "bob"] {
+        let user = json!({"tenant": "acme", "id": id, "email": format!("{id}@example.com"), "role": "pro"});
+        done(&operator, "POST", "/api/v1/users", user).await;
+    }
+    let path = "/api/v1/users/bob?tenant=acme";
+    done(&operator, "PATCH", path, json!({"disabled": true})).await;
+
+    for id in ["ann", "bob"] {
+        let body = json!({"email": format!("{id}@example.com"), "password": "a password nobody keeps"});
+        assert_eq!(call(&nobody, "POST", "/auth/signup", body).await.status, 201);
+    }
+
+    let letters = server.wait_letters(2).await;
+    let (to_ann, to_bob) = (to(&letters, "ann@example.com"), to(&letters, "bob@example.com"));
+    assert!(!to_bob[0].body().contains("token"), "{:?}", to_bob[0]);
+    assert_eq!(choose(&nobody, &token(to_ann[0]), PASSWORD).await, 200);
+    let entered = login(&nobody, "ann", PASSWORD).await;
+    assert_eq!(entered.status, 200, "{}", entered.text());
+    let me = &entered.json()["user"];
+    assert_eq!((&me["id"], &me["role"]), (&json!("ann"), &json!("pro")));
+    let listed = done(&operator, "GET", "/api/v1/users?tenant=acme", Value::Null).await;
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(2), "{listed}");
+    let default = done(&operator, "GET", "/api/v1/users?tenant=default", Value::Null).await;
+    assert_eq!(default["data"], json!([]), "nobody came in anew");
+    scene.finish().await;
 }

@@ -16,8 +16,15 @@ fn by(provider: &Provider, node: NodeBuilder) -> NodeBuilder {
 
 /// The same, whose addresses are of these domains; with none, of any.
 fn of_domains(provider: &Provider, domains: &[&str], node: NodeBuilder) -> NodeBuilder {
-    let oidc = json!({"issuer": provider.issuer(), "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET,
-        "allowed_domains": domains, "tenant": "acme", "role": "pro"});
+    saying(
+        json!({"issuer": provider.issuer(), "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET,
+        "allowed_domains": domains, "tenant": "acme", "role": "pro", "create_members": true}),
+        node,
+    )
+}
+
+/// A node of which the file says this of the provider.
+fn saying(oidc: Value, node: NodeBuilder) -> NodeBuilder {
     let node = node
         .setting("oidc", oidc)
         .env("SITE_PUBLIC_BASE_URL", "https://gw.test");
@@ -429,6 +436,65 @@ async fn whoever_is_of_no_listed_domain_waits_for_approval_and_keys_that_the_pro
         sleep(LOOK_EVERY).await;
     }
     assert_eq!(provider.keys_read(), 2);
+    assert_eq!(provider.faults(), Vec::<String>::new());
+    scene.finish().await;
+}
+
+/// The members of `acme` who have an address.
+async fn of_address(operator: &Client, email: &str) -> Vec<Value> {
+    let listed = done(operator, "GET", "/api/v1/users?tenant=acme", Value::Null).await;
+    let members = listed["data"].as_array().expect("members").iter();
+    members
+        .filter(|member| {
+            member["email"]
+                .as_str()
+                .is_some_and(|own| own.eq_ignore_ascii_case(email))
+        })
+        .cloned()
+        .collect()
+}
+
+#[tokio::test]
+async fn who_is_a_member_already_comes_in_as_that_and_nobody_is_made_where_people_may_not_sign_up() {
+    let provider = Provider::start().await;
+    let oidc = json!({"issuer": provider.issuer(), "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET,
+        "tenant": "acme", "role": "pro"});
+    let mut scene = Scene::start_with(|node| saying(oidc, node)).await;
+    scene.pin();
+    let nobody = scene.client.with_key("");
+    let operator = nobody.with_key(OPERATOR_KEY);
+    for (id, role) in [("ann", "internal"), ("bob", "pro")] {
+        let email = format!("{id}@Example.com");
+        let user = json!({"tenant": "acme", "id": id, "email": email, "role": role});
+        done(&operator, "POST", "/api/v1/users", user).await;
+    }
+    let bob = "/api/v1/users/bob?tenant=acme";
+    done(&operator, "PATCH", bob, json!({"disabled": true})).await;
+
+    let answer = signed_in(&nobody, &provider, person("ann")).await;
+    assert_eq!(answer.status, 303, "{}", answer.text());
+    let (token, _) = tokens(&refresh(&nobody, &session(&answer).expect("a session")).await);
+    let me = done(&nobody.with_key(&token), "GET", "/user/me", Value::Null).await;
+    assert_eq!((&me["id"], &me["role"]), (&json!("ann"), &json!("internal")));
+    for (id, members) in [("bob", 1), ("eve", 0)] {
+        let refused = signed_in(&nobody, &provider, person(id)).await;
+        assert_eq!(
+            (refused.status, session(&refused)),
+            (403, None),
+            "{}",
+            refused.text()
+        );
+        let found = of_address(&operator, &format!("{id}@example.com")).await;
+        assert_eq!(found.len(), members, "{found:?}");
+    }
+    assert_eq!(of_address(&operator, "ann@example.com").await.len(), 1);
+
+    // Where people may sign up they are made by the provider's word as well.
+    let path = "/admin/settings/signup_enabled";
+    done(&operator, "PUT", path, json!({"value": true})).await;
+    let waits = signed_in(&nobody, &provider, person("eve")).await;
+    assert!(waits.text().contains("approval"), "{}", waits.text());
+    assert_eq!(of_address(&operator, "eve@example.com").await.len(), 1);
     assert_eq!(provider.faults(), Vec::<String>::new());
     scene.finish().await;
 }
