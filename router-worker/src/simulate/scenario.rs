@@ -214,11 +214,11 @@ impl Scenario {
             (Some(_), None) => {}
             (None, Some(shape)) => return shape.wrong(),
             _ => {
-                return wrong(
+                return Some(wrong(
                     "trace",
                     "has to name either file or generate",
                     "name one of the two",
-                );
+                ));
             }
         }
         None
@@ -241,11 +241,11 @@ impl Scenario {
             .into_iter()
             .find(|(_, size, most)| !(1..=*most).contains(size));
         if let Some((path, _, most)) = out {
-            return wrong(
+            return Some(wrong(
                 path,
                 &format!("has to be between 1 and {most}"),
                 "correct the value",
-            );
+            ));
         }
         if self.delays.bus_ms > MS_MAX {
             let message = format!("has to be at most {MS_MAX}");
@@ -314,11 +314,11 @@ impl Scenario {
                 return Some(wrong(&at("speeds_percent"), &message, "correct the list"));
             }
             if !(1..=1_000_000).contains(&endpoint.weight) {
-                return wrong(
+                return Some(wrong(
                     &at("weight"),
                     "has to be between 1 and 1000000",
                     "correct the value",
-                );
+                ));
             }
             if endpoint
                 .price

@@ -230,21 +230,7 @@ pub(super) fn take(world: &mut World, call: &Call, caller: &Credential, told: &V
     match call.kind {
         "mint" => minted(world, call, caller, told),
         "grant" => granted(world, call, told),
-        "rotate" => {
-            let maker = maker(caller);
-            let Some(known) = key(world, &call.key) else {
-                return;
-            };
-            let whose = (known.tenant, known.user);
-            let seen_by = seen_by(world, whose, caller);
-            let Some(key) = key(world, &call.key) else { return };
-            key.seen_by = seen_by;
-            told["key"]
-                .as_str()
-                .expect("a secret")
-                .clone_into(&mut key.secret);
-            key.maker = if key.user.is_none() { maker } else { None };
-        }
+        "rotate" => rotated(world, call, caller, told),
         "key" => {
             let denied = world.denied(caller);
             let Some(key) = key(world, &call.key) else { return };
@@ -303,6 +289,22 @@ pub(super) fn take(world: &mut World, call: &Call, caller: &Credential, told: &V
         }
         other => panic!("{other} is not known"),
     }
+}
+
+fn rotated(world: &mut World, call: &Call, caller: &Credential, told: &Value) {
+    let maker = maker(caller);
+    let Some(known) = key(world, &call.key) else {
+        return;
+    };
+    let whose = (known.tenant, known.user);
+    let seen_by = seen_by(world, whose, caller);
+    let Some(key) = key(world, &call.key) else { return };
+    key.seen_by = seen_by;
+    told["key"]
+        .as_str()
+        .expect("a secret")
+        .clone_into(&mut key.secret);
+    key.maker = if key.user.is_none() { maker } else { None };
 }
 
 fn key<'w>(world: &'w mut World, id: &str) -> Option<&'w mut Credential> {

@@ -69,9 +69,9 @@ async fn an_account_follows_its_member_when_he_is_imported() {
 
     // Nobody gets an address that is somebody's, and nothing of the import is made.
     let renamed = ("ann", json!({"name": "Ann Lee"}));
-    let taken = imported(&scene, &[renamed, ("bob", json!({"email": "Ann@example.com"}))]).await;
-    assert_eq!(taken.status, 400, "{taken:?}");
-    assert!(taken.body.contains("email: "), "{taken:?}");
+    let refused = imported(&scene, &[renamed, ("bob", json!({"email": "Ann@example.com"}))]).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.body.contains("email: "), "{refused:?}");
     let both = [
         ("ann", json!({"email": "one@example.com"})),
         ("bob", json!({"email": "one@example.com"})),
