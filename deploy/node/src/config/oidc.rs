@@ -144,6 +144,7 @@ mod tests {
             (format!("oidc: {{ {least}, tenant: 'a b' }}"), "oidc.tenant"),
             (format!("oidc: {{ {least}, tenant: ghost }}"), "oidc.tenant"),
             (
+                format!("oidc: {{ {least}, create_members: maybe }}"),
                 "create_members",
             ),
             (format!("oidc: {{ {least}, scopes: ['a b'] }}"), "oidc.scopes"),
