@@ -279,7 +279,11 @@ pub(crate) fn failed(state: &Shared, arrival: &Arrival) {
 }
 
 /// Looks up the caller of a request and counts false credentials.
-pub(crate) async fn identify(state: &Shared, arrival: &Arrival, request: Presented<'_>) -> Result<Caller, Failure> {
+pub(crate) async fn identify(
+    state: &Shared,
+    arrival: &Arrival,
+    request: Presented<'_>,
+) -> Result<Caller, Failure> {
     if state.stale() {
         return Err(stale());
     }

@@ -76,11 +76,19 @@ fn every_event_that_was_ever_written_is_as_its_schema_says() {
 fn an_event_that_lacks_something_or_has_it_of_another_type_is_not() {
     for (name, event) in golden() {
         let validator = validator(kind(&event));
-        let members: Vec<String> = event["data"].as_object().expect("a payload").keys().cloned().collect();
+        let members: Vec<String> = event["data"]
+            .as_object()
+            .expect("a payload")
+            .keys()
+            .cloned()
+            .collect();
         let optional = ["quotas", "decision", "auto", "fields"];
         for member in members {
             let mut lacking = event.clone();
-            lacking["data"].as_object_mut().expect("a payload").remove(&member);
+            lacking["data"]
+                .as_object_mut()
+                .expect("a payload")
+                .remove(&member);
             assert_eq!(
                 validator.is_valid(&lacking),
                 optional.contains(&member.as_str()),
@@ -116,7 +124,10 @@ fn the_description_of_the_subjects_names_every_event_where_it_is_found() {
     let kinds: BTreeSet<&str> = golden.iter().map(|(_, event)| kind(event)).collect();
     let messages = described["components"]["messages"].as_object().expect("messages");
 
-    assert_eq!(messages.keys().map(String::as_str).collect::<BTreeSet<_>>(), kinds);
+    assert_eq!(
+        messages.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        kinds
+    );
     for kind in kinds {
         let address = subject::event(kind, "{tenant}");
         let channels = described["channels"].as_object().expect("channels");

@@ -248,7 +248,13 @@ impl Pair {
             let kv = Arc::clone(&bucket) as Arc<dyn Kv>;
             tasks.spawn(async move {
                 let token = CancellationToken::new();
-                fleet::run((&shared.affinity, &shared.limiter), kv, (&shared.boot, false), token).await;
+                fleet::run(
+                    (&shared.affinity, &shared.limiter),
+                    kv,
+                    (&shared.boot, false),
+                    token,
+                )
+                .await;
             });
             scenes.push(scene);
         }
