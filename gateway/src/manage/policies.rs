@@ -17,6 +17,7 @@ use schemas::id::{DEFAULT_TENANT, ModelName, TenantId};
 use schemas::subject;
 use serde::{Deserialize, Serialize};
 
+use super::description::{self, Edit};
 use super::keys::change;
 use super::openapi::{Operation, Parameter};
 use super::page::Asked;
@@ -29,62 +30,91 @@ use crate::caller::Caller;
 const TEMPERATURE_MAX: u32 = 150;
 
 /// What holds for all calls whose keys say nothing else.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "InferenceConfig")]
-pub(crate) struct Config {
+struct Config {
     /// Calls may leave the choice of a model to the gateway.
     auto_routing_enabled: bool,
     /// By what it chooses.
-    #[serde(default)]
     auto_routing_strategy: Strategy,
-    /// Degrees Celsius of a node's hottest accelerator from which it is spared; null for never.
-    #[serde(default)]
+    /// Degrees Celsius of a host's hottest accelerator from which it is spared; null where nothing is set here, so that
+    /// `gpu_temperature_threshold` of waybill.yaml holds.
     #[schemars(range(max = 150))]
     gpu_temperature_threshold: Option<u32>,
 }
 
-const CONFIG: &str = "the body is not a configuration: expected auto_routing_enabled and, optionally, \
-                      auto_routing_strategy, gpu_temperature_threshold";
+/// What of that is to be different. What is not named stays.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "InferencePatch")]
+pub(crate) struct Patch {
+    /// Calls may leave the choice of a model to the gateway.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "bool")]
+    auto_routing_enabled: Option<bool>,
+    /// By what it chooses.
+    #[serde(default, deserialize_with = "description::given")]
+    #[schemars(with = "Strategy")]
+    auto_routing_strategy: Option<Strategy>,
+    /// Degrees Celsius of a host's hottest accelerator from which it is spared; null for what waybill.yaml says, 150,
+    /// which none reaches, so that no host is spared whatever waybill.yaml says.
+    #[serde(default)]
+    #[schemars(range(max = 150))]
+    gpu_temperature_threshold: Edit<u32>,
+}
+
+const CONFIG: &str = "the body is not a configuration: expected any of auto_routing_enabled, auto_routing_strategy, \
+                      gpu_temperature_threshold";
 
 /// What one key says.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "KeyRoutingPolicy")]
-pub(crate) struct OfKey {
+struct OfKey {
     /// Its calls may leave the choice of a model to the gateway; null for what holds for all.
-    #[serde(default)]
     auto_routing_enabled: Option<bool>,
     /// By what the gateway chooses; null for what holds for all.
-    #[serde(default)]
     strategy: Option<Strategy>,
+}
+
+/// What one key is to say otherwise. What is not named stays.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "KeyRoutingPatch")]
+pub(crate) struct KeyPatch {
+    /// Its calls may leave the choice of a model to the gateway; null for what holds for all.
+    #[serde(default)]
+    auto_routing_enabled: Edit<bool>,
+    /// By what the gateway chooses; null for what holds for all.
+    #[serde(default)]
+    strategy: Edit<Strategy>,
 }
 
 const OF_KEY: &str = "the body is not a policy of a key: expected any of auto_routing_enabled, strategy";
 
-/// What is said of a model.
-#[derive(Debug, Deserialize, JsonSchema)]
+/// What is to be said of a model otherwise. What is not named stays, and is as of a model of which nothing is said where
+/// nobody named it before.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "ModelPolicyWanted")]
+#[schemars(rename = "ModelPolicyPatch")]
 pub(crate) struct OfModel {
-    /// How much its goodness counts.
+    /// How much its goodness counts; null for 1, as where nothing is said.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1))]
-    quality_weight: Option<f64>,
-    /// How much its speed counts.
+    quality_weight: Edit<f64>,
+    /// How much its speed counts; null for 1, as where nothing is said.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1))]
-    latency_weight: Option<f64>,
-    /// How much its price counts.
+    latency_weight: Edit<f64>,
+    /// How much its price counts; null for 1, as where nothing is said.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1))]
-    cost_weight: Option<f64>,
-    /// It may be chosen.
+    cost_weight: Edit<f64>,
+    /// It may be chosen; null for true, as where nothing is said.
     #[serde(default)]
-    routing_enabled: Option<bool>,
+    routing_enabled: Edit<bool>,
     /// What it is for; null for what nobody said.
     #[serde(default)]
-    purpose: Option<Purpose>,
+    purpose: Edit<Purpose>,
 }
 
 const OF_MODEL: &str = "the body is not a policy of a model: expected any of quality_weight, latency_weight, \
@@ -110,20 +140,20 @@ const NAME: &[Parameter] = &[Parameter::new::<String>("name", "The model.").requ
 pub(crate) const INFERENCE: Operation =
     Operation::read::<Config>("Shows what holds for calls that leave the choice of a model to the gateway")
         .of_operators();
-pub(crate) const SET_INFERENCE: Operation = Operation::change::<Config, Config>(
-    "Says what holds for calls that leave the choice of a model to the gateway",
+pub(crate) const SET_INFERENCE: Operation = Operation::change::<Patch, Config>(
+    "Says what holds for calls that leave the choice of a model to the gateway; what is not named stays",
 )
 .of_operators();
 pub(crate) const KEY: Operation = Operation::show::<OfKey>(
     "Shows what a key says of calls that leave the choice of a model to the gateway",
 );
-pub(crate) const SET_KEY: Operation = Operation::change::<OfKey, OfKey>(
-    "Says for a key what holds for its calls that leave the choice of a model to the gateway",
+pub(crate) const SET_KEY: Operation = Operation::change::<KeyPatch, OfKey>(
+    "Says for a key what holds for its calls that leave the choice of a model to the gateway; what is not named stays",
 );
 pub(crate) const MODELS: Operation =
     Operation::list::<Shown>("Lists what is said of models that may be chosen, by name").of_operators();
 pub(crate) const SET_MODEL: Operation =
-    Operation::change::<OfModel, Shown>("Says how a model is to be chosen")
+    Operation::change::<OfModel, Shown>("Says how a model is to be chosen; what is not named stays")
         .taking(NAME)
         .of_operators();
 
@@ -151,29 +181,16 @@ impl Resource for InferenceConfig {
 }
 
 impl Changed for InferenceConfig {
-    type Patch = Config;
+    type Patch = Patch;
     const PATCH: &str = CONFIG;
 
     async fn change(
         act: &Act<'_>,
         place: &Place,
         expected: Match,
-        wanted: Config,
+        patch: Patch,
     ) -> Result<Written<Inference>, Failure> {
-        let most = wanted.gpu_temperature_threshold;
-        if most.is_some_and(|most| most > TEMPERATURE_MAX) {
-            return Err(invalid(
-                "gpu_temperature_threshold",
-                "expected at most 150 degrees Celsius",
-            ));
-        }
-        let decide = |_: Option<&Inference>| {
-            Ok(Inference {
-                auto_routing_enabled: wanted.auto_routing_enabled,
-                auto_routing_strategy: wanted.auto_routing_strategy,
-                gpu_temperature_threshold: most,
-            })
-        };
+        let decide = |set: Option<&Inference>| patched(set.cloned().unwrap_or_default(), &patch);
         upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }
@@ -195,22 +212,20 @@ impl Resource for KeyPolicies {
 }
 
 impl Changed for KeyPolicies {
-    type Patch = OfKey;
+    type Patch = KeyPatch;
     const PATCH: &str = OF_KEY;
 
     async fn change(
         act: &Act<'_>,
         place: &Place,
         expected: Match,
-        wanted: OfKey,
+        patch: KeyPatch,
     ) -> Result<Written<Key>, Failure> {
-        let routing = KeyRouting {
-            auto_routing_enabled: wanted.auto_routing_enabled,
-            strategy: wanted.strategy,
-        };
-        let routing = (routing != KeyRouting::default()).then_some(routing);
         let catalog = act.state.ports.catalog.load();
-        let decide = |key: &Key| change::routed(act.caller, &catalog, key, routing);
+        let decide = |key: &Key| {
+            let routing = routing(key.routing.unwrap_or_default(), &patch)?;
+            change::routed(act.caller, &catalog, key, routing)
+        };
         credentials::change(act.state, place, expected, &act.author(), decide).await
     }
 }
@@ -268,15 +283,14 @@ impl Changed for ModelPolicies {
     type Patch = OfModel;
     const PATCH: &str = OF_MODEL;
 
-    /// What the body does not name is as it is for a model of which nothing is said.
     async fn change(
         act: &Act<'_>,
         place: &Place,
         expected: Match,
-        wanted: OfModel,
+        patch: OfModel,
     ) -> Result<Written<ModelPolicy>, Failure> {
-        let policy = policy(&ModelName(Arc::clone(&place.id)), &wanted)?;
-        let decide = |_: Option<&ModelPolicy>| Ok(policy.clone());
+        let fresh = ModelPolicy::new(ModelName(Arc::clone(&place.id)));
+        let decide = |said: Option<&ModelPolicy>| policy(said.unwrap_or(&fresh), &fresh, &patch);
         upsert::set(act.state, place, expected, &act.author(), decide).await
     }
 }
@@ -296,27 +310,67 @@ fn named(caller: &Caller, catalog: &Catalog, given: Parameters) -> Result<ModelN
     known.ok_or_else(records::nothing)
 }
 
-fn policy(model: &ModelName, wanted: &OfModel) -> Result<ModelPolicy, Failure> {
-    let fresh = ModelPolicy::new(model.clone());
-    let weight = |name: &'static str, wanted: Option<f64>, fresh: u32| match wanted {
-        None => Ok(fresh),
-        Some(weight) => micro(weight).ok_or_else(|| invalid(name, "expected a number from 0 to 1")),
+/// What holds for all after a change.
+fn patched(mut set: Inference, patch: &Patch) -> Result<Inference, Failure> {
+    set.auto_routing_enabled = patch.auto_routing_enabled.unwrap_or(set.auto_routing_enabled);
+    set.auto_routing_strategy = patch.auto_routing_strategy.unwrap_or(set.auto_routing_strategy);
+    let good = |degrees: u32| {
+        let fits = degrees <= TEMPERATURE_MAX;
+        let wrong = || {
+            invalid(
+                "gpu_temperature_threshold",
+                "expected at most 150 degrees Celsius",
+            )
+        };
+        fits.then_some(degrees).ok_or_else(wrong)
     };
+    patch
+        .gpu_temperature_threshold
+        .apply(&mut set.gpu_temperature_threshold, good)?;
+    Ok(set)
+}
+
+/// What a key says after a change; none where that is nothing.
+fn routing(mut said: KeyRouting, patch: &KeyPatch) -> Result<Option<KeyRouting>, Failure> {
+    patch
+        .auto_routing_enabled
+        .apply(&mut said.auto_routing_enabled, Ok)?;
+    patch.strategy.apply(&mut said.strategy, Ok)?;
+    Ok((said != KeyRouting::default()).then_some(said))
+}
+
+/// What is said of a model after a change; `fresh` is what is said of one of which nothing is.
+fn policy(said: &ModelPolicy, fresh: &ModelPolicy, patch: &OfModel) -> Result<ModelPolicy, Failure> {
+    let weight = |name: &'static str, edit: &Edit<f64>, (said, fresh): (u32, u32)| match edit {
+        Edit::Stays => Ok(said),
+        Edit::Goes => Ok(fresh),
+        Edit::Is(weight) => micro(*weight).ok_or_else(|| invalid(name, "expected a number from 0 to 1")),
+    };
+    let mut purpose = said.purpose;
+    patch.purpose.apply(&mut purpose, Ok)?;
     Ok(ModelPolicy {
+        model: said.model.clone(),
         quality_weight_micro: weight(
             "quality_weight",
-            wanted.quality_weight,
-            fresh.quality_weight_micro,
+            &patch.quality_weight,
+            (said.quality_weight_micro, fresh.quality_weight_micro),
         )?,
         latency_weight_micro: weight(
             "latency_weight",
-            wanted.latency_weight,
-            fresh.latency_weight_micro,
+            &patch.latency_weight,
+            (said.latency_weight_micro, fresh.latency_weight_micro),
         )?,
-        cost_weight_micro: weight("cost_weight", wanted.cost_weight, fresh.cost_weight_micro)?,
-        routing_enabled: wanted.routing_enabled.unwrap_or(fresh.routing_enabled),
-        purpose: wanted.purpose,
-        ..fresh
+        cost_weight_micro: weight(
+            "cost_weight",
+            &patch.cost_weight,
+            (said.cost_weight_micro, fresh.cost_weight_micro),
+        )?,
+        routing_enabled: match patch.routing_enabled {
+            Edit::Stays => said.routing_enabled,
+            Edit::Goes => fresh.routing_enabled,
+            Edit::Is(enabled) => enabled,
+        },
+        purpose,
     })
 }
 

@@ -1,5 +1,7 @@
 //! Keys one by one, keys of endpoints and grants: what they reach, what changes of them, and what they leave in rows.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use schemas::id::UserId;
 use schemas::secret::Secret;
 use serde_json::{Value, json};
@@ -68,8 +70,8 @@ async fn a_grant_calls_models_for_its_owner_on_listed_paths_and_nothing_else() {
     let row = scene.rows(1).await.remove(0);
     assert_eq!((row.tenant.as_str(), row.key_id.as_str()), ("acme", &*id));
     assert_eq!(
-        (row.user.as_ref().map(UserId::as_str), &*row.key_name),
-        (Some("ann"), "job-7")
+        (row.user.as_ref().map(UserId::as_str), row.job_id.as_deref()),
+        (Some("ann"), Some("job-7"))
     );
     for line in [
         "POST /v1/embeddings",
@@ -313,4 +315,88 @@ async fn a_key_of_an_endpoint_calls_its_models_and_nothing_else() {
     assert_eq!(call(&scene, &line, ADMIN, Value::Null).await.status, 404);
     done(&scene, &line, OPERATOR, Value::Null).await;
     assert_eq!(scene.call(CHAT, &key, body).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_credential_counts_in_its_two_places_and_in_no_other() {
+    let scene = scene().await;
+    let bearer = format!("Bearer {OPERATOR}");
+    let lines = [("GET /api/v1/tenants", ""), ("POST /v1/chat/completions", PLAIN)];
+    for (line, body) in lines {
+        for header in [("authorization", &*bearer), ("x-api-key", OPERATOR)] {
+            if !body.is_empty() {
+                scene.script.push(whole("{}"));
+            }
+            let answer = scene.within(line, &[header], body).await;
+            assert!(answer.status < 300, "{line} {header:?}: {answer:?}");
+        }
+    }
+    let none = |answer: &Answer| {
+        answer
+            .body
+            .replace(answer.header("x-request-id").expect("an id"), "ID")
+    };
+
+    for (line, body) in lines {
+        let anonymous = none(&scene.within(line, &[], body).await);
+        let basic = format!("Basic {}", STANDARD.encode(format!(":{OPERATOR}")));
+        let (token, digest) = (format!("Token {OPERATOR}"), format!("Digest {OPERATOR}"));
+        let cookies =
+            ["refresh_token", "access_token", "session", "api_key"].map(|name| format!("{name}={OPERATOR}"));
+        let mut places: Vec<(&str, &str)> = vec![
+            ("authorization", OPERATOR),
+            ("authorization", &basic),
+            ("authorization", &token),
+            ("authorization", &digest),
+            ("proxy-authorization", &bearer),
+            ("x-authorization", &bearer),
+            ("x-forwarded-authorization", &bearer),
+            ("api-key", OPERATOR),
+            ("x-goog-api-key", OPERATOR),
+            ("x-api-token", OPERATOR),
+            ("x-auth-token", OPERATOR),
+            ("x-access-token", OPERATOR),
+            ("ocp-apim-subscription-key", OPERATOR),
+            ("sec-websocket-protocol", OPERATOR),
+        ];
+        places.extend(cookies.iter().map(|cookie| ("cookie", &**cookie)));
+        for place in places {
+            let answer = scene.within(line, &[place], body).await;
+            assert_eq!(
+                (answer.status, none(&answer)),
+                (401, anonymous.clone()),
+                "{line} {place:?}"
+            );
+        }
+        for name in [
+            "api_key",
+            "api-key",
+            "apikey",
+            "key",
+            "token",
+            "access_token",
+            "authorization",
+            "x-api-key",
+        ] {
+            let asked = format!("{line}?{name}={OPERATOR}");
+            let answer = scene.within(&asked, &[], body).await;
+            assert_eq!(
+                (answer.status, none(&answer)),
+                (401, anonymous.clone()),
+                "{asked}"
+            );
+        }
+    }
+    for name in ["api_key", "authorization", "key", "access_token"] {
+        let mut body: Value = serde_json::from_str(PLAIN).expect("JSON");
+        body[name] = json!(OPERATOR);
+        let answer = scene
+            .within("POST /v1/chat/completions", &[], &body.to_string())
+            .await;
+        assert_eq!(
+            (answer.status, &*answer.code()),
+            (401, "invalid_api_key"),
+            "{name}"
+        );
+    }
 }

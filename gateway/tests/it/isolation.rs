@@ -4,11 +4,15 @@
 //!
 //! `WAYBILL_ISOLATION=100000` makes so many attempts (`make isolation`); without it there are fewer, the same each time.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::scene::{Answer, Scene};
 use crate::script::whole;
 
 mod attempts;
 mod books;
+mod fields;
 mod judge;
 mod world;
 
@@ -22,6 +26,8 @@ const DISPATCH: &str = "the token of whoever hands out grants";
 const PASSWORD: &str = "correct horse battery 1";
 /// Attempts where nobody says how many.
 const ATTEMPTS: usize = 3_000;
+/// Attempts at one pair of tenants: what is made with them makes those after them slower.
+const OF_PAIR: usize = 2_000;
 /// What answers with figures of the whole node.
 const FIGURES: &str = "/metrics";
 /// How much is told of what is wrong.
@@ -41,6 +47,19 @@ fn absent(thing: &str) -> String {
     text.pop();
     text.push(other);
     text
+}
+
+/// An attempt by its number: those with numbers that follow each other are spread evenly over all ways, things and
+/// credentials, of which there are so many. `None` when there are no more.
+fn attempt(number: usize, [ways, things, credentials]: [usize; 3]) -> Option<Attempt> {
+    let all = ways * things * credentials;
+    // A prime beyond every one of the three: what is drawn walks through all of them at once.
+    let place = (number < all).then(|| number * 1_000_003 % all)?;
+    Some((
+        place / (things * credentials),
+        place / credentials % things,
+        place % credentials,
+    ))
 }
 
 struct Sweep {
@@ -69,21 +88,14 @@ impl Sweep {
         }
     }
 
-    /// So many of all attempts, spread evenly: first those that read, then those that might change something.
-    fn drawn(&self, wanted: usize) -> Vec<Attempt> {
-        let (things, credentials) = (self.tenants.things.len(), self.tenants.credentials.len());
-        let all = self.ways.len() * things * credentials;
-        // A prime beyond every one of the three: what is drawn walks through all of them at once.
-        let step = 1_000_003;
-        let number = |n: usize| (n * step) % all;
-        let of = |n: usize| {
-            (
-                n / (things * credentials),
-                n / credentials % things,
-                n % credentials,
-            )
-        };
-        let mut drawn: Vec<Attempt> = (0..wanted.min(all)).map(number).map(of).collect();
+    /// These attempts of all that there are: first those that read, then those that might change something.
+    fn drawn(&self, numbers: impl Iterator<Item = usize>) -> Vec<Attempt> {
+        let counts = [
+            self.ways.len(),
+            self.tenants.things.len(),
+            self.tenants.credentials.len(),
+        ];
+        let mut drawn: Vec<Attempt> = numbers.map_while(|number| attempt(number, counts)).collect();
         // What is said in a body stays in things of the caller's own: from then on he may hear it.
         drawn.sort_by_key(|(way, ..)| {
             let way = &self.ways[*way];
@@ -114,12 +126,12 @@ impl Sweep {
         (self.bend)(&sent, answer)
     }
 
-    /// What is wrong with the answers to so many attempts.
-    async fn faults(&self, wanted: usize) -> Vec<String> {
+    /// What is wrong with the answers to these attempts.
+    async fn faults(&self, numbers: impl Iterator<Item = usize>) -> Vec<String> {
         let known: Vec<&str> = self.tenants.things.iter().map(|(_, id)| &**id).collect();
         let known: Vec<&str> = known.into_iter().filter(|id| !id.starts_with("org/")).collect();
         let (mut faults, mut said) = (Vec::new(), Vec::new());
-        for (way, thing, credential) in self.drawn(wanted) {
+        for (way, thing, credential) in self.drawn(numbers) {
             let way = &self.ways[way];
             let (what, thing) = &self.tenants.things[thing];
             let (whose, secret) = &self.tenants.credentials[credential];
@@ -185,20 +197,60 @@ async fn kept(scene: &Scene) -> Vec<serde_json::Value> {
     records.into_iter().filter(of_them).collect()
 }
 
-#[tokio::test]
-async fn what_one_tenant_has_is_not_there_for_another() {
+/// What is wrong with the answers at one pair of tenants, which are as they were afterwards.
+async fn faults_at_a_pair(numbers: impl Iterator<Item = usize>) -> Vec<String> {
     let sweep = Sweep::new(|_, answer| answer).await;
     let before = kept(&sweep.tenants.scene).await;
     assert!(before.len() >= 5, "{before:?}");
 
-    let faults = sweep.faults(wanted()).await;
+    let faults = sweep.faults(numbers).await;
 
-    assert!(faults.is_empty(), "{}", told(&faults));
     assert_eq!(
         kept(&sweep.tenants.scene).await,
         before,
         "nothing of theirs was changed"
     );
+    faults
+}
+
+#[test]
+fn what_one_tenant_has_is_not_there_for_another() {
+    let wanted = wanted();
+    let pairs = wanted.div_ceil(OF_PAIR);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        let mut faults = Vec::new();
+        loop {
+            let pair = next.fetch_add(1, Ordering::Relaxed);
+            if pair >= pairs {
+                return faults;
+            }
+            faults.extend(runtime.block_on(faults_at_a_pair((pair..wanted).step_by(pairs))));
+        }
+    };
+
+    let faults: Vec<String> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers.min(pairs)).map(|_| scope.spawn(work)).collect();
+        let faults = workers.into_iter().map(|worker| worker.join().expect("a worker"));
+        faults.flatten().collect()
+    });
+
+    assert!(faults.is_empty(), "{}", told(&faults));
+}
+
+#[test]
+fn attempts_are_spread_over_everything_and_each_is_made_once() {
+    let counts = [307, 11, 6];
+    let all: usize = counts.iter().product();
+    let every: BTreeSet<Attempt> = (0..).map_while(|number| attempt(number, counts)).collect();
+    assert_eq!(every.len(), all);
+    let some = (0..all / 20).filter_map(|number| attempt(number, counts));
+    let ways: BTreeSet<usize> = some.clone().map(|(way, ..)| way).collect();
+    let pairs: BTreeSet<(usize, usize)> = some.map(|(_, thing, by)| (thing, by)).collect();
+    assert_eq!((ways.len(), pairs.len()), (307, 66));
 }
 
 #[tokio::test]
@@ -241,7 +293,7 @@ async fn a_route_that_tells_of_another_tenant_is_found() {
     for (path, bend, said) in leaks {
         sweep.bend = bend;
         sweep.ways = all.iter().filter(|way| way.path == path).cloned().collect();
-        let faults = sweep.faults(ATTEMPTS).await;
+        let faults = sweep.faults(0..ATTEMPTS).await;
         let found = |fault: &String| fault.contains(said) && fault.contains(path);
         assert!(faults.iter().any(found), "{said}: {}", told(&faults));
     }

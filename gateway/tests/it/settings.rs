@@ -147,6 +147,114 @@ async fn policies_are_read_back_as_they_were_set() {
 }
 
 #[tokio::test]
+async fn what_a_policy_does_not_name_it_keeps_and_null_is_as_where_nothing_is_said() {
+    let scene = Scene::new().await;
+    let config = "/api/v1/system/inference-config";
+    let whole = json!({"auto_routing_enabled": true, "auto_routing_strategy": "cost", "gpu_temperature_threshold": 85});
+    let put = format!("PUT {config}");
+    done(&scene, &put, whole.clone()).await;
+    for (change, field, after) in [
+        (json!({}), "auto_routing_enabled", json!(true)),
+        (
+            json!({"auto_routing_enabled": false}),
+            "auto_routing_enabled",
+            json!(false),
+        ),
+        (
+            json!({"auto_routing_strategy": "quality"}),
+            "auto_routing_strategy",
+            json!("quality"),
+        ),
+        (
+            json!({"gpu_temperature_threshold": 70}),
+            "gpu_temperature_threshold",
+            json!(70),
+        ),
+        (
+            json!({"gpu_temperature_threshold": null}),
+            "gpu_temperature_threshold",
+            Value::Null,
+        ),
+    ] {
+        let mut expected = done(&scene, &format!("GET {config}"), Value::Null).await;
+        expected[field] = after;
+        assert_eq!(done(&scene, &put, change.clone()).await, expected, "{change}");
+        assert_eq!(
+            done(&scene, &format!("GET {config}"), Value::Null).await,
+            expected
+        );
+    }
+    for field in ["auto_routing_enabled", "auto_routing_strategy"] {
+        let refused = call(&scene, &put, OPERATOR, json!({field: null})).await;
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["param"]),
+            (400, &json!(field))
+        );
+    }
+
+    let policy = "PUT /api/v1/models/routing-policies?name=m";
+    let said =
+        json!({"quality_weight": 0.25, "cost_weight": 0.5, "purpose": "chat", "routing_enabled": false});
+    done(&scene, policy, said).await;
+    let mut expected = done(&scene, policy, json!({"latency_weight": 0.75})).await;
+    let told = |field: &str| expected[field].clone();
+    assert_eq!(
+        [
+            "quality_weight",
+            "latency_weight",
+            "cost_weight",
+            "routing_enabled",
+            "purpose"
+        ]
+        .map(told),
+        [json!(0.25), json!(0.75), json!(0.5), json!(false), json!("chat")]
+    );
+    for (field, fresh) in [
+        ("quality_weight", json!(1.0)),
+        ("latency_weight", json!(1.0)),
+        ("cost_weight", json!(1.0)),
+        ("routing_enabled", json!(true)),
+        ("purpose", Value::Null),
+    ] {
+        let mut after = done(&scene, policy, json!({field: null})).await;
+        expected[field] = fresh;
+        after["revision"] = expected["revision"].clone();
+        assert_eq!(after, expected, "{field}");
+    }
+
+    let minted = call(
+        &scene,
+        "POST /api/v1/tenant/api-keys",
+        ADMIN,
+        json!({"name": "k"}),
+    )
+    .await;
+    let id = minted.json()["id"].as_str().expect("an id").to_owned();
+    let of_key = format!("PUT /api/v1/tenant/api-keys/{id}/routing-policy");
+    for (change, after) in [
+        (
+            json!({"auto_routing_enabled": true, "strategy": "latency"}),
+            json!({"auto_routing_enabled": true, "strategy": "latency"}),
+        ),
+        (
+            json!({"auto_routing_enabled": false}),
+            json!({"auto_routing_enabled": false, "strategy": "latency"}),
+        ),
+        (
+            json!({"strategy": null}),
+            json!({"auto_routing_enabled": false, "strategy": null}),
+        ),
+        (
+            json!({"strategy": "cost", "auto_routing_enabled": null}),
+            json!({"auto_routing_enabled": null, "strategy": "cost"}),
+        ),
+    ] {
+        let put = call(&scene, &of_key, ADMIN, change.clone()).await;
+        assert_eq!((put.status, put.json()), (200, after), "{change}");
+    }
+}
+
+#[tokio::test]
 async fn a_provider_is_switched_off_and_on_by_operators() {
     let scene = Scene::new().await;
     let endpoint =

@@ -10,7 +10,7 @@ use super::{Catalog, Stored, from_hex, hex};
 use crate::id::ModelName;
 use crate::subject;
 
-/// Hundredths of the largest weight.
+/// The largest weight, in millionths.
 pub const WEIGHT_MAX: u32 = 1_000_000;
 
 /// By what a model is chosen.
@@ -72,7 +72,7 @@ pub struct Inference {
     /// By what is chosen.
     #[serde(default)]
     pub auto_routing_strategy: Strategy,
-    /// Degrees Celsius of a node's hottest accelerator from which it is spared.
+    /// Degrees Celsius of a host's hottest accelerator from which it is spared; `None` where the routers' files say.
     #[serde(default)]
     pub gpu_temperature_threshold: Option<u32>,
 }

@@ -1,13 +1,25 @@
 //! What is wrong with an answer to somebody who named what is another tenant's: it tells something of that tenant, or it
-//! differs from the answer to who names what is not there.
+//! differs from the answer to who names what is not there. Refusals are the same to the byte but for their request id;
+//! where something was made or shown, fresh ids and times are left out as well.
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 
 use super::CANARY;
 use crate::scene::Answer;
 
+/// What counts on with every change that anybody makes.
+const CONFIG_HEADER: &str = "x-waybill-config";
 /// What is different in any two answers, whatever they say.
-const OWN_HEADERS: [&str; 4] = ["x-request-id", "request-id", "x-waybill-config", "etag"];
+const OWN_HEADERS: [&str; 6] = [
+    "x-request-id",
+    "request-id",
+    CONFIG_HEADER,
+    "etag",
+    "content-length",
+    "date",
+];
 /// The same within bodies.
 const OWN_FIELDS: [&str; 12] = [
     "request_id",
@@ -42,17 +54,38 @@ pub(super) fn fault(
     absent: &Probe<'_>,
     (known, said): (&[&str], &[String]),
 ) -> Option<String> {
+    let leak = || std::iter::once(CANARY).chain(known.iter().copied());
+    let mut told = Cow::from(format!("{}\n{}", foreign.answer.head, foreign.answer.body));
     // What the caller himself said he may hear, now or later.
-    let mut told = format!("{}\n{}", foreign.answer.head, foreign.answer.body).replace(foreign.named, "");
-    for said in said {
-        told = told.replace(said, "");
+    for said in std::iter::once(foreign.named).chain(said.iter().map(String::as_str)) {
+        if !leak().any(|what| told.contains(what)) {
+            break;
+        }
+        told = Cow::from(told.replace(said, ""));
     }
-    let leak = std::iter::once(CANARY).chain(known.iter().copied());
-    if let Some(what) = leak.into_iter().find(|what| told.contains(what)) {
+    if let Some(what) = leak().find(|what| told.contains(what)) {
         return Some(format!("tells of {what}: {:?}", foreign.answer));
     }
-    let (one, other) = (plain(foreign), plain(absent));
+    let alike = if foreign.answer.status >= 400 {
+        exact
+    } else {
+        plain
+    };
+    let (one, other) = (alike(foreign), alike(absent));
     (one != other).then(|| format!("tells that it is there: {one:?}, and else {other:?}"))
+}
+
+/// A refusal as it is, but for its request id and what was named.
+fn exact(probe: &Probe<'_>) -> (u16, Vec<String>, String) {
+    let id = probe.answer.header("x-request-id").filter(|id| !id.is_empty());
+    let without = |text: &str| {
+        let text = id.map_or_else(|| text.to_owned(), |id| text.replace(id, "~"));
+        text.replace(probe.named, "@")
+    };
+    let lines = probe.answer.head.lines().skip(1);
+    let kept = lines.filter(|line| !line.starts_with(CONFIG_HEADER));
+    let head = kept.map(without).collect();
+    (probe.answer.status, head, without(&probe.answer.body))
 }
 
 /// An answer without what is different in any two.
@@ -60,7 +93,7 @@ fn plain(probe: &Probe<'_>) -> (u16, Vec<String>, String) {
     let lines = probe.answer.head.lines().skip(1);
     let kept = lines.filter(|line| {
         let name = line.split(':').next().unwrap_or_default();
-        !OWN_HEADERS.contains(&name) && name != "content-length" && name != "date"
+        !OWN_HEADERS.contains(&name)
     });
     let mut head: Vec<String> = kept.map(|line| line.replace(probe.named, "@")).collect();
     head.sort();
@@ -77,6 +110,9 @@ fn plain(probe: &Probe<'_>) -> (u16, Vec<String>, String) {
 fn erase(value: &mut Value, named: &str) {
     match value {
         Value::Object(members) => {
+            if let Some(value) = members.remove(named) {
+                members.insert("@".to_owned(), value);
+            }
             for (name, value) in members {
                 if OWN_FIELDS.contains(&name.as_str()) {
                     *value = Value::Null;
@@ -144,6 +180,9 @@ mod tests {
         let one = answer(201, "", r#"{"id":"key-foreign","revision":5}"#);
         let other = answer(201, "", r#"{"id":"key-absent","revision":6}"#);
         assert_eq!(judged(&one, &other), None, "what he said himself");
+        let one = answer(201, "", r#"{"per_model":{"key-foreign":{"rpm":5}}}"#);
+        let other = answer(201, "", r#"{"per_model":{"key-absent":{"rpm":5}}}"#);
+        assert_eq!(judged(&one, &other), None, "the same as a name");
         let before = answer(200, "", r#"{"name":"said of c4n4ry"}"#);
         assert_eq!(judged(&before, &before), None, "what he said before");
     }
@@ -161,6 +200,25 @@ mod tests {
                 told.is_some_and(|told| told.contains("tells of")),
                 "{head} {body}"
             );
+        }
+    }
+
+    #[test]
+    fn refusals_differ_in_their_request_ids_alone() {
+        let refused = |id: &str, body: &str| {
+            let head = format!("x-request-id: {id}\r\nx-waybill-config: {}", id.len());
+            answer(404, &head, &body.replace("ID", id))
+        };
+        let one = refused("01", r#"{"error":{"message":"none","request_id":"ID"}}"#);
+        let other = refused("02", r#"{"error":{"message":"none","request_id":"ID"}}"#);
+        assert_eq!(judged(&one, &other), None);
+        for strange in [
+            r#"{"error":{"request_id":"ID","message":"none"}}"#,
+            r#"{"error":{"message":"none","request_id":"ID"} }"#,
+            r#"{"error":{"message":"none","request_id":"ID","revision":5}}"#,
+        ] {
+            let told = judged(&refused("03", strange), &one);
+            assert!(told.is_some_and(|told| told.contains("it is there")), "{strange}");
         }
     }
 
