@@ -21,7 +21,7 @@ pub enum Sight {
     /// It follows the bucket.
     Followed(CatalogView),
     /// It is told with offers.
-    Told(Learned),
+    Told(Box<Learned>),
 }
 
 impl From<CatalogView> for Sight {
@@ -32,7 +32,7 @@ impl From<CatalogView> for Sight {
 
 impl From<Learned> for Sight {
     fn from(learned: Learned) -> Self {
-        Self::Told(learned)
+        Self::Told(Box::new(learned))
     }
 }
 
