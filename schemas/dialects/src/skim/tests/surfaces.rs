@@ -193,7 +193,7 @@ proptest! {
 fn asks(surface: Surface, members: &str) -> Parameters {
     let rest = match surface {
         Surface::Messages => r#""max_tokens":9,"messages":[{"role":"user","content":"hi"}]"#,
-        Surface::Chat => r#""messages":[{"role":"user","content":"hi"}]"#,
+        Surface::Chat | Surface::Proxy => r#""messages":[{"role":"user","content":"hi"}]"#,
         Surface::Completions => r#""prompt":"hi""#,
         Surface::Responses | Surface::Embeddings => r#""input":"hi""#,
         Surface::Proxy => "",
