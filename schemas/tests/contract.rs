@@ -82,7 +82,7 @@ fn an_event_that_lacks_something_or_has_it_of_another_type_is_not() {
             .keys()
             .cloned()
             .collect();
-        let optional = ["quotas", "decision", "auto", "fields"];
+        let optional = ["job_id", "quotas", "decision", "auto", "fields"];
         for member in members {
             let mut lacking = event.clone();
             lacking["data"]

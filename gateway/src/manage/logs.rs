@@ -126,20 +126,21 @@ fn explained(event: Option<Box<RawValue>>, operates: bool) -> (Option<Box<RawVal
     (shown, decision.map(|decision| explain(&decision, operates)))
 }
 
-/// An event without what was measured of backends and models.
+/// An event without what was measured of backends and models; `None` where it has nothing of that.
 fn without_measures(event: &RawValue) -> Option<Box<RawValue>> {
     let mut event: Value = serde_json::from_str(event.get()).ok()?;
     let data = event.get_mut("data")?;
+    let mut gone = false;
     if let Some(decision) = data.get_mut("decision").and_then(Value::as_object_mut) {
-        decision.remove("snapshot");
+        gone |= decision.remove("snapshot").is_some();
     }
     let candidates = data.pointer_mut("/auto/candidates").and_then(Value::as_array_mut);
     for candidate in candidates.into_iter().flatten() {
         if let Some(candidate) = candidate.as_object_mut() {
-            candidate.remove("scores");
+            gone |= candidate.remove("scores").is_some();
         }
     }
-    RawValue::from_string(event.to_string()).ok()
+    gone.then(|| RawValue::from_string(event.to_string()).ok())?
 }
 
 /// One row.

@@ -143,7 +143,7 @@ async fn what_a_key_says_counts_before_what_holds_for_all() {
     set(&scene, true, "cost").await;
     until(&scene.client, |answer| routed(answer) == "cheap").await;
     assert_eq!(routed(&client.post_chat(&chat("auto")).await), "dear");
-    policy(json!({"auto_routing_enabled": true})).await;
+    policy(json!({"strategy": null})).await;
     until(&client, |answer| routed(answer) == "cheap").await;
     policy(json!({"auto_routing_enabled": false})).await;
     until(&client, |answer| answer.status == 404).await;

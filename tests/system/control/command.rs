@@ -223,7 +223,6 @@ async fn a_credential_that_has_ended_is_not_called_active_and_a_refusal_names_th
             "kind",
         ),
         ("routes create m --endpoint nowhere", "endpoint"),
-        ("prices create nothing --usd prompt=1", "model"),
         ("grants create nobody --tenant acme --job j --minutes 5", "user"),
     ] {
         let args: Vec<&str> = typed.split_whitespace().collect();

@@ -17,9 +17,9 @@ use super::{LOOK_EVERY, PATIENCE, call, done, until};
 use crate::limits::under::busiest;
 
 /// How long a gateway may serve without hearing of the others.
-const STALE_MAX: Duration = Duration::from_secs(3);
+const STALE_MAX: Duration = Duration::from_secs(30);
 /// How long it is cut off.
-const AWAY: Duration = Duration::from_millis(4_500);
+const AWAY: Duration = Duration::from_millis(31_500);
 /// Between the moment at which a call is made and the one at which it is judged.
 const SLACK: Duration = Duration::from_millis(400);
 /// Calls of a day, and calls at once, of the caller's key.

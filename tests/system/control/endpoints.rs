@@ -47,12 +47,32 @@ async fn until(client: &Client, model: &str, status: u16) -> Duration {
     }
 }
 
+/// Makes the first account with the code that one of the nodes shows; gives its token.
+async fn set_up(scene: &mut Scene, at: &Client) -> String {
+    let mut lines = scene.node.logs();
+    lines.extend(scene.cluster().node("b").logs());
+    let shown = lines
+        .iter()
+        .position(|line| line.contains("is made with this code"));
+    let code = lines[shown.expect("a code is shown") + 1..]
+        .iter()
+        .map(|line| line.trim())
+        .find(|line| line.len() == 24 && !line.contains(' '));
+    let account = json!({
+        "code": code.expect("the code"), "email": "root@example.com", "password": "correct horse battery staple",
+    });
+    let made = done(at, "POST", "/auth/setup", account).await;
+    made["access_token"].as_str().expect("a token").to_owned()
+}
+
 #[tokio::test]
 async fn a_tenant_is_served_by_the_api_alone_on_the_other_node_within_a_second_and_not_after_its_key_is_revoked()
  {
     let (mut scene, a, b) = two_nodes().await;
     scene.price("nova-model", None);
     let own = Upstream::start();
+    let token = set_up(&mut scene, &a).await;
+    let a = a.with_key(&token);
     // Nothing of this needs the books.
     scene.cluster().services.postgres.stop().await;
 
