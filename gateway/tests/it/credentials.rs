@@ -317,11 +317,45 @@ async fn a_key_of_an_endpoint_calls_its_models_and_nothing_else() {
     assert_eq!(scene.call(CHAT, &key, body).await.status, 401);
 }
 
+/// A path of management and one of models, each with a body that it takes.
+const LINES: [(&str, &str); 2] = [("GET /api/v1/tenants", ""), ("POST /v1/chat/completions", PLAIN)];
+
+/// Headers in which other products take credentials.
+fn other_headers() -> Vec<(&'static str, String)> {
+    let basic = format!("Basic {}", STANDARD.encode(format!(":{OPERATOR}")));
+    let mut headers = vec![("authorization", basic), ("authorization", OPERATOR.to_owned())];
+    for scheme in ["Token", "Digest"] {
+        headers.push(("authorization", format!("{scheme} {OPERATOR}")));
+    }
+    for name in [
+        "proxy-authorization",
+        "x-authorization",
+        "x-forwarded-authorization",
+    ] {
+        headers.push((name, format!("Bearer {OPERATOR}")));
+    }
+    for name in [
+        "api-key",
+        "x-goog-api-key",
+        "x-api-token",
+        "x-auth-token",
+        "x-access-token",
+        "ocp-apim-subscription-key",
+        "sec-websocket-protocol",
+    ] {
+        headers.push((name, OPERATOR.to_owned()));
+    }
+    for name in ["refresh_token", "access_token", "session", "api_key"] {
+        headers.push(("cookie", format!("{name}={OPERATOR}")));
+    }
+    headers
+}
+
 #[tokio::test]
 async fn a_credential_counts_in_its_two_places_and_in_no_other() {
     let scene = scene().await;
     let bearer = format!("Bearer {OPERATOR}");
-    let lines = [("GET /api/v1/tenants", ""), ("POST /v1/chat/completions", PLAIN)];
+    let lines = LINES;
     for (line, body) in lines {
         for header in [("authorization", &*bearer), ("x-api-key", OPERATOR)] {
             if !body.is_empty() {
@@ -339,28 +373,8 @@ async fn a_credential_counts_in_its_two_places_and_in_no_other() {
 
     for (line, body) in lines {
         let anonymous = none(&scene.within(line, &[], body).await);
-        let basic = format!("Basic {}", STANDARD.encode(format!(":{OPERATOR}")));
-        let (token, digest) = (format!("Token {OPERATOR}"), format!("Digest {OPERATOR}"));
-        let cookies =
-            ["refresh_token", "access_token", "session", "api_key"].map(|name| format!("{name}={OPERATOR}"));
-        let mut places: Vec<(&str, &str)> = vec![
-            ("authorization", OPERATOR),
-            ("authorization", &basic),
-            ("authorization", &token),
-            ("authorization", &digest),
-            ("proxy-authorization", &bearer),
-            ("x-authorization", &bearer),
-            ("x-forwarded-authorization", &bearer),
-            ("api-key", OPERATOR),
-            ("x-goog-api-key", OPERATOR),
-            ("x-api-token", OPERATOR),
-            ("x-auth-token", OPERATOR),
-            ("x-access-token", OPERATOR),
-            ("ocp-apim-subscription-key", OPERATOR),
-            ("sec-websocket-protocol", OPERATOR),
-        ];
-        places.extend(cookies.iter().map(|cookie| ("cookie", &**cookie)));
-        for place in places {
+        for (name, value) in other_headers() {
+            let place = (name, &*value);
             let answer = scene.within(line, &[place], body).await;
             assert_eq!(
                 (answer.status, none(&answer)),

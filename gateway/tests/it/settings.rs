@@ -147,7 +147,7 @@ async fn policies_are_read_back_as_they_were_set() {
 }
 
 #[tokio::test]
-async fn what_a_policy_does_not_name_it_keeps_and_null_is_as_where_nothing_is_said() {
+async fn what_is_not_said_of_the_inference_stays_and_null_is_as_where_nothing_is_said() {
     let scene = Scene::new().await;
     let config = "/api/v1/system/inference-config";
     let whole = json!({"auto_routing_enabled": true, "auto_routing_strategy": "cost", "gpu_temperature_threshold": 85});
@@ -191,7 +191,11 @@ async fn what_a_policy_does_not_name_it_keeps_and_null_is_as_where_nothing_is_sa
             (400, &json!(field))
         );
     }
+}
 
+#[tokio::test]
+async fn what_a_models_policy_does_not_name_it_keeps() {
+    let scene = Scene::new().await;
     let policy = "PUT /api/v1/models/routing-policies?name=m";
     let said =
         json!({"quality_weight": 0.25, "cost_weight": 0.5, "purpose": "chat", "routing_enabled": false});
@@ -221,7 +225,11 @@ async fn what_a_policy_does_not_name_it_keeps_and_null_is_as_where_nothing_is_sa
         after["revision"] = expected["revision"].clone();
         assert_eq!(after, expected, "{field}");
     }
+}
 
+#[tokio::test]
+async fn what_a_keys_policy_does_not_name_it_keeps() {
+    let scene = Scene::new().await;
     let minted = call(
         &scene,
         "POST /api/v1/tenant/api-keys",
