@@ -196,7 +196,6 @@ fn asks(surface: Surface, members: &str) -> Parameters {
         Surface::Chat | Surface::Proxy => r#""messages":[{"role":"user","content":"hi"}]"#,
         Surface::Completions => r#""prompt":"hi""#,
         Surface::Responses | Surface::Embeddings => r#""input":"hi""#,
-        Surface::Proxy => "",
     };
     read(surface, &format!(r#"{{"model":"m",{rest}{members}}}"#)).parameters
 }
