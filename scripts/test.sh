@@ -4,18 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Nodes and servers of tests write to disk all the time, and nothing of it is kept: where memory has room for it, tests
-# wait for no disk. What killed tests left there goes after a day.
-room="$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $4 }' || true)"
-if [ -z "${TMPDIR:-}" ] && [ "${room:-0}" -gt $((4 << 20)) ]; then
-  TMPDIR="/dev/shm/waybill-tests-$(id -u)"
-  mkdir -p "$TMPDIR"
-  # PostgreSQL's server may be another user.
-  chmod 711 "$TMPDIR"
-  find "$TMPDIR" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} +
-  export TMPDIR
-fi
-
 cargo="${CARGO:-cargo}"
 if "$cargo" nextest --version >/dev/null 2>&1; then
   # Tests of whole nodes wait most of their time: two for each processor keep it half busy, where not all are clusters.
