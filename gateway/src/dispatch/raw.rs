@@ -119,12 +119,15 @@ fn asked(
 fn skimmed(state: &Shared, ask: &Ask, model: &Model, body: &Bytes) -> Result<(Surface, Skim), Failure> {
     let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
     let unread = |tokens| Skim::unread(model.id.as_str().to_owned(), tokens);
-    let Some(dialect) = ask.dialect else {
-        return Ok((Surface::Proxy, unread(0)));
-    };
     let estimated = || Skim {
         stream: ask.streams(),
-        ..unread(estimate::bytes_tokens(bytes))
+        ..unread(estimate::bytes_tokens(bytes).max(1))
+    };
+    let Some(dialect) = ask.dialect else {
+        // What its answer tells of usage is billed on any path, so that a call with a body holds what the same body would
+        // where models are asked, and one without holds something: an empty budget is empty here, too.
+        let like = if bytes > 0 { Surface::Chat } else { Surface::Proxy };
+        return Ok((like, estimated()));
     };
     let Some(surface) = raw::surface(dialect) else {
         return Ok((Surface::Chat, estimated()));

@@ -57,6 +57,10 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8], expected: &'static str) ->
     if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
         return Err(Failure::new(FailureCode::InvalidJson, expected).param("body"));
     }
+    // The parser takes a list as the fields in the order in which we happen to have them, whatever they are called.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(Failure::new(FailureCode::InvalidRequest, expected).param("body"));
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
         let place = problem.path().to_string();
@@ -203,4 +207,36 @@ pub(super) fn named(field: &'static str, text: String) -> Result<Arc<str>, Failu
 /// The field `name`, which a record need not have.
 pub(crate) fn name(text: String) -> Result<Arc<str>, Failure> {
     named("name", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Described {
+        #[serde(default)]
+        name: Option<String>,
+    }
+
+    #[test]
+    fn a_description_names_its_fields() {
+        let read = |text: &str| read::<Described>(text.as_bytes(), "a description");
+        let named = |name: Option<&str>| Described {
+            name: name.map(str::to_owned),
+        };
+
+        assert_eq!(read(" {\"name\":\"a\"}").expect("it reads"), named(Some("a")));
+        assert_eq!(read("{}").expect("it reads"), named(None));
+        for list in ["[\"a\"]", " []", "null", "7", "\"a\""] {
+            let refused = read(list).expect_err(list);
+            assert_eq!(
+                (refused.code, refused.param.as_deref()),
+                (FailureCode::InvalidRequest, Some("body")),
+                "{list}"
+            );
+        }
+        assert_eq!(read("{").expect_err("cut").code, FailureCode::InvalidJson);
+    }
 }

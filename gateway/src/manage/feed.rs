@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use schemas::failure::{Failure, FailureCode};
 use schemas::query::LogFilter;
 use schemas::query::feed::{Booked, FEED_EVENTS_MAX, FeedAnswer, FeedFilter, FeedQuery};
@@ -52,14 +52,19 @@ const PARAMETERS: &[Parameter] = &[
         "after",
         "Booked after this place. Left out, a page begins with the oldest event, and a stream with the next one.",
     ),
-    Parameter::new::<u32>("limit", "Events of the page; no part of a stream."),
+    Parameter::new::<u32>("limit", "Events of the page; no part of a stream.").like(page_size),
 ];
+
+fn page_size(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "minimum": 1, "maximum": FEED_EVENTS_MAX, "default": EVENTS_DEFAULT})
+}
 
 /// What the path does.
 pub(crate) const LIST: Operation = Operation::read::<Page>(
     "Tells waybills in the order in which they were booked: a page, or a stream for who accepts text/event-stream",
 )
 .taking(PARAMETERS)
+.writing(&["application/json", EVENT_STREAM])
 .of_callers();
 
 /// A page of events.

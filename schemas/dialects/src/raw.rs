@@ -20,11 +20,11 @@ pub fn dialect(method: &str, path: &str) -> Option<Dialect> {
     let ends = |words: &[&str]| words.iter().any(|word| path.ends_with(word));
     if ends(&["/chat/completions"]) {
         Some(Dialect::Chat)
-    } else if ends(&["/v1/completions"]) || path == "/completions" {
+    } else if ends(&["/completions"]) {
         Some(Dialect::Completions)
     } else if ends(&["/embeddings"]) {
         Some(Dialect::Embeddings)
-    } else if ends(&["/v1/responses"]) || path == "/responses" {
+    } else if ends(&["/responses"]) {
         Some(Dialect::Responses)
     } else if ends(&["/v1/messages", ":rawpredict", ":streamrawpredict"]) {
         Some(Dialect::Messages)
@@ -71,6 +71,9 @@ mod tests {
             ("/v1/chat/completions", Some(Dialect::Chat)),
             ("/openai/deployments/d/chat/completions", Some(Dialect::Chat)),
             ("/v1/completions", Some(Dialect::Completions)),
+            ("/v1/engines/e/completions", Some(Dialect::Completions)),
+            ("/openai/deployments/d/completions", Some(Dialect::Completions)),
+            ("/openai/responses", Some(Dialect::Responses)),
             ("/v1/embeddings", Some(Dialect::Embeddings)),
             ("/v1/responses", Some(Dialect::Responses)),
             ("/v1/messages", Some(Dialect::Messages)),

@@ -215,6 +215,21 @@ async fn limits_hold_for_what_passes_as_for_everything_else() {
         told.push(stage.call_as(&poor, "POST", path, body).await.status);
     }
     assert_eq!(told, [429, 201, 201, 429]);
+
+    // What an answer may tell of usage is held on any path.
+    let key = json!({"name": "tiny", "tenant": "acme", "limits": {"daily_tokens": 1}});
+    let made = done(&operator, "POST", "/api/v1/tenant/api-keys", key).await;
+    let tiny = stage.scene.client.with_key(made["key"].as_str().expect("a key"));
+    let words = r#"{"words":"more than one token of them"}"#;
+    for path in ["/own", "/v1/engines/up/completions"] {
+        let answer = stage.call_as(&tiny, "POST", path, words).await;
+        assert_eq!(
+            (answer.status, &*answer.error_code()),
+            (429, "DAILY_LIMIT_EXCEEDED"),
+            "{path}"
+        );
+    }
+    assert_eq!(stage.call_as(&tiny, "GET", "/own", "").await.status, 201);
     stage.finish().await;
 }
 

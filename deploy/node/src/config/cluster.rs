@@ -26,7 +26,7 @@ const REPLICAS: usize = 3;
 /// Longest prefix of subjects for answers, in bytes.
 const INBOX_BYTES_MAX: usize = 128;
 /// True for what can be the name of a pool: one word of a subject.
-pub(super) fn is_pool(name: &str) -> bool {
+pub(crate) fn is_pool(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
 }

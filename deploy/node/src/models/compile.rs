@@ -26,6 +26,7 @@ use schemas::wake::command_reference;
 
 use super::file::{Entry, Leg, ModelsFile};
 use super::{Compiled, endpoint_id};
+use crate::config::cluster::is_pool;
 use crate::yaml::{Document, Problem};
 
 use credential::Credential;
@@ -257,6 +258,16 @@ impl Context<'_> {
         ))
     }
 
+    /// The pool that runs the calls of a leg: one word of a subject.
+    fn pool(&self, leg: &Leg, key: &str) -> Result<PoolName, Problem> {
+        let name = leg.pool.as_deref().unwrap_or("default");
+        if is_pool(name) {
+            return Ok(PoolName::from(name));
+        }
+        let remedy = "use letters, digits, hyphens and underscores, at most 63";
+        Err(self.problem(&format!("{key}.pool"), "is not the name of a pool", remedy))
+    }
+
     fn leg(&self, n: usize, leg: &Leg) -> Result<Compiling, Problem> {
         let entry = self.entry;
         let key = if entry.route.is_some() {
@@ -339,7 +350,7 @@ impl Context<'_> {
                     "correct it",
                 )
             })?,
-            pool: PoolName::from(leg.pool.as_deref().unwrap_or("default")),
+            pool: self.pool(leg, key)?,
             context_length: leg
                 .context_length
                 .or(entry.context_length)

@@ -26,7 +26,7 @@ pub(crate) const EXPORT: Operation = Operation::read::<Row>(
     "Gives all rows of the request log that a filter selects as one file, the newest first, each on a line of its own",
 )
 .taking(OF_FILES)
-.writing("application/x-ndjson")
+.writing(&["application/x-ndjson", "text/csv"])
 .of_callers();
 
 /// All rows that are asked for, page by page as they are taken.

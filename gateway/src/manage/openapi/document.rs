@@ -223,8 +223,15 @@ impl Writer {
 
     fn responses(&mut self, path: &str, operation: &Operation) -> Map<String, Value> {
         let schema = (operation.answer)(&mut self.outward).to_value();
-        let mut success =
-            json!({"description": "Done.", "content": {operation.media_type: {"schema": schema}}});
+        let mut content = Map::new();
+        for (index, media_type) in operation.media_types.iter().enumerate() {
+            let schema = match index {
+                0 => schema.clone(),
+                _ => json!({"type": "string"}),
+            };
+            content.insert((*media_type).to_owned(), json!({ "schema": schema }));
+        }
+        let mut success = json!({"description": "Done.", "content": content});
         let headers = headers_of(operation);
         if let (false, Some(members)) = (headers.is_empty(), success.as_object_mut()) {
             members.insert("headers".to_owned(), headers.into());

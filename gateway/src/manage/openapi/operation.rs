@@ -98,8 +98,8 @@ pub(crate) struct Operation {
     pub(crate) status: u16,
     /// What it answers then.
     pub(crate) answer: SchemaOf,
-    /// The content type of that.
-    pub(crate) media_type: &'static str,
+    /// The content types of that: the first as it is said, others as text.
+    pub(crate) media_types: &'static [&'static str],
     /// The answer has an `ETag`.
     pub(crate) tagged: bool,
     /// Statuses of failures beside those of every operation of its audience.
@@ -120,7 +120,7 @@ impl Operation {
             body: None,
             status: 200,
             answer: of_type::<T>,
-            media_type: "application/json",
+            media_types: &["application/json"],
             tagged: false,
             failures: &[],
             more_failures: &[],
@@ -221,9 +221,9 @@ impl Operation {
         Self { parameters, ..self }
     }
 
-    /// With an answer of another content type.
-    pub(crate) const fn writing(self, media_type: &'static str) -> Self {
-        Self { media_type, ..self }
+    /// With an answer of other content types.
+    pub(crate) const fn writing(self, media_types: &'static [&'static str]) -> Self {
+        Self { media_types, ..self }
     }
 
     /// With another status of its success.

@@ -175,6 +175,14 @@ fn what_cannot_be_understood_stops_the_start() {
         ),
         ("models: [{ id: m, provider: vllm }]", "no address"),
         (
+            "models: [{ id: m, provider: vllm, route: [{ base_url: 'http://h', pool: 'a b/*.>' }] }]",
+            "not the name of a pool",
+        ),
+        (
+            "models: [{ id: m, provider: vllm, route: [{ base_url: 'http://h', pool: '' }] }]",
+            "not the name of a pool",
+        ),
+        (
             "models: [{ id: m, provider: vllm, base_url: 'ftp://h' }]",
             "not an http",
         ),
