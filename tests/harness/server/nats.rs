@@ -53,8 +53,12 @@ impl Nats {
 
     /// Starts one server with the users and permissions of `deploy/nats`, which listens at every address of the machine.
     pub async fn start_guarded() -> Self {
-        let accounts = root().join("deploy/nats/accounts.conf");
-        let accounts = std::fs::read_to_string(accounts).expect("the accounts of deploy/nats");
+        let deployed = |name: &str| {
+            let path = root().join("deploy/nats").join(name);
+            std::fs::read_to_string(path).expect("a file of deploy/nats")
+        };
+        let include = "include \"tenants.conf\"";
+        let accounts = deployed("accounts.conf").replace(include, &deployed("tenants.conf"));
         let server = Self::launch("n1", free_addr(), &accounts);
         server.ready().await;
         server
