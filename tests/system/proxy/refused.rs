@@ -211,8 +211,12 @@ async fn limits_hold_for_what_passes_as_for_everything_else() {
     // Two calls are paid for; a third is not, and a prompt of any length never was.
     let mut told = Vec::new();
     for path in ["/v1/chat/completions", "/own", "/own", "/own"] {
-        let body = if path == "/own" { "{}" } else { BODY };
-        told.push(stage.call_as(&poor, "POST", path, body).await.status);
+        let (method, body) = if path == "/own" {
+            ("GET", "")
+        } else {
+            ("POST", BODY)
+        };
+        told.push(stage.call_as(&poor, method, path, body).await.status);
     }
     assert_eq!(told, [429, 201, 201, 429]);
 
