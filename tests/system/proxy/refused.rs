@@ -229,7 +229,7 @@ async fn limits_hold_for_what_passes_as_for_everything_else() {
         let answer = stage.call_as(&tiny, "POST", path, words).await;
         assert_eq!(
             (answer.status, &*answer.error_code()),
-            (429, "DAILY_LIMIT_EXCEEDED"),
+            (429, "DAILY_TOKENS_EXCEEDED"),
             "{path}"
         );
     }
