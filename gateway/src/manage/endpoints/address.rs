@@ -73,8 +73,10 @@ fn address(text: &str) -> Option<String> {
     let is_http = matches!(uri.scheme_str()?, "http" | "https");
     let authority = uri.authority()?;
     let is_plain = !authority.as_str().contains('@') && !authority.host().is_empty() && uri.query().is_none();
+    let port = authority.as_str().strip_prefix(authority.host())?;
+    let port = port.is_empty() || port.strip_prefix(':')?.parse::<u16>().is_ok_and(|port| port != 0);
     let steps = uri.path().split('/').any(|step| matches!(step, "." | ".."));
-    (is_http && is_plain && !steps && authority.port_u16() != Some(0)).then(|| text.to_owned())
+    (is_http && is_plain && !steps && port).then(|| text.to_owned())
 }
 
 #[cfg(test)]
@@ -102,6 +104,9 @@ mod tests {
             "http://h/../x",
             "http://h/ x",
             "http://h:0",
+            "http://h:",
+            "http://h:800a",
+            "http://h:65536",
             "file:///etc/passwd",
             "//h",
             "http:h",
