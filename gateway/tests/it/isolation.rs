@@ -42,7 +42,13 @@ type Bend = fn(&Sent, Answer) -> Answer;
 /// What looks like a thing and is nobody's.
 fn absent(thing: &str) -> String {
     let last = thing.chars().last().filter(char::is_ascii);
-    let other = if last == Some('a') { 'b' } else { 'a' };
+    let other = match last {
+        // A number stays one: else an address is none.
+        Some('1') => '2',
+        Some(last) if last.is_ascii_digit() => '1',
+        Some('a') => 'b',
+        _ => 'a',
+    };
     let mut text = thing.to_owned();
     text.pop();
     text.push(other);
