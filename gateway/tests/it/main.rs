@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test suite")]
 
 mod answers;
+mod bent;
 mod catalog;
 mod credentials;
 mod ends;
