@@ -164,7 +164,8 @@ impl Sweep {
                 ));
             }
             if way.says() && !said.contains(thing) {
-                said.push(thing.clone());
+                // What nobody has is like it, and stays as well: its mark is that of the other tenant.
+                said.extend([thing.clone(), nothing]);
                 // Longer ones first: one may be a part of another.
                 said.sort_by_key(|text| std::cmp::Reverse(text.len()));
             }
