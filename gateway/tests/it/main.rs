@@ -13,6 +13,7 @@ mod idempotency;
 mod import;
 mod isolation;
 mod leaving;
+mod lists;
 mod manage;
 mod matrix;
 mod minting;
