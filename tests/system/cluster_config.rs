@@ -1,7 +1,7 @@
 //! A cluster by configuration: what is refused and with which words, and the commands of a cluster where one node is
 //! alone. Nothing here needs a server.
 
-use harness::{CALLER_KEY, Node, OPERATOR_KEY, chat};
+use harness::{CALLER_KEY, Node, chat};
 
 /// Bad usage or configuration.
 const USAGE: Option<i32> = Some(64);
@@ -184,6 +184,35 @@ async fn commands_of_a_cluster_say_what_they_mean_to_a_node_alone() {
     assert_eq!((code, output.contains("spool.id")), (USAGE, true), "{output}");
     let (code, output) = plain().run(&["replay", "--spool", "x", "--rebuild"]).await;
     assert_eq!(code, USAGE, "{output}");
+}
+
+#[tokio::test]
+async fn a_node_alone_is_listed_by_itself() {
+    let node = echo().await;
+
+    let (code, output) = node.command(&["node", "list"]).await;
+
+    assert_eq!(code, Some(0), "{output}");
+    let lines: Vec<Vec<&str>> = output
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[0],
+        ["NODE", "ROLES", "POOL", "STATE", "ADDRESS", "VERSION"],
+        "{output}"
+    );
+    assert_eq!(lines.len(), 2, "{output}");
+    assert_eq!(
+        lines[1][1..5],
+        [
+            "gateway,router,health,ledger",
+            "default",
+            "alive",
+            &node.addr().to_string()
+        ],
+        "{output}"
+    );
 }
 
 /// A node with one model that needs no upstream.
