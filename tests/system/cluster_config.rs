@@ -1,7 +1,7 @@
 //! A cluster by configuration: what is refused and with which words, and the commands of a cluster where one node is
 //! alone. Nothing here needs a server.
 
-use harness::{CALLER_KEY, Node, chat};
+use harness::{CALLER_KEY, Node, OPERATOR_KEY, chat};
 
 /// Bad usage or configuration.
 const USAGE: Option<i32> = Some(64);
@@ -188,7 +188,7 @@ async fn commands_of_a_cluster_say_what_they_mean_to_a_node_alone() {
 
 #[tokio::test]
 async fn a_node_alone_is_listed_by_itself() {
-    let node = echo().await;
+    let mut node = echo().await;
 
     let (code, output) = node.command(&["node", "list"]).await;
 
@@ -213,6 +213,7 @@ async fn a_node_alone_is_listed_by_itself() {
         ],
         "{output}"
     );
+    node.check_books().await;
 }
 
 /// A node with one model that needs no upstream.
