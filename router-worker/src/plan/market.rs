@@ -1,12 +1,13 @@
 //! What the legs of a model cost a call and how soon they answer, where that decides among them.
 
+use schemas::balance::decision::Decision;
 use schemas::balance::profile::Profile;
 use schemas::balance::routewise::{Market, Offered};
 use schemas::balance::snapshot;
 use schemas::catalog::router::RouteWise;
 use schemas::catalog::{Model, Route};
 use schemas::command::Offer;
-use schemas::id::ModelName;
+use schemas::id::{EndpointId, ModelName};
 use schemas::money::{Price, cost};
 use schemas::time::Timestamp;
 use schemas::usage::Usage;
@@ -30,6 +31,35 @@ pub(crate) struct Wager {
     pub(crate) model: ModelName,
     /// The prices of the legs, in the order of the snapshot's; `None` where there is none.
     pub(crate) prices: Vec<Option<Price>>,
+}
+
+impl Wager {
+    /// By how much the balance of the budget is to be corrected once it is known which leg served the call that was
+    /// decided so, if any did, and what it used; `None` where it stays at what was supposed: a leg served that tells no
+    /// usage, or there was nothing to choose by costs. One of a lower priority spent nothing of this budget.
+    pub(crate) fn correction(
+        &self,
+        decision: &Decision,
+        served: Option<&EndpointId>,
+        usage: Option<&Usage>,
+    ) -> Option<i64> {
+        let snapshot = decision.snapshot.as_ref()?;
+        let market = snapshot.market.as_ref()?;
+        let first = decision.order.first();
+        let chosen = snapshot
+            .candidates
+            .iter()
+            .find(|one| Some(&one.backend) == first)?;
+        let place = |served: &EndpointId| snapshot.legs.iter().position(|leg| leg.endpoint == *served);
+        let served = served.and_then(place);
+        if served.is_some() && usage.is_none() {
+            return None;
+        }
+        let usage = usage.copied().unwrap_or_default();
+        let prices = self.prices.iter();
+        let costs: Vec<Option<u64>> = prices.map(|price| nano_usd(price.as_ref()?, &usage)).collect();
+        Some(market.correction(chosen.leg, served, &costs))
+    }
 }
 
 impl<'a> Desk<'a> {

@@ -14,7 +14,6 @@ use schemas::usage::Usage;
 use super::Request;
 use crate::attempt::Ending;
 use crate::fault::Fault;
-use crate::plan::market::nano_usd;
 use crate::plan::outlook::Outlook;
 use crate::plan::{self, Candidate, Nobody, Plan, Sight};
 use crate::state::Shared;
@@ -100,32 +99,11 @@ impl Request {
         let Some(wager) = self.wager.take() else {
             return;
         };
+        let served = served.map(|served| &served.endpoint_id);
         let decision = self.decision.as_deref();
-        let Some(snapshot) = decision.and_then(|decision| decision.snapshot.as_ref()) else {
-            return;
-        };
-        let first = decision.and_then(|decision| decision.order.first());
-        let chosen = snapshot.candidates.iter().find(|one| Some(&one.backend) == first);
-        let (Some(market), Some(chosen)) = (&snapshot.market, chosen) else {
-            return;
-        };
-        let place = |served: &Served| {
-            let mut legs = snapshot.legs.iter();
-            legs.position(|leg| leg.endpoint == served.endpoint_id)
-        };
-        let served = served.and_then(place);
-        let costs = match (served, usage) {
-            (Some(_), None) => return,
-            (_, usage) => {
-                let usage = usage.copied().unwrap_or_default();
-                let prices = wager.prices.iter();
-                prices
-                    .map(|price| nano_usd(price.as_ref()?, &usage))
-                    .collect::<Vec<_>>()
-            }
-        };
-        let correction = market.correction(chosen.leg, served, &costs);
-        self.shared.memory.spend(&wager.model, correction);
+        if let Some(correction) = decision.and_then(|decision| wager.correction(decision, served, usage)) {
+            self.shared.memory.spend(&wager.model, correction);
+        }
     }
 
     /// Tells of a candidate that it was passed over.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemas::affinity::hint::Spoken;
 use schemas::catalog::modality::Modalities;
+use schemas::catalog::router::Router;
 use schemas::catalog::{Backend, Catalog, Endpoint, ProviderKind, endpoint_key, model_key, operators};
 use schemas::command::{Offer, Requirements};
 use schemas::id::{BackendId, EndpointId, KeyId, ModelName};
@@ -16,7 +17,7 @@ use super::scenario::{self, Policy, Scenario};
 use super::trace::Line;
 
 /// The model that is asked for.
-const MODEL: &str = "simulated";
+pub(super) const MODEL: &str = "simulated";
 /// Tokens that a model takes and gives: what does not fit is told before.
 const TOKENS_MAX: u64 = 1 << 53;
 /// Millionths in one.
@@ -32,7 +33,7 @@ pub(super) fn catalog(scenario: &Scenario, policy: &Policy) -> Result<Catalog, E
     apply(
         &mut catalog,
         &model_key(&ModelName::from(MODEL)),
-        &model(scenario),
+        &model(scenario, policy),
     )?;
     Ok(catalog)
 }
@@ -62,7 +63,7 @@ fn endpoint_of(endpoint: &scenario::Endpoint, policy: &Policy) -> Endpoint {
     }
 }
 
-fn model(scenario: &Scenario) -> Value {
+fn model(scenario: &Scenario, policy: &Policy) -> Value {
     let routes: Vec<Value> = scenario.endpoints.iter().map(route).collect();
     json!({
         "id": MODEL,
@@ -83,6 +84,7 @@ fn model(scenario: &Scenario) -> Value {
         "created_at": "2026-01-01T00:00:00Z",
         "routes": routes,
         "origin": "file",
+        "router": policy.routewise.map(|one| Router::Routewise(one.terms())),
     })
 }
 

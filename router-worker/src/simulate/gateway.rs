@@ -7,16 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bus::clock::Clock;
 use futures_util::FutureExt as _;
+use schemas::balance::decision::Decision;
+use schemas::balance::profile::Profile;
 use schemas::balance::snapshot::{Engine, Terms};
 use schemas::catalog::Catalog;
 use schemas::command::Offer;
 use schemas::engine::Sample;
-use schemas::id::{BackendId, EndpointId, NodeId};
+use schemas::id::{BackendId, EndpointId, ModelName, NodeId};
 use schemas::time::Timestamp;
+use schemas::usage::Usage;
 
 use crate::affinity::session::Stay;
 use crate::affinity::{Affinity, Visit};
 use crate::config::{self, Config};
+use crate::plan::market::Wager;
 use crate::plan::memory::{Begun, Memory};
 use crate::plan::outlook::Outlook;
 use crate::plan::{self, Admission, Sight};
@@ -62,6 +66,13 @@ pub(super) struct Gateway {
     pub(super) affinity: Affinity,
     memory: Memory,
     samples: RefCell<HashMap<BackendId, Sample>>,
+    profile: RefCell<Option<Arc<Profile>>>,
+}
+
+/// What a request took of its model's budget, and what that was decided from.
+pub(super) struct Bet {
+    wager: Wager,
+    decision: Box<Decision>,
 }
 
 /// Where a request goes.
@@ -70,6 +81,8 @@ pub(super) struct Sent<'g> {
     pub(super) backend: BackendId,
     /// It counts there until this is dropped.
     pub(super) visit: Visit<'g>,
+    /// What is left to settle of its budget.
+    pub(super) bet: Option<Bet>,
     /// It is one that the engine has not told of, until this is dropped.
     _young: Option<Begun<'g>>,
 }
@@ -88,6 +101,7 @@ impl Gateway {
             affinity: Affinity::new(config.affinity, Arc::clone(time) as Arc<dyn Clock>),
             memory: Memory::new(config.balance.soft_ban),
             samples: RefCell::default(),
+            profile: RefCell::default(),
         }
     }
 
@@ -124,6 +138,10 @@ impl Gateway {
         Some(Sent {
             visit: self.affinity.visit(&backend, stay.prompt()),
             _young: self.memory.begin(&candidate.endpoint, &backend),
+            bet: plan
+                .wager
+                .zip(plan.decision)
+                .map(|(wager, decision)| Bet { wager, decision }),
             backend,
         })
     }
@@ -131,6 +149,21 @@ impl Gateway {
     /// The first token of an answer came, after so many microseconds.
     pub(super) fn answered(&self, backend: &BackendId, took_us: u64) {
         self.memory.answered(backend, took_us, self.time.monotonic_ms());
+    }
+
+    /// A request is over: its budget is settled.
+    pub(super) fn settle(&self, bet: Option<Bet>, served: &EndpointId, usage: &Usage) {
+        let Some(Bet { wager, decision }) = bet else {
+            return;
+        };
+        if let Some(correction) = wager.correction(&decision, Some(served), Some(usage)) {
+            self.memory.spend(&wager.model, correction);
+        }
+    }
+
+    /// It is told what was learned of the model.
+    pub(super) fn learn(&self, profile: &Arc<Profile>) {
+        *self.profile.borrow_mut() = Some(Arc::clone(profile));
     }
 
     /// It is told what an engine said.
@@ -164,6 +197,18 @@ impl Outlook for Known<'_> {
 
     fn ttft_us(&self, backend: &BackendId) -> Option<u64> {
         self.gateway.memory.ttft_us(backend, self.now_ms)
+    }
+
+    fn profile(&self, _: &ModelName) -> Option<Arc<Profile>> {
+        self.gateway.profile.borrow().clone()
+    }
+
+    fn balance(&self, model: &ModelName) -> i64 {
+        self.gateway.memory.balance(model)
+    }
+
+    fn spend(&self, model: &ModelName, change_nano_usd: i64) {
+        self.gateway.memory.spend(model, change_nano_usd);
     }
 
     fn turn(&self, endpoint: &EndpointId) -> u64 {

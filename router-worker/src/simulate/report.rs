@@ -1,7 +1,6 @@
 //! What came of a simulation: figures for each policy.
 
 use schemas::money::{NanoUsd, Price, cost};
-use schemas::usage::Usage;
 use serde::Serialize;
 
 use super::scenario::{Policy, Prices, Scenario};
@@ -49,6 +48,10 @@ pub struct Outcome {
     pub cost_nano_usd: i64,
     /// The same in US dollars.
     pub cost_usd: String,
+    /// What there was to spend, in nano-dollars: of every request so far from what it would have cost at the cheapest
+    /// endpoint to that at the dearest; absent where costs do not decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_nano_usd: Option<i64>,
     /// What each replica did, in the scenario's order.
     pub replicas: Vec<Share>,
     /// Milliseconds to the first token that so many hundredths of the requests did not exceed, from 0 to 100.
@@ -118,6 +121,9 @@ impl Outcome {
             cached_of_ideal: (ideal > 0).then(|| ratio(cached, ideal)),
             cost_nano_usd: cost.0,
             cost_usd: cost.usd(),
+            budget_nano_usd: policy
+                .routewise
+                .map(|terms| budget_nano_usd(scenario, served, terms.budget_alpha_percent)),
             replicas: shares(scenario, served),
             ttft_ms_percentiles: (0..=POINTS)
                 .map(|point| ms(rank(&ttft_us, (point, POINTS))))
@@ -184,15 +190,28 @@ fn cost_nano_usd(scenario: &Scenario, served: &[Served]) -> i64 {
     let prices = priced(scenario);
     let costs = served.iter().filter_map(|one| {
         let price = prices.get(one.replica)?.1?;
-        let usage = Usage {
-            input_tokens: one.prompt_tokens.saturating_sub(one.cached_tokens),
-            cached_tokens: one.cached_tokens,
-            output_tokens: one.output_tokens,
-            ..Usage::default()
-        };
-        cost(&price, &usage, 0)
+        cost(&price, &one.usage(), 0)
     });
     costs.fold(0, |sum: i64, cost| sum.saturating_add(cost.0))
+}
+
+/// The budgets of all requests: each as far from the cheapest endpoint to the dearest as so many percent say.
+fn budget_nano_usd(scenario: &Scenario, served: &[Served], alpha_percent: u64) -> i64 {
+    let prices: Vec<Price> = priced(scenario)
+        .into_iter()
+        .filter_map(|(_, price)| price)
+        .collect();
+    let alpha = i64::try_from(alpha_percent).unwrap_or(0);
+    let budgets = served.iter().map(|one| {
+        let costs = || {
+            prices
+                .iter()
+                .filter_map(|price| Some(cost(price, &one.usage(), 0)?.0))
+        };
+        let (least, most) = (costs().min().unwrap_or(0), costs().max().unwrap_or(0));
+        least.saturating_add(most.saturating_sub(least).saturating_mul(alpha) / 100)
+    });
+    budgets.fold(0, i64::saturating_add)
 }
 
 fn shares(scenario: &Scenario, served: &[Served]) -> Vec<Share> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemas::balance::Algorithm;
+use schemas::catalog::router;
 use schemas::money::{NanoUsd, Price};
 use serde::Deserialize;
 
@@ -88,6 +89,8 @@ pub struct Delays {
     pub engines_every_ms: u64,
     /// From one telling of a gateway's calls to the next.
     pub calls_every_ms: u64,
+    /// From one telling of what was learned from requests to the next.
+    pub profiles_every_ms: u64,
     /// On the bus.
     pub bus_ms: u64,
 }
@@ -97,6 +100,7 @@ impl Default for Delays {
         Self {
             engines_every_ms: 5_000,
             calls_every_ms: 250,
+            profiles_every_ms: 500,
             bus_ms: 5,
         }
     }
@@ -181,13 +185,36 @@ pub struct Policy {
     /// Sessions stay on their backend.
     #[serde(default)]
     pub affinity: bool,
+    /// Endpoints are chosen by what they cost and how soon they answer, instead of by their weights.
+    #[serde(default)]
+    pub routewise: Option<RouteWise>,
+}
+
+/// How `RouteWise` chooses.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteWise {
+    /// How far the budget of a request lies between the cheapest endpoint and the dearest, in percent.
+    #[serde(default = "alpha")]
+    pub budget_alpha_percent: u64,
+}
+
+impl RouteWise {
+    /// Its terms.
+    pub(super) fn terms(self) -> router::RouteWise {
+        router::RouteWise {
+            budget_alpha_micro: self.budget_alpha_percent.saturating_mul(router::ONE_MICRO / 100),
+            ..router::RouteWise::default()
+        }
+    }
 }
 
 impl Policy {
     /// Its name in tables.
     pub fn name(&self) -> String {
         let affinity = if self.affinity { " + affinity" } else { "" };
-        format!("{}{affinity}", self.algorithm)
+        let legs = self.routewise.map_or("", |_| "routewise, ");
+        format!("{legs}{}{affinity}", self.algorithm)
     }
 }
 
@@ -236,6 +263,7 @@ impl Scenario {
             ("slo.token_ms", self.slo.token_ms, MS_MAX),
             ("delays.engines_every_ms", self.delays.engines_every_ms, MS_MAX),
             ("delays.calls_every_ms", self.delays.calls_every_ms, MS_MAX),
+            ("delays.profiles_every_ms", self.delays.profiles_every_ms, MS_MAX),
         ];
         let out = sizes
             .into_iter()
@@ -329,6 +357,11 @@ impl Scenario {
                 return Some(wrong(&at("price"), message, "write it as \"1.25\", in quotes"));
             }
         }
+        let alpha = |policy: &Policy| policy.routewise.is_some_and(|one| one.budget_alpha_percent > 100);
+        if let Some(place) = self.policies.iter().position(alpha) {
+            let path = format!("policies[{place}].routewise.budget_alpha_percent");
+            return Some(wrong(&path, "has to be at most 100", "correct the value"));
+        }
         let lacking = [
             ("endpoints", self.endpoints.is_empty()),
             ("policies", self.policies.is_empty()),
@@ -348,6 +381,10 @@ pub(super) fn wrong(path: &str, message: &str, remedy: &'static str) -> Wrong {
 
 const fn one() -> u64 {
     1
+}
+
+const fn alpha() -> u64 {
+    75
 }
 
 const fn gateways() -> usize {

@@ -7,7 +7,7 @@ use schemas::balance::Algorithm;
 
 use super::generate::{Shape, trace as made};
 use super::report::{Outcome, Report};
-use super::scenario::{Delays, Endpoint, Engine, Policy, Prices, Scenario, Slo, Source};
+use super::scenario::{Delays, Endpoint, Engine, Policy, Prices, RouteWise, Scenario, Slo, Source};
 use super::trace::{Line, Trace};
 use super::*;
 
@@ -15,7 +15,11 @@ use super::*;
 const BLOCK: u64 = 128;
 
 const fn policy(algorithm: Algorithm, affinity: bool) -> Policy {
-    Policy { algorithm, affinity }
+    Policy {
+        algorithm,
+        affinity,
+        routewise: None,
+    }
 }
 
 fn engine() -> Engine {
@@ -146,6 +150,96 @@ fn luck_finds_less_in_caches_and_answers_later() {
     assert!(share(luck) < share(prefixes));
     assert!(luck.ttft_ms.p95 > engines.ttft_ms.p95);
     assert!(luck.good_share < engines.good_share);
+}
+
+/// Two endpoints, of which one takes three times as long as the other and costs a quarter.
+fn two_routes(policies: &[Policy]) -> Scenario {
+    let mut scenario = scenario(&[100, 100], policies);
+    let slow = Engine {
+        step_us: 3 * engine().step_us,
+        prefill_ns_per_token: 3 * engine().prefill_ns_per_token,
+        decode_us_per_token: 3 * engine().decode_us_per_token,
+        ..engine()
+    };
+    scenario.engines.insert("slow".to_owned(), slow);
+    let priced = |name: &str, engine: &str, input: &str, output: &str| Endpoint {
+        engine: engine.to_owned(),
+        price: Some(Prices {
+            input: input.to_owned(),
+            cached: None,
+            output: output.to_owned(),
+        }),
+        ..endpoint(name, &[100, 100])
+    };
+    scenario.endpoints = vec![
+        priced("dear", "gpu", "2.00", "8.00"),
+        priced("cheap", "slow", "0.50", "2.00"),
+    ];
+    scenario
+}
+
+const fn routewise(budget_alpha_percent: u64) -> Policy {
+    Policy {
+        routewise: Some(RouteWise { budget_alpha_percent }),
+        ..policy(Algorithm::Weighted, false)
+    }
+}
+
+/// The traces on which the dear endpoint stays the quicker one whatever it is sent: the shipped one and made-up ones, of
+/// much and of little load.
+fn bearable() -> Vec<(String, Trace)> {
+    let known = traces()
+        .into_iter()
+        .filter(|(name, _)| *name != "single requests");
+    let mut traces: Vec<(String, Trace)> = known.map(|(name, trace)| (name.to_owned(), trace)).collect();
+    for (seed, gap_ms, turns) in [
+        (21, 900, 3),
+        (22, 900, 3),
+        (23, 900, 3),
+        (24, 2_000, 3),
+        (25, 3_000, 4),
+    ] {
+        let shape = Shape {
+            gap_ms,
+            turns,
+            ..shape(seed)
+        };
+        traces.push((format!("seed {seed}"), made(&shape, BLOCK)));
+    }
+    traces
+}
+
+#[test]
+fn routewise_spends_its_budget_to_a_hundredth_and_answers_sooner_than_weights() {
+    let scenario = two_routes(&[policy(Algorithm::Weighted, false), routewise(90)]);
+    for (name, trace) in bearable() {
+        let report = ran(&scenario, &trace);
+        let (weights, wise) = (of(&report, 0), of(&report, 1));
+        assert_eq!(weights.budget_nano_usd, None);
+        let budget = wise.budget_nano_usd.expect("a budget");
+        assert!(
+            (wise.cost_nano_usd - budget).abs() <= budget / 100,
+            "{name}: {} of {budget}",
+            wise.cost_nano_usd
+        );
+        let (mean, by_weight) = (wise.ttft_ms.mean, weights.ttft_ms.mean);
+        assert!(
+            mean <= 0.8 * by_weight,
+            "{name}: {mean} ms, by weights {by_weight} ms"
+        );
+    }
+}
+
+#[test]
+fn routewise_without_money_is_slow_and_the_more_it_has_the_sooner_it_answers() {
+    let policies = [0, 50, 75, 100].map(routewise);
+    let report = ran(&two_routes(&policies), &shipped());
+    let means: Vec<f64> = (0..4).map(|place| of(&report, place).ttft_ms.mean).collect();
+    let costs: Vec<i64> = (0..4).map(|place| of(&report, place).cost_nano_usd).collect();
+    assert!(means.windows(2).all(|pair| pair[0] > pair[1]), "{means:?}");
+    assert!(costs.windows(2).all(|pair| pair[0] < pair[1]), "{costs:?}");
+    // The dearest costs four times the cheapest.
+    assert!(costs[3] > 3 * costs[0], "{costs:?}");
 }
 
 #[test]

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use schemas::affinity::load::{Calls, record_key};
 use schemas::affinity::record::Record;
 use schemas::balance::draws::Draws;
+use schemas::balance::profile::{self, Learned, Profile};
 use schemas::catalog::Catalog;
+use schemas::catalog::router::RouteWise;
 use schemas::command::Offer;
 use schemas::engine::Sample;
-use schemas::id::BackendId;
+use schemas::id::{BackendId, EndpointId, ModelName};
+use schemas::usage::Usage;
 
 use super::Error;
 use super::engine::{Did, Engine, Job};
@@ -41,6 +44,19 @@ pub(super) struct Served {
     pub(super) output_tokens: u64,
 }
 
+impl Served {
+    /// What it used.
+    pub(super) const fn usage(&self) -> Usage {
+        Usage {
+            input_tokens: self.prompt_tokens.saturating_sub(self.cached_tokens),
+            cached_tokens: self.cached_tokens,
+            cache_write_tokens: 0,
+            output_tokens: self.output_tokens,
+            reasoning_tokens: 0,
+        }
+    }
+}
+
 /// What happens.
 enum Event {
     /// A request of the trace arrives.
@@ -57,6 +73,10 @@ enum Event {
     Told(usize, u64, Arc<[u8]>),
     /// The others hear where a session is.
     Session(usize, Arc<str>, u64, Record),
+    /// What was learned of the model is told.
+    Learning,
+    /// Gateways hear of it.
+    Learned(Arc<Profile>),
 }
 
 /// A request that is under way, or over.
@@ -76,6 +96,8 @@ struct World<'g> {
     time: Arc<Time>,
     gateways: &'g [Gateway],
     replicas: Vec<BackendId>,
+    /// The endpoint of each of them.
+    endpoints: Vec<EndpointId>,
     engines: Vec<Engine>,
     calls: Vec<Call<'g>>,
     /// Requests that are not over.
@@ -85,6 +107,9 @@ struct World<'g> {
     revision: u64,
     /// What each gateway told last.
     told: Vec<Calls>,
+    /// How endpoints are chosen by what they cost, where they are.
+    terms: Option<RouteWise>,
+    learned: Learned,
     draws: Draws,
 }
 
@@ -101,6 +126,7 @@ pub(super) fn run(scenario: &Scenario, policy: &Policy, trace: &Trace) -> Result
         time,
         gateways: &gateways,
         replicas: replicas(scenario),
+        endpoints: endpoints(scenario),
         engines: engines(scenario),
         calls: Vec::with_capacity(trace.lines.len()),
         open: trace.lines.len(),
@@ -108,6 +134,8 @@ pub(super) fn run(scenario: &Scenario, policy: &Policy, trace: &Trace) -> Result
         foreseen: 0,
         revision: 0,
         told: vec![Calls::default(); scenario.gateways],
+        terms: policy.routewise.map(super::scenario::RouteWise::terms),
+        learned: Learned::default(),
         draws: Draws::new(scenario.seed),
     };
     world.calls.resize_with(trace.lines.len(), Call::default);
@@ -122,6 +150,15 @@ fn replicas(scenario: &Scenario) -> Vec<BackendId> {
         places.map(move |replica| fleet::backend_id(endpoint, replica))
     });
     replicas.collect()
+}
+
+/// Their endpoints.
+fn endpoints(scenario: &Scenario) -> Vec<EndpointId> {
+    let endpoints = scenario.endpoints.iter().flat_map(|endpoint| {
+        let id = EndpointId::from(endpoint.name.as_str());
+        endpoint.speeds_percent.iter().map(move |_| id.clone())
+    });
+    endpoints.collect()
 }
 
 /// Their engines.
@@ -146,6 +183,9 @@ impl World<'_> {
         for (gateway, place) in (0..self.gateways.len()).zip(1..) {
             // Nodes were not started at the same moment.
             self.foresee(every_us.saturating_mul(place) / gateways, Event::Telling(gateway));
+        }
+        if self.terms.is_some() {
+            self.foresee(0, Event::Learning);
         }
         self.arrive_next(0);
         while self.open > 0 {
@@ -188,6 +228,12 @@ impl World<'_> {
             Event::Session(by, key, revision, record) => {
                 for gateway in others(self.gateways, by) {
                     gateway.affinity.hear_session(&key, revision, record.clone());
+                }
+            }
+            Event::Learning => self.learning(),
+            Event::Learned(profile) => {
+                for gateway in self.gateways {
+                    gateway.learn(&profile);
                 }
             }
         }
@@ -298,11 +344,48 @@ impl World<'_> {
             }
             Did::Last { .. } => {
                 call.served.whole_us = took_us;
-                if let Some(mut sent) = call.sent.take() {
-                    sent.visit.whole();
-                }
                 self.open = self.open.saturating_sub(1);
+                let (served, place, sent) = (call.served, call.gateway, call.sent.take());
+                let (Some(mut sent), Some(gateway)) = (sent, self.gateways.get(place)) else {
+                    return;
+                };
+                sent.visit.whole();
+                if let Some(endpoint) = self.endpoints.get(served.replica) {
+                    gateway.settle(sent.bet.take(), endpoint, &served.usage());
+                }
+                self.note(&served);
             }
+        }
+    }
+
+    /// Learns from a request that is over, as from its event.
+    fn note(&mut self, served: &Served) {
+        let (Some(terms), Some(endpoint)) = (&self.terms, self.endpoints.get(served.replica)) else {
+            return;
+        };
+        let call = profile::Call {
+            model: ModelName::from(fleet::MODEL),
+            at_ms: self.time.now_us() / 1_000,
+            streamed: true,
+            asked: vec![(endpoint.clone(), Ok(served.ttft_us))],
+            tokens: Some((served.prompt_tokens, served.output_tokens)),
+        };
+        let legs: Vec<&EndpointId> = self.endpoints.iter().collect();
+        self.learned.take(&call, terms, &legs);
+    }
+
+    /// Tells what was learned.
+    fn learning(&mut self) {
+        if let Some(terms) = &self.terms {
+            let now_ms = self.time.now_us() / 1_000;
+            let profile = self
+                .learned
+                .profile(&ModelName::from(fleet::MODEL), terms, now_ms);
+            self.foresee_told(Event::Learned(profile.into()));
+            self.foresee(
+                self.scenario.delays.profiles_every_ms.saturating_mul(1_000),
+                Event::Learning,
+            );
         }
     }
 

@@ -5,7 +5,8 @@
 //! budget (a session that stays at a dear leg, a fallback, an answer that was longer than expected) is a debt that later
 //! calls repay.
 //!
-//! A leg that is not known is tried by a part of the calls until it is, as far as a debt of one call allows.
+//! A leg that is not known is tried until it is: by calls that earlier ones left enough for, and by a part of the others,
+//! as far as a debt of one call allows.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use super::draws::Draws;
 use super::is_zero;
 use crate::catalog::router::{ONE_MICRO, RouteWise};
 
-/// Of so many calls one tries a leg that is not known.
+/// Of so many calls one tries a leg that is not known though nothing was put by for it.
 const TRIED_ONE_IN: usize = 4;
 
 /// What the legs of a model offer for a call, and what there is to spend.
@@ -198,7 +199,8 @@ impl Market {
     }
 
     /// By how much the balance changes when the call goes to the leg at a place, in nano-dollars. What is left of a budget
-    /// is put by where it can pay for something quicker, and repays debts; else it is nobody's.
+    /// is put by where it can pay for something quicker, or for as long as finding that out takes, and repays debts; else
+    /// it is nobody's.
     pub fn change(&self, leg: usize) -> i64 {
         let places = self.free(&(0..self.legs.len()).collect::<Vec<_>>());
         let budget = self.budget_among(&places);
@@ -208,10 +210,31 @@ impl Market {
             solution.is_some_and(|solution| solution.dear.is_some())
         };
         if left <= 0 || mixes() {
-            left
-        } else {
-            left.min(self.balance_nano_usd.saturating_neg().max(0))
+            return left;
         }
+        let most = if self.may_find_quicker(&places, budget) {
+            self.found_out_within(&places)
+        } else {
+            0
+        };
+        left.min(most.saturating_sub(self.balance_nano_usd).max(0))
+    }
+
+    /// True when a leg is beyond the budget of which nobody knows yet how quick it is.
+    fn may_find_quicker(&self, places: &[usize], budget: i64) -> bool {
+        let mut legs = places.iter().filter_map(|place| self.legs.get(*place));
+        legs.any(|leg| self.cost(leg) > budget && !self.is_known(leg))
+    }
+
+    /// What is put by at most until that is known, in nano-dollars: what the calls leave that it takes.
+    fn found_out_within(&self, places: &[usize]) -> i64 {
+        let costs = || places.iter().map(|place| self.at(*place).0);
+        let spread = costs()
+            .max()
+            .unwrap_or(0)
+            .saturating_sub(costs().min().unwrap_or(0));
+        let calls = self.samples_min.saturating_mul(TRIED_ONE_IN as u64);
+        spread.saturating_mul(i64::try_from(calls).unwrap_or(i64::MAX))
     }
 }
 
@@ -223,7 +246,8 @@ pub fn choose(market: &Market, open: &[usize], draws: &mut Draws) -> Option<Chos
     let tries = draws.below(TRIED_ONE_IN) == 0;
     let budget = market.budget_among(&places);
     let balance = market.balance_nano_usd;
-    if let Some(leg) = tries.then(|| untried(market, &places, budget)).flatten() {
+    let pays = |leg: &usize| budget.saturating_add(balance) >= market.at(*leg).0;
+    if let Some(leg) = untried(market, &places, budget).filter(|leg| tries || pays(leg)) {
         return Some(Chosen { leg, way: Way::Tried });
     }
     // What was taken too much is taken off, as far as there is anything cheaper.

@@ -22,6 +22,7 @@ fn outcome(policy: &str, ttft_ms: f64) -> Outcome {
         cached_of_ideal: Some(0.75),
         cost_nano_usd: 0,
         cost_usd: String::new(),
+        budget_nano_usd: None,
         replicas: Vec::new(),
         ttft_ms_percentiles: vec![ttft_ms; 101],
     }
