@@ -218,7 +218,7 @@ fn wanting(model: &str) -> Value {
 }
 
 #[tokio::test]
-async fn everybody_who_was_left_out_is_named_with_the_reason() {
+async fn hybrid_case_36_everybody_who_was_left_out_is_named_with_the_reason() {
     let (o1, o2, o3) = (Upstream::start(), Upstream::start(), Upstream::start());
     let models = lacking(&o1, &o2, &o3);
     let mut scene = Scene::start_on(o1, o2, |node| node.models(&models)).await;

@@ -48,7 +48,7 @@ async fn three_failures_in_a_row_open_a_circuit_until_its_cooldown_has_passed() 
 }
 
 #[tokio::test]
-async fn one_of_eight_probes_a_half_open_circuit_and_its_success_closes_it_for_all() {
+async fn hybrid_case_30_one_of_eight_probes_a_half_open_circuit_and_its_success_closes_it_for_all() {
     let scene = one_leg_scene(COOLDOWN).await;
     open(&scene).await;
     scene
@@ -84,7 +84,7 @@ async fn a_failed_probe_opens_the_circuit_for_another_cooldown() {
 }
 
 #[tokio::test]
-async fn a_late_refusal_of_another_request_does_not_free_the_probes_slot() {
+async fn hybrid_case_32_a_late_refusal_of_another_request_does_not_free_the_probes_slot() {
     let scene = one_leg_scene(COOLDOWN).await;
     let late = Behaviour::error(400, "late").first_byte_delay(Duration::from_millis(950));
     let probe = Behaviour::chat("probe").first_byte_delay(Duration::from_millis(500));
@@ -138,7 +138,7 @@ async fn a_probe_that_never_reports_gives_way_after_a_cooldown() {
 }
 
 #[tokio::test]
-async fn plans_that_pass_a_recovering_upstream_by_leave_its_probe_to_others() {
+async fn hybrid_case_31_plans_that_pass_a_recovering_upstream_by_leave_its_probe_to_others() {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let model = Model::new("m").leg(&o1, 1).leg(&o2, 0);
     let bend = |node: NodeBuilder| node.models(&[model]).env("CIRCUIT_COOLDOWN_SECONDS", COOLDOWN);
@@ -201,7 +201,7 @@ async fn refused_calls(scene: &Scene, status: u16, calls: usize) -> Vec<Answer> 
 }
 
 #[tokio::test]
-async fn a_caller_of_two_hundred_bad_requests_takes_nothing_from_a_caller_of_good_ones() {
+async fn bug_case_15_a_caller_of_two_hundred_bad_requests_takes_nothing_from_a_caller_of_good_ones() {
     let mut scene = Scene::start().await;
     scene.pin();
     let words = "This model's maximum context length is 131072 tokens";
@@ -238,7 +238,7 @@ async fn a_caller_of_two_hundred_bad_requests_takes_nothing_from_a_caller_of_goo
 }
 
 #[tokio::test]
-async fn a_hundred_refusals_of_requests_open_no_circuit() {
+async fn hybrid_case_33_a_hundred_refusals_of_requests_open_no_circuit() {
     for status in [400, 403, 404, 413, 422] {
         let mut scene = Scene::start().await;
         scene.pin();
@@ -265,7 +265,7 @@ async fn a_hundred_refusals_of_requests_open_no_circuit() {
 }
 
 #[tokio::test]
-async fn streams_that_die_open_the_circuit_and_new_calls_go_elsewhere() {
+async fn bug_case_15_streams_that_die_open_the_circuit_and_new_calls_go_elsewhere() {
     let mut scene = Scene::start().await;
     scene.pin();
     let (first, second) = (endpoint("m", &scene.o1), endpoint("m", &scene.o2));
@@ -307,7 +307,7 @@ async fn streams_that_die_open_the_circuit_and_new_calls_go_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_credential_that_the_upstream_rejects_is_told_at_once_and_opens_the_circuit() {
+async fn bug_case_15_a_credential_that_the_upstream_rejects_is_told_at_once_and_opens_the_circuit() {
     for status in [401, 407] {
         let mut scene = Scene::start().await;
         // Another node may hear of the third failure up to a quarter of a second later.
@@ -335,7 +335,7 @@ async fn a_credential_that_the_upstream_rejects_is_told_at_once_and_opens_the_ci
 }
 
 #[tokio::test]
-async fn an_error_inside_a_stream_counts_by_its_numeric_code() {
+async fn hybrid_case_20_an_error_inside_a_stream_counts_by_its_numeric_code() {
     let limit = json!({"error": {"message": "concurrent request limit", "code": 403}});
     let word = json!({"error": {"message": "oops", "code": "engine_failed"}});
     let cases = [

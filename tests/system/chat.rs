@@ -166,7 +166,7 @@ async fn five_reasons_for_a_missing_model_are_one_answer() {
 }
 
 #[tokio::test]
-async fn a_guarded_model_serves_those_it_is_for() {
+async fn hybrid_case_5_a_guarded_model_serves_those_it_is_for() {
     let scene = guarded_scene().await;
     let admin = scene.client.with_key(ADMIN_KEY);
     let other = scene.client.with_key(OTHER_KEY);

@@ -49,7 +49,7 @@ async fn freed(scene: &Scene, call: usize, since: Instant) -> Duration {
 }
 
 #[tokio::test]
-async fn leaving_amid_a_stream_frees_the_upstream_and_costs_what_was_delivered() {
+async fn bug_case_7_leaving_amid_a_stream_frees_the_upstream_and_costs_what_was_delivered() {
     let scene = Scene::start().await;
     scene.o1.default(
         Behaviour::chat(&words(200))
@@ -117,7 +117,7 @@ async fn what_an_upstream_told_of_its_usage_is_charged_when_the_caller_leaves() 
 }
 
 #[tokio::test]
-async fn leaving_after_the_last_word_but_before_the_usage_still_has_the_upstreams_figure() {
+async fn bug_case_7_leaving_after_the_last_word_but_before_the_usage_still_has_the_upstreams_figure() {
     let scene = Scene::start().await;
     let behaviour = Behaviour::chat("")
         .chunks(12, Duration::from_millis(5))
@@ -148,7 +148,7 @@ async fn leaving_after_the_last_word_but_before_the_usage_still_has_the_upstream
 }
 
 #[tokio::test]
-async fn leaving_a_plain_call_or_a_stream_in_silent_prefill_frees_the_upstream_and_is_free() {
+async fn bug_case_7_leaving_a_plain_call_or_a_stream_in_silent_prefill_frees_the_upstream_and_is_free() {
     let scene = Scene::start().await;
     let long = Duration::from_secs(20);
     let silences = [
@@ -212,7 +212,7 @@ async fn leaving_a_plain_call_or_a_stream_in_silent_prefill_frees_the_upstream_a
 }
 
 #[tokio::test]
-async fn leaving_in_the_moment_of_the_end_mark_leaves_exactly_one_row() {
+async fn bug_case_7_leaving_in_the_moment_of_the_end_mark_leaves_exactly_one_row() {
     let scene = Scene::start().await;
     scene.o1.default(Behaviour::chat("a b c d").usage(50, 4));
     let mut ids = Vec::new();

@@ -201,7 +201,7 @@ async fn a_silent_upstream_before_the_first_token_is_routed_around() {
 }
 
 #[tokio::test]
-async fn a_gap_between_tokens_ends_the_stream_in_an_error_event() {
+async fn bug_case_27_a_gap_between_tokens_ends_the_stream_in_an_error_event() {
     let one = || Behaviour::chat("").chunks(60, Duration::ZERO);
     let comments = Then::Forever(Duration::from_millis(40));
     let cases = [
@@ -281,7 +281,7 @@ async fn a_choice_that_has_ended_does_not_end_the_others_while_they_are_silent()
 }
 
 #[tokio::test]
-async fn a_byte_now_and_then_is_no_token() {
+async fn bug_case_27_a_byte_now_and_then_is_no_token() {
     let scene = scene(&[("STREAM_IDLE_TIMEOUT_SECONDS", SHORT)]).await;
     // One event of some 190 bytes would take three seconds.
     let words = Behaviour::chat("one two three");
@@ -418,7 +418,7 @@ async fn a_slow_caller_is_not_the_upstreams_silence() {
 }
 
 #[tokio::test]
-async fn a_half_dead_upstream_takes_nothing_from_the_calls_of_another() {
+async fn bug_case_27_a_half_dead_upstream_takes_nothing_from_the_calls_of_another() {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let models = [Model::new("m").leg(&o1, 0), Model::new("lively").leg(&o2, 0)];
     let bend = |node: NodeBuilder| node.models(&models).env("STREAM_IDLE_TIMEOUT_SECONDS", "2");

@@ -22,7 +22,7 @@ fn codings() -> [Coding; 4] {
 }
 
 #[tokio::test]
-async fn coded_answers_arrive_plain_with_their_usage_whatever_the_caller_accepts() {
+async fn bug_case_37_coded_answers_arrive_plain_with_their_usage_whatever_the_caller_accepts() {
     let scene = Scene::start().await;
 
     for (coding, coded) in codings() {
@@ -108,7 +108,7 @@ async fn events_of_coded_streams_arrive_as_they_are_sent() {
 }
 
 #[tokio::test]
-async fn a_bomb_is_cut_at_the_cap_and_costs_nobody_memory_or_money() {
+async fn bug_case_37_a_bomb_is_cut_at_the_cap_and_costs_nobody_memory_or_money() {
     let scene = Scene::start_with(|node| {
         node.env("CIRCUIT_FAILURE_THRESHOLD", "100")
             .env("CIRCUIT_MIN_AVAILABILITY", "0")
@@ -147,7 +147,7 @@ fn head(more: &str) -> String {
 }
 
 #[tokio::test]
-async fn both_lengths_at_once_are_refused_or_read_as_chunks_and_close_the_connection() {
+async fn bug_case_37_both_lengths_at_once_are_refused_or_read_as_chunks_and_close_the_connection() {
     let mut scene = Scene::start().await;
     scene.foreign_calls();
     let body = chat("m").to_string();

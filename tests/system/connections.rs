@@ -26,7 +26,7 @@ const WORDS: &str = Http2Upstream::WORDS;
 const STREAMS: usize = 450;
 
 #[tokio::test]
-async fn calls_that_race_with_an_upstreams_idle_close_all_succeed_and_run_once() {
+async fn bug_case_35_calls_that_race_with_an_upstreams_idle_close_all_succeed_and_run_once() {
     let scene = Scene::start().await;
     scene
         .o1
@@ -62,7 +62,7 @@ async fn calls_that_race_with_an_upstreams_idle_close_all_succeed_and_run_once()
 }
 
 #[tokio::test]
-async fn a_request_on_a_reused_connection_that_is_reset_is_sent_again_once() {
+async fn bug_case_35_a_request_on_a_reused_connection_that_is_reset_is_sent_again_once() {
     let mut scene = Scene::start().await;
     scene.pin();
 
@@ -141,7 +141,7 @@ async fn both(scene: &Scene, model: &str) -> (Answer, Transcript) {
 }
 
 #[tokio::test]
-async fn calls_to_an_http2_upstream_that_goes_silent_move_on_or_fail_and_the_next_connect_anew() {
+async fn bug_case_35_calls_to_an_http2_upstream_that_goes_silent_move_on_or_fail_and_the_next_connect_anew() {
     let two = Http2Upstream::start().await;
     let scene = http2_scene(&two).await;
     assert_eq!(scene.client.post_chat(&chat("m")).await.content(), WORDS);

@@ -19,7 +19,7 @@ const STREAMS: usize = 100;
 const CHUNKS: usize = 40;
 
 #[tokio::test]
-async fn running_streams_end_whole_readiness_is_bad_at_once_and_the_node_exits_with_0() {
+async fn bug_case_34_running_streams_end_whole_readiness_is_bad_at_once_and_the_node_exits_with_0() {
     let mut scene = Scene::start_with(|node| node.setting("drain_seconds", DRAIN.as_secs())).await;
     scene.pin();
     scene.o1.default(
@@ -145,7 +145,7 @@ async fn callers_over_http2_are_told_to_go_elsewhere_and_what_runs_for_them_ends
 }
 
 #[tokio::test]
-async fn a_stream_that_outlasts_the_drain_ends_with_an_error_event_and_a_proper_row() {
+async fn bug_case_34_a_stream_that_outlasts_the_drain_ends_with_an_error_event_and_a_proper_row() {
     let mut scene = Scene::start_with(|node| node.setting("drain_seconds", 1)).await;
     scene.pin();
     scene
@@ -201,7 +201,7 @@ async fn a_stream_that_outlasts_the_drain_ends_with_an_error_event_and_a_proper_
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_the_node_at_once_and_loses_no_row() {
+async fn bug_case_34_a_second_signal_ends_the_node_at_once_and_loses_no_row() {
     let mut scene = Scene::start_with(|node| node.setting("drain_seconds", 60)).await;
     scene.pin();
     scene

@@ -11,7 +11,7 @@ use crate::retries::tireless;
 use crate::rows::{assert_billed, assert_free, assert_row, endpoint, events, tried, tried_endpoints};
 
 #[tokio::test]
-async fn a_failure_before_content_is_hidden_by_the_fallback() {
+async fn bug_case_22_a_failure_before_content_is_hidden_by_the_fallback() {
     let scene = tireless_scene().await;
     let error = json!({"error": {"message": "boom", "code": 500}});
     let in_three_packets =
@@ -96,7 +96,7 @@ async fn a_plain_call_falls_back_on_errors_empty_answers_and_errors_inside_200()
 }
 
 #[tokio::test]
-async fn when_both_legs_fail_the_true_status_reaches_the_caller_as_json() {
+async fn bug_case_22_when_both_legs_fail_the_true_status_reaches_the_caller_as_json() {
     let scene = tireless_scene().await;
     let busy = || Behaviour::error(429, "slow down").header("retry-after", "7");
     let cases = [
@@ -143,7 +143,7 @@ async fn when_both_legs_fail_the_true_status_reaches_the_caller_as_json() {
 }
 
 #[tokio::test]
-async fn the_surfaced_error_is_the_primarys_unless_a_later_one_says_more_about_the_request() {
+async fn hybrid_case_28_the_surfaced_error_is_the_primarys_unless_a_later_one_says_more_about_the_request() {
     let scene = tireless_scene().await;
     let words = "max_tokens is too large for this model";
     // A third refusal mutes the only credential of the second leg: no case follows it.
@@ -273,7 +273,7 @@ async fn a_leg_that_refuses_the_connection_is_routed_around() {
 }
 
 #[tokio::test]
-async fn a_prompt_too_long_for_one_window_goes_to_a_wider_one_only() {
+async fn hybrid_case_29_a_prompt_too_long_for_one_window_goes_to_a_wider_one_only() {
     let (o1, o2, wide) = (Upstream::start(), Upstream::start(), Upstream::start());
     let model = Model::new("m")
         .leg(&o1, 0)
@@ -365,7 +365,7 @@ async fn legs_of_one_priority_share_by_weight_and_a_weight_of_nothing_never_serv
 }
 
 #[tokio::test]
-async fn a_pin_of_an_operator_calls_that_leg_alone() {
+async fn hybrid_case_14_a_pin_of_an_operator_calls_that_leg_alone() {
     let scene = labelled_scene().await;
     let second = endpoint("m", &scene.o2);
     scene.o2.default(Behaviour::error(500, "boom"));

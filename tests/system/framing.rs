@@ -35,7 +35,7 @@ struct Assembled {
 }
 
 #[tokio::test]
-async fn a_stream_is_the_same_wherever_its_bytes_are_parted() {
+async fn bug_case_29_a_stream_is_the_same_wherever_its_bytes_are_parted() {
     let scene = scene().await;
     let length = recorded_length(&scene, "m").await;
 
@@ -59,7 +59,7 @@ async fn a_stream_whose_model_is_renamed_is_the_same_wherever_its_bytes_are_part
 }
 
 #[tokio::test]
-async fn a_plain_answer_is_the_same_wherever_its_bytes_are_parted() {
+async fn bug_case_29_a_plain_answer_is_the_same_wherever_its_bytes_are_parted() {
     let scene = scene().await;
     let whole = scene.client.post_chat(&chat("m")).await;
 
@@ -73,7 +73,7 @@ async fn a_plain_answer_is_the_same_wherever_its_bytes_are_parted() {
 }
 
 #[tokio::test]
-async fn one_byte_a_packet_makes_the_same_answers() {
+async fn bug_case_29_one_byte_a_packet_makes_the_same_answers() {
     let scene = scene().await;
     let millisecond = Duration::from_millis(1);
     scene.o1.on(move |request| {
@@ -108,7 +108,7 @@ async fn one_byte_a_packet_makes_the_same_answers() {
 }
 
 #[tokio::test]
-async fn every_spelling_of_events_makes_the_same_text() {
+async fn bug_case_29_every_spelling_of_events_makes_the_same_text() {
     let scene = scene().await;
     for model in ["m", "renamed"] {
         for spelling in 0..24 {

@@ -65,7 +65,7 @@ fn code_of(answer: &RawAnswer) -> String {
 }
 
 #[tokio::test]
-async fn bodies_up_to_the_limit_reach_the_upstream_unchanged_however_they_are_framed() {
+async fn bug_case_39_bodies_up_to_the_limit_reach_the_upstream_unchanged_however_they_are_framed() {
     let mut scene = Scene::start().await;
     scene.foreign_calls();
 
@@ -99,7 +99,7 @@ async fn bodies_up_to_the_limit_reach_the_upstream_unchanged_however_they_are_fr
 }
 
 #[tokio::test]
-async fn a_body_beyond_the_limit_is_refused_by_its_declared_length_before_a_byte_of_it_is_sent() {
+async fn bug_case_39_a_body_beyond_the_limit_is_refused_by_its_declared_length_before_a_byte_of_it_is_sent() {
     let mut scene = Scene::start().await;
     scene.foreign_calls();
     let started = Instant::now();
@@ -146,7 +146,7 @@ async fn a_body_beyond_the_limit_is_refused_while_it_is_sent_in_chunks() {
 }
 
 #[tokio::test]
-async fn large_bad_json_and_deep_nesting_are_400_and_leave_the_node_well() {
+async fn bug_case_39_large_bad_json_and_deep_nesting_are_400_and_leave_the_node_well() {
     let scene = Scene::start().await;
     let mut bad = body_of(21 * MB / 10);
     bad.truncate(bad.len() - 3);
@@ -195,7 +195,7 @@ async fn large_bad_json_and_deep_nesting_are_400_and_leave_the_node_well() {
 }
 
 #[tokio::test]
-async fn headers_beyond_the_limits_are_431() {
+async fn bug_case_39_headers_beyond_the_limits_are_431() {
     let mut scene = Scene::start().await;
     scene.foreign_calls();
     let addr = scene.client.addr();

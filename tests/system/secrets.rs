@@ -59,7 +59,7 @@ async fn assert_nothing_kept(scene: Scene) {
 }
 
 #[tokio::test]
-async fn an_upstream_that_echoes_our_credential_or_the_prompt_is_not_quoted() {
+async fn bug_case_18_an_upstream_that_echoes_our_credential_or_the_prompt_is_not_quoted() {
     let scene = talkative_scene().await;
     let echoed = format!("Incorrect API key provided: {PROVIDER_KEY}, see http://upstream.internal/keys");
     let prompt = format!("bad value in '{PROMPT_CANARY}' for {PROVIDER_KEY} at http://upstream.internal");
@@ -88,7 +88,7 @@ async fn an_upstream_that_echoes_our_credential_or_the_prompt_is_not_quoted() {
 }
 
 #[tokio::test]
-async fn what_a_caller_sends_and_what_fails_inside_is_not_quoted() {
+async fn bug_case_18_what_a_caller_sends_and_what_fails_inside_is_not_quoted() {
     let scene = talkative_scene().await;
     let malformed = format!("{{\"model\":\"m\",\"key\":\"{CALLER_KEY}\" {PROMPT_CANARY}");
     let no_text = format!("{{\"model\":[\"{PROMPT_CANARY}\"]}}");

@@ -11,7 +11,7 @@ use crate::rows::{
 };
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_ends_in_an_error_event_and_costs_nothing() {
+async fn bug_case_21_a_stream_that_breaks_off_ends_in_an_error_event_and_costs_nothing() {
     let mut scene = Scene::start().await;
     scene.pin();
     let sixty = || Behaviour::chat("").chunks(60, Duration::ZERO);
@@ -94,7 +94,7 @@ async fn what_a_broken_stream_cost_us_is_noted_though_the_caller_pays_nothing() 
 }
 
 #[tokio::test]
-async fn the_text_of_an_error_is_never_billed_and_the_retry_is_its_own_request() {
+async fn bug_case_10_the_text_of_an_error_is_never_billed_and_the_retry_is_its_own_request() {
     let scene = Scene::start().await;
     let words = "calamity ".repeat(3_000);
     let error = json!({"error": {"message": words, "type": "server_error", "code": "oops"}});
@@ -119,7 +119,7 @@ async fn the_text_of_an_error_is_never_billed_and_the_retry_is_its_own_request()
 }
 
 #[tokio::test]
-async fn a_call_that_delivered_nothing_is_an_http_error_and_free() {
+async fn bug_case_10_a_call_that_delivered_nothing_is_an_http_error_and_free() {
     let mut scene = one_leg_scene().await;
     // Circuits count these faults, so a good call comes between them, on the node that knows of them.
     scene.pin();
@@ -176,7 +176,7 @@ async fn an_error_before_the_first_byte_is_an_http_error_with_a_json_body() {
 }
 
 #[tokio::test]
-async fn one_broken_event_is_dropped_and_counted_and_the_rest_flows() {
+async fn bug_case_21_one_broken_event_is_dropped_and_counted_and_the_rest_flows() {
     let scene = Scene::start().await;
     scene
         .o1
@@ -196,7 +196,7 @@ async fn one_broken_event_is_dropped_and_counted_and_the_rest_flows() {
 }
 
 #[tokio::test]
-async fn an_end_mark_without_usage_makes_a_whole_answer_with_an_estimate() {
+async fn bug_case_21_an_end_mark_without_usage_makes_a_whole_answer_with_an_estimate() {
     let scene = Scene::start().await;
     scene.o1.default(Behaviour::chat("one two three").no_usage());
 
@@ -215,7 +215,7 @@ async fn an_end_mark_without_usage_makes_a_whole_answer_with_an_estimate() {
 }
 
 #[tokio::test]
-async fn a_finish_reason_makes_a_whole_answer_and_the_end_mark_is_ours() {
+async fn bug_case_21_a_finish_reason_makes_a_whole_answer_and_the_end_mark_is_ours() {
     let scene = Scene::start().await;
     let good = || Behaviour::chat("one two three").usage(9, 20);
     for (case, behaviour) in [
@@ -301,7 +301,7 @@ async fn an_error_of_null_beside_content_is_no_error() {
 }
 
 #[tokio::test]
-async fn parallel_tool_calls_arrive_whole_streamed_and_plain() {
+async fn bug_case_31_parallel_tool_calls_arrive_whole_streamed_and_plain() {
     let scene = Scene::start().await;
     let long = json!({"text": "a \"quoted\" | piped | 漢字 \u{1f642} ".repeat(60)}).to_string();
     let calls = [

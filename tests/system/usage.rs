@@ -16,7 +16,7 @@ const UNPRICED: &str = "waybill_unpriced_requests_total";
 const NO_PRICE: &str = "requests are served without a price";
 
 #[tokio::test]
-async fn plain_and_streamed_calls_cost_the_same_by_any_name_of_the_model() {
+async fn bug_case_5_plain_and_streamed_calls_cost_the_same_by_any_name_of_the_model() {
     let mut scene = with_model(|model| model.set("aliases", json!(["m-latest"]))).await;
     scene.price("m-latest", Some(PRICE));
     scene.o1.default(Behaviour::chat("nine and twenty").usage(9, 20));
@@ -292,7 +292,7 @@ async fn an_answer_without_usage_is_estimated_from_what_was_sent_and_delivered()
 }
 
 #[tokio::test]
-async fn a_model_without_a_price_is_served_and_marked_and_counted_and_told_of_once() {
+async fn bug_case_5_a_model_without_a_price_is_served_and_marked_and_counted_and_told_of_once() {
     let mut scene = with_model(|model| model.set("pricing", Value::Null)).await;
     scene.pin();
     scene.price("m", None);

@@ -60,7 +60,7 @@ async fn ann(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn a_grant_calls_models_for_its_owner_on_listed_paths_and_nothing_else() {
+async fn hybrid_case_50_a_grant_calls_models_for_its_owner_on_listed_paths_and_nothing_else() {
     let scene = scene().await;
     ann(&scene).await;
     let (id, token) = granted(&scene, json!({})).await;

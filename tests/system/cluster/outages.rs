@@ -139,7 +139,7 @@ async fn a_database_that_is_away_costs_no_call_and_its_rows_follow() {
 }
 
 #[tokio::test]
-async fn database_and_bus_away_in_turn_and_together_and_then_a_killed_gateway_lose_no_row() {
+async fn bug_case_2_database_and_bus_away_in_turn_and_together_and_then_a_killed_gateway_lose_no_row() {
     let mut scene = scene().await;
     let load = load(&scene);
     let part = outage() / 2;

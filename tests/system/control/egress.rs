@@ -50,7 +50,7 @@ fn strict(node: NodeBuilder) -> NodeBuilder {
 }
 
 #[tokio::test]
-async fn no_call_of_any_kind_connects_an_address_that_an_endpoint_may_not_have() {
+async fn bug_case_4_no_call_of_any_kind_connects_an_address_that_an_endpoint_may_not_have() {
     let mut scene = Scene::start_with(strict).await;
     scene.pin();
     let operator = operator(&scene);
@@ -106,7 +106,7 @@ async fn no_call_of_any_kind_connects_an_address_that_an_endpoint_may_not_have()
 }
 
 #[tokio::test]
-async fn an_answer_that_points_to_a_closed_address_is_not_followed() {
+async fn bug_case_4_an_answer_that_points_to_a_closed_address_is_not_followed() {
     let scene = super::secrets::scene().await;
     let operator = operator(&scene);
     let (own, closed) = (Upstream::start(), Upstream::start());
@@ -126,7 +126,7 @@ async fn an_answer_that_points_to_a_closed_address_is_not_followed() {
 }
 
 #[tokio::test]
-async fn nothing_that_a_caller_sends_says_where_his_call_goes() {
+async fn bug_case_4_nothing_that_a_caller_sends_says_where_his_call_goes() {
     let scene = Scene::start().await;
     let elsewhere = Upstream::start();
     let url = elsewhere.url();

@@ -101,7 +101,7 @@ async fn sessions(told: &mut Told, operator: &Client) {
 }
 
 #[tokio::test]
-async fn secrets_of_keys_grants_and_sessions_stand_nowhere_and_a_crash_leaves_none() {
+async fn bug_case_18_secrets_of_keys_grants_and_sessions_stand_nowhere_and_a_crash_leaves_none() {
     let talkative = |node| {
         on_loopback(node)
             .env("LOG_LEVEL", "debug")

@@ -147,7 +147,8 @@ async fn two_nodes_that_are_shown_one_refresh_token_at_once_give_the_same_next_o
 }
 
 #[tokio::test]
-async fn a_member_who_is_lowered_disabled_or_has_another_password_is_so_on_both_nodes_within_two_seconds() {
+async fn hybrid_case_49_a_member_who_is_lowered_disabled_or_has_another_password_is_so_on_both_nodes_within_two_seconds()
+ {
     let (scene, a, b) = two_nodes(&NO_LIMITS).await;
     let operator = a.with_key(OPERATOR_KEY);
     member(&operator, "ann", "admin").await;

@@ -124,7 +124,7 @@ async fn most_at_once(scene: &Scene, calls: usize) -> usize {
 }
 
 #[tokio::test]
-async fn eight_calls_run_at_once_with_a_credential_and_the_ninth_waits() {
+async fn hybrid_case_40_eight_calls_run_at_once_with_a_credential_and_the_ninth_waits() {
     let scene = scene(json!(["k"]), true, |node| {
         limited(node).env("UPSTREAM_CONCURRENCY_ACQUIRE_TIMEOUT_SEC", "30")
     })

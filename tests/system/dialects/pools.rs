@@ -71,7 +71,7 @@ pub(super) async fn counted(scene: &Scene, metric: &str, label: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn callers_without_a_right_to_any_credential_say_nothing_about_the_upstream() {
+async fn hybrid_case_34_callers_without_a_right_to_any_credential_say_nothing_about_the_upstream() {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let model = model(&o1, json!([{"key": "kept", "min_role": "pro"}]));
     let mut keys = settings()["keys"].clone();
@@ -161,7 +161,7 @@ async fn what_a_moderator_refuses_is_the_request_and_speaks_against_no_credentia
 }
 
 #[tokio::test]
-async fn credentials_that_are_kept_for_a_role_are_asked_first_by_it_and_never_by_others() {
+async fn hybrid_case_39_credentials_that_are_kept_for_a_role_are_asked_first_by_it_and_never_by_others() {
     let keys = json!(["shared", {"key": "kept", "min_role": "pro"}, {"key": "shared"}]);
     let scene = scene(keys, false, as_it_is).await;
     let pro = scene.client.with_key(PRO_KEY);

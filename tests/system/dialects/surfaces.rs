@@ -336,7 +336,7 @@ async fn models_are_listed_in_the_shape_of_the_client_on_every_path() {
 }
 
 #[tokio::test]
-async fn a_balance_has_its_shape_and_needs_a_key() {
+async fn hybrid_case_48_a_balance_has_its_shape_and_needs_a_key() {
     let scene = Scene::start().await;
 
     let own = scene.client.get("/anthropic/user/balance").await;

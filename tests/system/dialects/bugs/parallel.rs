@@ -30,7 +30,7 @@ fn calling(text: &str) -> (Behaviour, [Value; 3]) {
 }
 
 #[tokio::test]
-async fn parallel_calls_arrive_whole_on_every_surface_streamed_and_plain() {
+async fn bug_case_31_parallel_calls_arrive_whole_on_every_surface_streamed_and_plain() {
     let scene = shapes::scene().await;
     let (behaviour, inputs) = calling("");
     scene.o1.default(behaviour);

@@ -150,7 +150,7 @@ fn flows() -> Vec<(&'static str, Value, Vec<Value>, Counts, i64)> {
 }
 
 #[tokio::test]
-async fn usage_of_messages_that_comes_in_pieces_counts_once_for_every_caller() {
+async fn bug_case_11_usage_of_messages_that_comes_in_pieces_counts_once_for_every_caller() {
     let scene = shapes::scene().await;
     for (flow, start, deltas, counts, cost) in flows() {
         for surface in Surface::ALL {

@@ -157,7 +157,7 @@ async fn assert_charged(scene: &Scene, shape: Shape) {
 }
 
 #[tokio::test]
-async fn an_answer_without_choices_is_a_failure_and_the_fallback_serves_every_surface() {
+async fn hybrid_case_25_an_answer_without_choices_is_a_failure_and_the_fallback_serves_every_surface() {
     let scene = shapes::scene_with(tireless).await;
     for (surface, shape) in pairs() {
         scene.o1.script([Behaviour::status(200, nothing(shape))]);
