@@ -93,8 +93,9 @@ pub(crate) fn judge(results: &Results) -> Vec<Judged> {
 }
 
 /// What a cluster adds and does.
-fn cluster(results: &Results) -> [Judged; 3] {
+fn cluster(results: &Results) -> [Judged; 4] {
     let added = |case| results.added(case, (Kind::Bus, Kind::Together), results::latency_p50);
+    let first_byte = results.added("s1", (Kind::Bus, Kind::Together), results::first_byte_p50);
     let booked = results.booked(|booked| booked.events_per_second);
     [
         row(
@@ -107,6 +108,12 @@ fn cluster(results: &Results) -> [Judged; 3] {
             "bus dispatch, 32-chunk stream, added p50, us (s1)",
             added("s1"),
             Limit::Informational,
+            None,
+        ),
+        row(
+            "first byte p50 through a router elsewhere, us more (s1)",
+            first_byte,
+            Limit::AtMost(1_500.0),
             None,
         ),
         row(
