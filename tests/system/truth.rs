@@ -1,5 +1,7 @@
 //! The books against what others say: a provider's bill.
 
+use std::collections::BTreeMap;
+
 use harness::{Behaviour, Scene, chat};
 use serde_json::{Value, json};
 
@@ -28,35 +30,37 @@ fn text<'r>(row: &'r Value, field: &str) -> &'r str {
         .unwrap_or_else(|| panic!("no {field} in {row}"))
 }
 
-#[tokio::test]
-async fn a_provider_s_bill_is_equal_to_the_books_or_every_difference_is_named() {
+/// A scene with rows of four calls that cost something, and their costs.
+async fn billed() -> (Scene, Vec<Value>, Vec<i64>) {
     let mut scene = Scene::start().await;
     scene.pin();
     scene
         .o1
         .default(Behaviour::chat("hello {call}").usage(USAGE.0, USAGE.1));
-    let mut rows = Vec::new();
+    let (mut rows, mut costs) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let answer = scene.client.post_chat(&chat("m")).await;
         assert_eq!(answer.status, 200);
-        rows.push(scene.row(answer.request_id()).await);
+        let row = scene.row(answer.request_id()).await;
+        costs.push(row["cost_nano_usd"].as_i64().expect("a cost"));
+        rows.push(row);
     }
-    let costs: Vec<i64> = rows
-        .iter()
-        .map(|row| row["cost_nano_usd"].as_i64().expect("a cost"))
-        .collect();
     assert!(costs.iter().all(|cost| *cost > 0), "{costs:?}");
-    let provider = text(&rows[0], "provider");
+    (scene, rows, costs)
+}
+
+#[tokio::test]
+async fn a_bill_by_request_is_equal_to_the_books_or_every_difference_is_named() {
+    let (scene, rows, costs) = billed().await;
     let bill = |lines: &[(usize, i64)]| {
         let line = |(row, more): &(usize, i64)| {
             let (id, cost) = (text(&rows[*row], "request_id"), costs[*row] + more);
             format!("{id},{},{},{cost}e-9\r\n", USAGE.0, USAGE.1)
         };
-        lines
-            .iter()
-            .map(line)
-            .fold("id,in,out,usd\r\n".to_owned(), |bill, line| bill + &line)
+        let titles = "id,in,out,usd\r\n".to_owned();
+        lines.iter().map(line).fold(titles, |bill, line| bill + &line)
     };
+    let provider = text(&rows[0], "provider");
     let by_id = format!("--provider {provider} --map request_id=id,input=in,output=out,cost=usd");
 
     let (code, equal) = reconcile(&scene, &bill(&[(0, 0), (1, 0), (2, 0), (3, 0)]), &by_id).await;
@@ -68,11 +72,9 @@ async fn a_provider_s_bill_is_equal_to_the_books_or_every_difference_is_named() 
     );
 
     // The second costs a nano-dollar more, the third is not billed, and one is billed that never was.
-    let unknown = format!(
-        "{}00000000-0000-7000-8000-000000000000,1,1,1\r\n",
-        bill(&[(0, 0), (1, 1), (3, 0)])
-    );
-    let (code, told) = reconcile(&scene, &unknown, &by_id).await;
+    let never = "00000000-0000-7000-8000-000000000000";
+    let wrong = format!("{}{never},1,1,1\r\n", bill(&[(0, 0), (1, 1), (3, 0)]));
+    let (code, told) = reconcile(&scene, &wrong, &by_id).await;
     assert_eq!(code, Some(1), "{told}");
     let named = |list: &str| -> Vec<Value> {
         let items = told[list].as_array().expect("a list");
@@ -80,42 +82,48 @@ async fn a_provider_s_bill_is_equal_to_the_books_or_every_difference_is_named() 
     };
     assert_eq!(named("differing"), [rows[1]["request_id"].clone()]);
     assert_eq!(named("missing_in_file"), [rows[2]["request_id"].clone()]);
-    assert_eq!(
-        named("missing_in_books"),
-        ["00000000-0000-7000-8000-000000000000"]
-    );
+    assert_eq!(named("missing_in_books"), [never]);
     assert_eq!(
         told["sums"]["difference"]["cost_nano_usd"],
         json!(1_000_000_000 + 1 - costs[2])
     );
+
     let lenient = format!("{by_id} --tolerance 0.000000001");
     let (code, told) = reconcile(&scene, &bill(&[(0, 0), (1, 1), (2, -1), (3, 0)]), &lenient).await;
     assert_eq!((code, &told["matched"]), (Some(0), &json!(4)), "{told}");
+    scene.finish().await;
+}
 
-    let (code, told) = reconcile(
-        &scene,
-        "id,usd\n",
-        &format!("--provider nobody {}", "--map request_id=id,cost=usd"),
-    )
-    .await;
-    assert_eq!((code, &told["matched"]), (Some(0), &json!(0)), "{told}");
-    let by_day = format!("--provider {provider} --map day=day,model=model,input=in,cost=usd");
-    let model = text(&rows[0], "served_model");
-    let mut sums = std::collections::BTreeMap::<&str, (u64, i64)>::new();
+#[tokio::test]
+async fn a_bill_by_day_and_model_is_compared_with_the_sums_of_its_provider() {
+    let (scene, rows, costs) = billed().await;
+    let mut sums = BTreeMap::<&str, (u64, i64)>::new();
     for (row, cost) in rows.iter().zip(&costs) {
         let sum = sums.entry(text(row, "waybill_day")).or_default();
         *sum = (sum.0 + USAGE.0, sum.1 + cost);
     }
-    let daily = |more: i64| {
+    let model = text(&rows[0], "served_model");
+    let bill = |more: i64| {
         let lines = sums
             .iter()
             .map(|(day, (input, cost))| format!("{day},{model},{input},{}e-9\n", cost + more));
         lines.fold("day,model,in,usd\n".to_owned(), |bill, line| bill + &line)
     };
-    let (code, told) = reconcile(&scene, &daily(0), &by_day).await;
+    let map = "--map day=day,model=model,input=in,cost=usd";
+    let of = |provider: &str| format!("--provider {provider} {map}");
+    let provider = text(&rows[0], "provider");
+
+    let (code, told) = reconcile(&scene, &bill(0), &of(provider)).await;
     assert_eq!((code, &told["matched"]), (Some(0), &json!(sums.len())), "{told}");
-    let (code, told) = reconcile(&scene, &daily(-1), &by_day).await;
+    let (code, told) = reconcile(&scene, &bill(-1), &of(provider)).await;
     assert_eq!(code, Some(1), "{told}");
     assert_eq!(told["differing"][0]["difference"]["cost_nano_usd"], json!(-1));
+    let (code, told) = reconcile(&scene, &bill(0), &of("nobody")).await;
+    assert_eq!(code, Some(1), "{told}");
+    assert_eq!(
+        told["missing_in_books"].as_array().map(Vec::len),
+        Some(sums.len())
+    );
+    assert_eq!(told["missing_in_file"], json!([]));
     scene.finish().await;
 }

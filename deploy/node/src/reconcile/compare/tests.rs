@@ -1,3 +1,5 @@
+//! Comparisons on paper: differences that are planted, and what must not count as one.
+
 use super::*;
 
 const ALL: Figures = figures(0, 0, 0);

@@ -1,3 +1,5 @@
+//! Files as providers may write them, and what is wrong with others.
+
 use super::*;
 
 const DAYS: (&str, &str) = ("2026-12-01", "2026-12-03");
