@@ -8,13 +8,20 @@ use serde_json::{Value, json};
 /// Tokens of each call, by the upstream's word.
 const USAGE: (u64, u64) = (9, 20);
 
-/// Runs `waybill reconcile` on a file; its exit code and its JSON.
+/// Days that every row is of.
+const ALWAYS: &str = "--from 2000-01-01 --to 2200-01-01";
+
+/// Runs `waybill reconcile` on a file over all rows; its exit code and its JSON.
 async fn reconcile(scene: &Scene, file: &str, arguments: &str) -> (Option<i32>, Value) {
+    reconcile_within(scene, file, arguments, ALWAYS).await
+}
+
+/// The same over the rows of some days.
+async fn reconcile_within(scene: &Scene, file: &str, arguments: &str, days: &str) -> (Option<i32>, Value) {
     let path = scene.node.data_dir().join("bill.csv");
     std::fs::write(&path, file).expect("write");
     let path = path.to_str().expect("a path");
-    let days = "--from 2000-01-01 --to 2200-01-01 --json";
-    let typed = format!("reconcile {path} {arguments} {days}");
+    let typed = format!("reconcile {path} {arguments} {days} --json");
     let (code, output) = scene
         .node
         .command(&typed.split_whitespace().collect::<Vec<_>>())
@@ -125,5 +132,20 @@ async fn a_bill_by_day_and_model_is_compared_with_the_sums_of_its_provider() {
         Some(sums.len())
     );
     assert_eq!(told["missing_in_file"], json!([]));
+    for other in [
+        "--from 2000-01-01 --to 2026-01-01",
+        "--from 2150-01-01 --to 2200-01-01",
+    ] {
+        let (code, told) = reconcile_within(&scene, &bill(0), &of(provider), other).await;
+        assert_eq!(
+            (code, &told["outside"], &told["sums"]["ours"]),
+            (
+                Some(0),
+                &json!(sums.len()),
+                &json!({"input_tokens": 0, "cost_nano_usd": 0})
+            ),
+            "{told}"
+        );
+    }
     scene.finish().await;
 }

@@ -154,7 +154,7 @@ impl Report {
 }
 
 /// Compares the lines of a file with what the books have of the same time. Lines of one key are added up. `like` has the
-/// figures that are compared, `tolerance` is in nano-dollars, for each key.
+/// figures that are compared, each 0; `tolerance` is in nano-dollars, for each key.
 pub fn compare(lines: &[Line], booked: &[Booked], like: Figures, tolerance: u64) -> Result<Report, TooLarge> {
     let names = by_client(booked);
     let is_by_day = lines.iter().any(|line| matches!(line.key, Key::Day { .. }));
@@ -176,6 +176,8 @@ pub fn compare(lines: &[Line], booked: &[Booked], like: Figures, tolerance: u64)
         add(&mut ours, key, one.figures.only(like))?;
     }
     let mut report = Report::default();
+    // Zeros: a sum of nothing is told as well.
+    (report.sums.ours, report.sums.theirs) = (like, like);
     for key in theirs.keys().chain(ours.keys()).collect::<BTreeSet<&Key>>() {
         let sides = (ours.get(key).copied(), theirs.get(key).copied());
         report.take(key, sides, tolerance)?;
