@@ -180,6 +180,12 @@ pub(crate) async fn read(
             rest.reserve(usize::try_from(declared.max(total).min(TRUSTED_BYTES_MAX)).unwrap_or(0));
             rest.extend_from_slice(&std::mem::take(&mut first));
         }
+        if rest.capacity() - rest.len() < piece.len() {
+            // Whoever has sent so much is believed: the buffer grows once more, and to no more than what was said.
+            let missing = declared.saturating_sub(wide(rest.len()));
+            rest.reserve(usize::try_from(missing).unwrap_or(0).max(piece.len()));
+            permit.grow_to(wide(rest.capacity()))?;
+        }
         rest.extend_from_slice(&piece);
     }
     let body = if rest.is_empty() {

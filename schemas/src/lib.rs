@@ -37,6 +37,7 @@ pub mod id;
 pub mod idempotency;
 pub mod limit;
 pub mod money;
+pub mod named;
 pub mod node;
 pub mod outcome;
 pub mod parameter;

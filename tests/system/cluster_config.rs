@@ -186,6 +186,36 @@ async fn commands_of_a_cluster_say_what_they_mean_to_a_node_alone() {
     assert_eq!(code, USAGE, "{output}");
 }
 
+#[tokio::test]
+async fn a_node_alone_is_listed_by_itself() {
+    let mut node = echo().await;
+
+    let (code, output) = node.command(&["node", "list"]).await;
+
+    assert_eq!(code, Some(0), "{output}");
+    let lines: Vec<Vec<&str>> = output
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[0],
+        ["NODE", "ROLES", "POOL", "STATE", "ADDRESS", "VERSION"],
+        "{output}"
+    );
+    assert_eq!(lines.len(), 2, "{output}");
+    assert_eq!(
+        lines[1][1..5],
+        [
+            "gateway,router,health,ledger",
+            "default",
+            "alive",
+            &node.addr().to_string()
+        ],
+        "{output}"
+    );
+    node.check_books().await;
+}
+
 /// A node with one model that needs no upstream.
 async fn echo() -> Node {
     Node::builder().setting("demo", true).models(&[]).start().await

@@ -52,9 +52,9 @@ async fn keys_are_made_listed_and_revoked_while_a_node_runs() {
     );
     let listed = run(&scene, &["keys", "list"]).await;
     assert!(
-        listed
-            .lines()
-            .any(|line| line.contains(&id) && line.contains("alpha") && line.contains("active")),
+        listed.lines().any(|line| [&id, "alpha", "bob", "active"]
+            .iter()
+            .all(|cell| line.contains(cell))),
         "{listed}"
     );
     assert!(!listed.contains(&key) && !listed.contains(CALLER_KEY), "{listed}");
@@ -101,7 +101,19 @@ async fn keys_are_made_listed_and_revoked_without_a_node() {
     );
     run(&scene, &["keys", "revoke", &id]).await;
     let listed = run(&scene, &["keys", "list"]).await;
-    assert_eq!(listed.lines().count(), 4 + 3, "{listed}");
+    let head: Vec<&str> = listed
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    assert_eq!(
+        head,
+        [
+            "ID", "NAME", "TENANT", "USER", "ROLE", "STATE", "UNTIL", "MODELS", "LIMITS"
+        ]
+    );
+    assert_eq!(listed.lines().count(), 1 + 4 + 3, "{listed}");
     assert_eq!(
         listed.lines().filter(|line| line.contains("revoked")).count(),
         1,

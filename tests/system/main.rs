@@ -29,6 +29,7 @@ mod health;
 mod idempotency;
 mod keys;
 mod limits;
+mod memory;
 mod models;
 mod operator;
 mod pools;

@@ -1,6 +1,5 @@
 //! `waybill keys`: talks to the running node, or opens the data directory when none runs.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bus::clock::{Clock as _, SystemClock};
@@ -32,10 +31,11 @@ const COMMAND_LINE: &str = "command-line";
 /// When a key ends that does not.
 const NEVER: &str = "never";
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     ("ID", |key| records::text(&key["id"])),
     ("NAME", |key| records::text(&key["name"])),
     ("TENANT", |key| records::text(&key["tenant"])),
+    ("USER", |key| records::text(&key["user"])),
     ("ROLE", |key| records::text(&key["role"])),
     ("STATE", records::credential_cell),
     ("UNTIL", |key| records::text(&key["expires_at"])),
@@ -137,7 +137,10 @@ async fn online(action: KeyAction, output: &Output, node: &RunningNode) -> anyho
             let made = node.call(Method::POST, PATH, Some(Value::Object(body))).await?;
             Ok(created(&made, output))
         }
-        KeyAction::List => Ok(listed(&records::all(node, PATH, "").await?, output)),
+        KeyAction::List => {
+            let keys = records::all(node, PATH, "").await?;
+            Ok(records::printed(&COLUMNS, &keys, output.json))
+        }
         KeyAction::Revoke { named } => {
             let id = id_of(node, &named).await?;
             let revoked = node.call(Method::DELETE, &place(&id), None).await?;
@@ -213,7 +216,7 @@ async fn offline(
                 .iter()
                 .map(|(_, _, key)| serde_json::to_value(&key.record))
                 .collect();
-            Ok(listed(&keys?, output))
+            Ok(records::printed(&COLUMNS, &keys?, output.json))
         }
         KeyAction::Revoke { named } => {
             let mut found = stored(kv).await?;
@@ -312,27 +315,6 @@ fn author(mint: &Mint) -> Author {
 }
 
 /// Keys as they are listed: a line for each, with tabs, or JSON.
-fn listed(keys: &[Value], output: &Output) -> String {
-    if output.json {
-        return format!("{:#}\n", Value::from(keys.to_vec()));
-    }
-    let mut out = String::new();
-    for key in keys {
-        let text = |field: &str| key[field].as_str().unwrap_or("-").to_owned();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "{}\t{}\t{}\t{}\t{}",
-            text("id"),
-            text("name"),
-            text("tenant"),
-            text("role"),
-            records::credential_cell(key)
-        );
-    }
-    out
-}
-
 /// What became of a key: as a text, or as JSON.
 fn told(key: &Value, text: &str, output: &Output) -> String {
     if output.json {

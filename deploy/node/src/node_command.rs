@@ -9,21 +9,41 @@ use anyhow::Context as _;
 use bus::clock::{Clock as _, SystemClock};
 use bus::{Change, Entry, Expected, Kv};
 use bytes::Bytes;
+use reqwest::Method;
 use schemas::id::SpoolId;
 use schemas::node::{BEAT_SECONDS, NodeRecord, SILENCE_SECONDS_MAX};
 use schemas::subject::{MARK_BUCKET, NODE_BUCKET, node};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::UsageError;
 use crate::command_line::{Flags, NodeAction};
 use crate::config::Config;
 use crate::joining;
+use crate::management::{self, OPERATOR, RunningNode};
+use crate::records::{self, Column};
 
 /// How long is watched before a node that said nothing is called silent in a list.
 const LIST_WATCH: Duration = Duration::from_secs(2 * BEAT_SECONDS + 1);
 /// How long is watched before a node may be declared gone.
 const FORGET_WATCH: Duration = Duration::from_secs(SILENCE_SECONDS_MAX);
+/// Where a node tells of the nodes that it knows.
+const NODES: &str = "/api/v1/nodes";
+/// How the node of an embedded bus is told: as those of a cluster are, without what is there to name one by.
+const COLUMNS: [Column; 6] = [
+    ("NODE", |node| records::text(&node["node"])),
+    ("ROLES", |node| {
+        let roles = node["roles"].as_array().into_iter().flatten();
+        roles.filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+    }),
+    ("POOL", |node| records::text(&node["pool"])),
+    ("STATE", |node| {
+        let is_live = node["is_live"] == true;
+        if is_live { "alive" } else { "silent" }.to_owned()
+    }),
+    ("ADDRESS", |node| records::text(&node["address"])),
+    ("VERSION", |node| records::text(&node["version"])),
+];
 /// Longest id of a spool, in bytes.
 const SPOOL_ID_BYTES_MAX: usize = 64;
 
@@ -47,8 +67,7 @@ pub async fn run(
     };
     let config = load(flags)?;
     if !config.bus.is_shared() {
-        let text = "an embedded bus has one node; name the bus of a cluster with --nats-url or NATS_URL";
-        return Err(UsageError(text.to_owned()).into());
+        return alone(&action, &config, flags).await;
     }
     let carrier = joining::connect(&config).await?;
     let kv = carrier.kv();
@@ -58,6 +77,25 @@ pub async fn run(
     };
     carrier.close().await;
     told
+}
+
+/// The same on an embedded bus, which has one node: it is asked itself.
+async fn alone(action: &NodeAction, config: &Config, flags: &Flags) -> anyhow::Result<String> {
+    let refused = |text: &str| {
+        let text = format!("{text}; name the bus of a cluster with --nats-url or NATS_URL");
+        anyhow::Error::from(UsageError(text))
+    };
+    match action {
+        NodeAction::Forget { .. } => Err(refused("an embedded bus has one node, and nobody else knows it")),
+        NodeAction::List { .. } => match RunningNode::running(config, flags, OPERATOR) {
+            Err(management::Error::NotRunning) => Err(refused("no node runs on the data directory")),
+            node => {
+                let told = node?.call(Method::GET, NODES, None).await?;
+                let nodes = told["data"].as_array().cloned().unwrap_or_default();
+                Ok(records::printed(&COLUMNS, &nodes, false))
+            }
+        },
+    }
 }
 
 /// What a watch of the bucket has shown.

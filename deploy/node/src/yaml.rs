@@ -5,6 +5,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use schemas::named::Named;
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -119,7 +120,7 @@ impl Document {
 
     /// Reads the whole document.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        let value = to_value(&self.root);
+        let value = Named(to_value(&self.root));
         serde_path_to_error::deserialize(value).map_err(|error| self.explain(&error))
     }
 

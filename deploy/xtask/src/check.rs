@@ -1,5 +1,6 @@
 //! The rules of `make check`, each a pure function over a [`Tree`].
 
+mod cases;
 mod direction;
 mod documents;
 mod golden;
@@ -93,6 +94,7 @@ pub(crate) fn run(tree: &Tree) -> Vec<Finding> {
     findings.extend(tree.files.iter().flat_map(words::check));
     findings.extend(tree.files.iter().flat_map(manifest::check));
     findings.extend(documents::check(&tree.files));
+    findings.extend(cases::check(&tree.files));
     findings.extend(golden::check(&tree.files));
     findings.sort();
     findings

@@ -12,7 +12,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use schemas::catalog::Catalog;
 use schemas::failure::{Failure, FailureCode};
 use schemas::limit::limits::Limits;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use schemas::named::Named;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -54,24 +55,26 @@ async fn bounded(state: &Shared, headers: &HeaderMap, body: Body, bytes_max: u64
 /// Reads a description. `expected` says to the caller what it is.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8], expected: &'static str) -> Result<T, Failure> {
     // The parser tells some wrong values as if they were no JSON.
-    if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
-        return Err(Failure::new(FailureCode::InvalidJson, expected).param("body"));
-    }
-    // The parser takes a list as the fields in the order in which we happen to have them, whatever they are called.
-    if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(Failure::new(FailureCode::InvalidRequest, expected).param("body"));
-    }
+    let value = serde_json::from_slice(bytes)
+        .map_err(|_| Failure::new(FailureCode::InvalidJson, expected).param("body"))?;
+    // Derived readers take a list for the fields of an object, in whatever order these stand in the source.
+    let named = serde_path_to_error::deserialize::<_, T>(Named(value));
+    named.map_err(|problem| refusal(&problem, expected))?;
+    // A field that is there twice is seen here alone.
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
-        let place = problem.path().to_string();
-        let field = unknown_field(problem.inner()).unwrap_or(place);
-        let shown = if showable(&field) {
-            field
-        } else {
-            "body".to_owned()
-        };
-        Failure::new(FailureCode::InvalidRequest, expected).param(shown)
-    })
+    serde_path_to_error::deserialize(&mut reader).map_err(|problem| refusal(&problem, expected))
+}
+
+/// What is said of a field or place that does not fit.
+fn refusal(problem: &serde_path_to_error::Error<serde_json::Error>, expected: &'static str) -> Failure {
+    let place = problem.path().to_string();
+    let field = unknown_field(problem.inner()).unwrap_or(place);
+    let shown = if showable(&field) {
+        field
+    } else {
+        "body".to_owned()
+    };
+    Failure::new(FailureCode::InvalidRequest, expected).param(shown)
 }
 
 /// The field that a parser did not know, or missed.

@@ -143,16 +143,25 @@ pub(super) fn may_last(caller: &Caller, wanted: Option<Timestamp>) -> Result<Opt
     }
 }
 
-/// Refuses a change of a member who may do more than the caller.
+/// Refuses a change of a member who may do more than the caller. What a key has lost to its end or its models is less:
+/// of those with its role it changes nobody, whoever it is of, so that who finds it shuts nobody out.
 pub(crate) fn may_touch(
     caller: &Caller,
     catalog: &Catalog,
     (tenant, user): (&TenantId, &UserId),
 ) -> Result<(), Failure> {
-    if catalog.rank_of(tenant, user) > caller.role() {
-        return Err(scope("the member may do more than the key").param("id"));
-    }
-    Ok(())
+    let rank = catalog.rank_of(tenant, user);
+    let key = &caller.key;
+    let text = if rank > caller.role() {
+        "the member may do more than the key"
+    } else if rank == caller.role() && key.expires_at.is_some() {
+        "the member has the role of the key, which expires"
+    } else if rank == caller.role() && key.models.is_some() {
+        "the member has the role of the key, which may not use every model"
+    } else {
+        return Ok(());
+    };
+    Err(scope(text).param("id"))
 }
 
 /// The models that are not there for a caller, whatever else he may: what he mints may not use them either.
@@ -323,8 +332,16 @@ fn may_use(caller: &Caller, catalog: &Catalog, denied: &[ModelName], name: &Mode
         || (!denied.contains(name) && own.is_none_or(|own| own.contains(name)))
 }
 
+/// True when a member is the one who calls, or made the key of nobody's that is called with.
+pub(super) fn is_behind(caller: &Caller, tenant: &TenantId, user: &UserId) -> bool {
+    let maker = caller.key.maker.as_ref();
+    let made = caller.key.user.is_none()
+        && maker.is_some_and(|maker| maker.tenant == *tenant && maker.user == *user);
+    made || is_self(caller, tenant, user)
+}
+
 /// True when a member is the one who calls.
-pub(super) fn is_self(caller: &Caller, tenant: &TenantId, user: &UserId) -> bool {
+fn is_self(caller: &Caller, tenant: &TenantId, user: &UserId) -> bool {
     caller.tenant() == tenant && caller.key.user.as_ref() == Some(user)
 }
 

@@ -409,7 +409,7 @@ pub(super) fn patched(
     if let Some(names) = &patch.disabled_models {
         after.disabled_models = disabled_models(caller, catalog, user, names)?;
     }
-    if after.disabled && rights::is_self(caller, &user.tenant, &user.id) {
+    if after.disabled && rights::is_behind(caller, &user.tenant, &user.id) {
         return Err(invalid("disabled", "nobody disables himself"));
     }
     if after != *user {

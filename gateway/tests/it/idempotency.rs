@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bus::embedded::Embedded;
-use bus::{Bus as _, BusError, Change, Entry, Expected, Kv, Revision};
+use bus::{Bus as _, BusError, Change, Entry, Expected, Kv as _, Revision};
 use bytes::Bytes;
 use schemas::outcome::Outcome;
 use schemas::subject::IDEMPOTENCY_BUCKET;
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use crate::bent::{self, Bend};
 use crate::scene::{Answer, CALLER, OPERATOR, PLAIN, Scene, one_of, request};
 use crate::script::{Step, whole};
 
@@ -35,14 +35,9 @@ struct Faults {
     tasks: TaskTracker,
 }
 
-struct Bent {
-    inner: Arc<Embedded>,
-    faults: Arc<Faults>,
-}
-
-impl Bent {
+impl Faults {
     fn reach(&self, bucket: &str) -> Result<(), BusError> {
-        if bucket == IDEMPOTENCY_BUCKET && self.faults.away.load(Ordering::Relaxed) {
+        if bucket == IDEMPOTENCY_BUCKET && self.away.load(Ordering::Relaxed) {
             return Err(BusError::Unavailable("bent".into()));
         }
         Ok(())
@@ -50,66 +45,45 @@ impl Bent {
 }
 
 #[async_trait]
-impl Kv for Bent {
-    async fn get(&self, bucket: &str, key: &str) -> Result<Option<Entry>, BusError> {
+impl Bend for Faults {
+    async fn get(&self, inner: &Arc<Embedded>, bucket: &str, key: &str) -> Result<Option<Entry>, BusError> {
         self.reach(bucket)?;
-        self.inner.get(bucket, key).await
-    }
-
-    async fn put(
-        &self,
-        bucket: &str,
-        key: &str,
-        value: Bytes,
-        expected: Expected,
-    ) -> Result<Revision, BusError> {
-        self.inner.put(bucket, key, value, expected).await
+        inner.get(bucket, key).await
     }
 
     async fn put_for(
         &self,
+        inner: &Arc<Embedded>,
         (bucket, key): (&str, &str),
-        value: Bytes,
+        (value, life): (Bytes, Duration),
         expected: Expected,
-        life: Duration,
     ) -> Result<Revision, BusError> {
         self.reach(bucket)?;
-        let faults = &self.faults;
-        faults.writes.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(faults.slow_ms.load(Ordering::Relaxed))).await;
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(self.slow_ms.load(Ordering::Relaxed))).await;
         let replaces = matches!(expected, Expected::Revision(_));
-        if replaces && faults.replaces_nothing.load(Ordering::Relaxed) {
+        if replaces && self.replaces_nothing.load(Ordering::Relaxed) {
             return Err(BusError::Full);
         }
-        if one_of(&faults.late) {
-            let (inner, bucket, key) = (self.inner.clone(), bucket.to_owned(), key.to_owned());
-            faults.tasks.spawn(async move {
+        if one_of(&self.late) {
+            let (inner, bucket, key) = (inner.clone(), bucket.to_owned(), key.to_owned());
+            self.tasks.spawn(async move {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 let _ = inner.put_for((&bucket, &key), value, expected, life).await;
             });
             return Err(BusError::Timeout);
         }
-        let done = self.inner.put_for((bucket, key), value, expected, life).await;
-        if done.is_ok() && one_of(&faults.answers_lost) {
+        let done = inner.put_for((bucket, key), value, expected, life).await;
+        if done.is_ok() && one_of(&self.answers_lost) {
             return Err(BusError::Timeout);
         }
         done
-    }
-
-    async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
-        self.inner.delete(bucket, key, expected).await
-    }
-
-    async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
-        self.inner.watch(bucket).await
     }
 }
 
 async fn scene() -> (Scene, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    let bent = faults.clone();
-    let wrap = move |inner| Arc::new(Bent { inner, faults: bent }) as Arc<dyn Kv>;
-    let scene = Scene::on(wrap, |config| config.admit_wait_seconds = 1).await;
+    let scene = Scene::on(bent::by(&faults), |config| config.admit_wait_seconds = 1).await;
     (scene, faults)
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, reason = "a test suite")]
 
 mod answers;
+mod bent;
 mod catalog;
 mod credentials;
 mod ends;
@@ -12,6 +13,7 @@ mod idempotency;
 mod import;
 mod isolation;
 mod leaving;
+mod lists;
 mod manage;
 mod matrix;
 mod minting;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bus::embedded::Embedded;
-use bus::{BusError, Change, Entry, Expected, Kv, Revision};
+use bus::{BusError, Entry, Expected, Kv as _, Revision};
 use bytes::Bytes;
 use schemas::event::audit::Audited;
 use schemas::subject::{AUDIT, CATALOG_BUCKET};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::mpsc;
 
+use crate::bent::{self, Bend};
 use crate::scene::{OPERATOR, Scene, one_of, request};
 
 /// How long a write that is done takes to be answered.
@@ -33,65 +33,40 @@ struct Faults {
     unread: AtomicBool,
 }
 
-/// The embedded buckets, of which the catalogue's is bent.
-struct Bent {
-    inner: Arc<Embedded>,
-    faults: Arc<Faults>,
-}
-
+/// Of the catalogue's bucket.
 #[async_trait]
-impl Kv for Bent {
-    async fn get(&self, bucket: &str, key: &str) -> Result<Option<Entry>, BusError> {
-        if bucket == CATALOG_BUCKET && self.faults.unread.load(Ordering::Relaxed) {
+impl Bend for Faults {
+    async fn get(&self, inner: &Arc<Embedded>, bucket: &str, key: &str) -> Result<Option<Entry>, BusError> {
+        if bucket == CATALOG_BUCKET && self.unread.load(Ordering::Relaxed) {
             return Err(BusError::Timeout);
         }
-        self.inner.get(bucket, key).await
+        inner.get(bucket, key).await
     }
 
     async fn put(
         &self,
-        bucket: &str,
-        key: &str,
+        inner: &Arc<Embedded>,
+        (bucket, key): (&str, &str),
         value: Bytes,
         expected: Expected,
     ) -> Result<Revision, BusError> {
-        let done = self.inner.put(bucket, key, value, expected).await?;
-        if bucket == CATALOG_BUCKET && one_of(&self.faults.unanswered) {
+        let done = inner.put(bucket, key, value, expected).await?;
+        if bucket == CATALOG_BUCKET && one_of(&self.unanswered) {
             return Err(BusError::Timeout);
         }
-        if bucket == CATALOG_BUCKET && one_of(&self.faults.late) {
+        if bucket == CATALOG_BUCKET && one_of(&self.late) {
             tokio::time::sleep(LATE).await;
         }
-        if bucket == CATALOG_BUCKET && one_of(&self.faults.conflicting) {
+        if bucket == CATALOG_BUCKET && one_of(&self.conflicting) {
             return Err(BusError::Conflict);
         }
         Ok(done)
-    }
-
-    async fn put_for(
-        &self,
-        place: (&str, &str),
-        value: Bytes,
-        expected: Expected,
-        life: Duration,
-    ) -> Result<Revision, BusError> {
-        self.inner.put_for(place, value, expected, life).await
-    }
-
-    async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
-        self.inner.delete(bucket, key, expected).await
-    }
-
-    async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
-        self.inner.watch(bucket).await
     }
 }
 
 async fn scene() -> (Scene, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    let bent = faults.clone();
-    let wrap = move |inner| Arc::new(Bent { inner, faults: bent }) as Arc<dyn Kv>;
-    (Scene::on(wrap, |_| {}).await, faults)
+    (Scene::on(bent::by(&faults), |_| {}).await, faults)
 }
 
 /// The changes that the spool tells of, once there are `count`.

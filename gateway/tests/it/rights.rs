@@ -89,13 +89,14 @@ async fn nobody_lets_others_sign_in_who_may_do_more_than_his_key() {
     let of_model = administrator(&scene, json!({"models": ["m"]})).await;
     let of_hour = administrator(&scene, json!({"expires_at": "2100-01-01T00:00:00Z"})).await;
 
-    for key in [&of_model, &of_hour, &of_less] {
+    // What has lost something itself changes nobody of its own role; what is another's is told by its field.
+    for (key, of_boss) in [(&of_model, "id"), (&of_hour, "id"), (&of_less, "email")] {
         for (line, body, param) in [
             ("POST /api/v1/users/boss/password-reset", Value::Null, "id"),
             (
                 "PATCH /api/v1/users/boss",
                 json!({"email": "me@example.com"}),
-                "email",
+                of_boss,
             ),
             ("PATCH /api/v1/users/ann", json!({"role": "admin"}), "role"),
             ("PATCH /api/v1/users/out", json!({"disabled": false}), "disabled"),
@@ -131,6 +132,67 @@ async fn nobody_lets_others_sign_in_who_may_do_more_than_his_key() {
         json!({"disabled": false}),
     )
     .await;
+}
+
+#[tokio::test]
+async fn a_key_that_lost_something_shuts_nobody_out_who_has_its_role() {
+    let scene = Scene::new().await;
+    let boss = json!({"id": "boss", "role": "admin"});
+    done(&scene, "POST /api/v1/users", ADMIN, boss).await;
+    done(&scene, "POST /api/v1/users", ADMIN, json!({"id": "ann"})).await;
+    let whole = administrator(&scene, json!({"user": "boss"})).await;
+    let of_model = administrator(&scene, json!({"user": "boss", "models": ["m"]})).await;
+    let of_hour = administrator(
+        &scene,
+        json!({"user": "boss", "expires_at": "2100-01-01T00:00:00Z"}),
+    )
+    .await;
+    let line = "PATCH /api/v1/users/boss";
+
+    for key in [&of_model, &of_hour] {
+        for change in [
+            json!({"role": "free"}),
+            json!({"disabled": true}),
+            json!({"limits": {"rpm": 1}}),
+            json!({"disabled_models": ["m"]}),
+            json!({"name": "nobody"}),
+        ] {
+            let told = refused(&scene, line, key, change.clone()).await;
+            assert_eq!(told, (403, "id".into()), "{change}");
+        }
+        done(
+            &scene,
+            "PATCH /api/v1/users/ann",
+            key,
+            json!({"limits": {"rpm": 5}}),
+        )
+        .await;
+    }
+    done(&scene, line, &whole, json!({"name": "Boss"})).await;
+}
+
+#[tokio::test]
+async fn nobody_disables_himself_with_a_key_of_nobodys_that_he_made() {
+    let scene = Scene::new().await;
+    for id in ["boss", "ann"] {
+        done(
+            &scene,
+            "POST /api/v1/users",
+            ADMIN,
+            json!({"id": id, "role": "admin"}),
+        )
+        .await;
+    }
+    let whole = administrator(&scene, json!({"user": "boss"})).await;
+    let spare = json!({"name": "spare", "role": "admin"});
+    let spare = text(&done(&scene, "POST /api/v1/tenant/api-keys", &whole, spare).await["key"]);
+
+    for key in [&whole, &spare] {
+        let disabled = json!({"disabled": true});
+        let told = refused(&scene, "PATCH /api/v1/users/boss", key, disabled.clone()).await;
+        assert_eq!(told, (400, "disabled".into()));
+        done(&scene, "PATCH /api/v1/users/ann", key, disabled).await;
+    }
 }
 
 #[tokio::test]

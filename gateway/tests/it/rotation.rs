@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bus::embedded::Embedded;
-use bus::{BusError, Change, Entry, Expected, Kv, Revision};
+use bus::{BusError, Expected, Kv as _, Revision};
 use bytes::Bytes;
 use schemas::subject::CATALOG_BUCKET;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::bent::{self, Bend};
 use crate::scene::{ADMIN, Answer, OPERATOR, PLAIN, Scene, one_of};
 use crate::script::whole;
 
@@ -44,69 +45,39 @@ impl Faults {
     }
 }
 
-/// The embedded buckets, of which the catalogue's can be held.
-struct Bent {
-    inner: Arc<Embedded>,
-    faults: Arc<Faults>,
-}
-
+/// Writes of the catalogue can be held.
 #[async_trait]
-impl Kv for Bent {
-    async fn get(&self, bucket: &str, key: &str) -> Result<Option<Entry>, BusError> {
-        self.inner.get(bucket, key).await
-    }
-
+impl Bend for Faults {
     async fn put(
         &self,
-        bucket: &str,
-        key: &str,
+        inner: &Arc<Embedded>,
+        (bucket, key): (&str, &str),
         value: Bytes,
         expected: Expected,
     ) -> Result<Revision, BusError> {
         if bucket != CATALOG_BUCKET {
-            return self.inner.put(bucket, key, value, expected).await;
+            return inner.put(bucket, key, value, expected).await;
         }
-        let faults = &self.faults;
-        if matches!(expected, Expected::Absent) && one_of(&faults.unmade) {
-            *faults.late.lock().expect("a lock") = Some((key.to_owned(), value));
+        if matches!(expected, Expected::Absent) && one_of(&self.unmade) {
+            *self.late.lock().expect("a lock") = Some((key.to_owned(), value));
             return Err(BusError::Timeout);
         }
-        let held = one_of(&faults.hold) && faults.hold.load(Ordering::SeqCst) == 0;
-        let after = faults.after.load(Ordering::SeqCst);
+        let held = one_of(&self.hold) && self.hold.load(Ordering::SeqCst) == 0;
+        let after = self.after.load(Ordering::SeqCst);
         if held && !after {
-            faults.hold().await;
+            self.hold().await;
         }
-        let done = self.inner.put(bucket, key, value, expected).await;
+        let done = inner.put(bucket, key, value, expected).await;
         if held && after {
-            faults.hold().await;
+            self.hold().await;
         }
         done
-    }
-
-    async fn put_for(
-        &self,
-        place: (&str, &str),
-        value: Bytes,
-        expected: Expected,
-        life: Duration,
-    ) -> Result<Revision, BusError> {
-        self.inner.put_for(place, value, expected, life).await
-    }
-
-    async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> Result<Revision, BusError> {
-        self.inner.delete(bucket, key, expected).await
-    }
-
-    async fn watch(&self, bucket: &str) -> Result<mpsc::Receiver<Change>, BusError> {
-        self.inner.watch(bucket).await
     }
 }
 
 async fn scene() -> (Scene, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    let bent = faults.clone();
-    let wrap = move |inner| Arc::new(Bent { inner, faults: bent }) as Arc<dyn Kv>;
-    (Scene::on(wrap, |_| {}).await, faults)
+    (Scene::on(bent::by(&faults), |_| {}).await, faults)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

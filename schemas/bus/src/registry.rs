@@ -135,6 +135,18 @@ impl Nodes {
         }
     }
 
+    /// Notes a beat of a node that tells of itself nowhere else.
+    fn note(&self, record: NodeRecord) {
+        let at_ms = self.clock.monotonic_ms();
+        let seen = Seen {
+            record,
+            revision: 0,
+            at_ms,
+        };
+        let key = format!("{}{}", node::NODE, seen.record.boot);
+        self.roster.write().nodes.insert(key, seen);
+    }
+
     /// The nodes that are there.
     pub fn live(&self) -> Vec<NodeRecord> {
         let now_ms = self.clock.monotonic_ms();
@@ -225,6 +237,15 @@ pub async fn tell(
     let key = registry.key();
     let _ = shutdown.run_until_cancelled(registry.beat(&key)).await;
     registry.farewell(&key).await
+}
+
+/// Notes this node's own beats until `shutdown`, for one that is alone: nobody else reads them, and nothing is written.
+pub async fn alone(nodes: Nodes, telling: Telling, shutdown: CancellationToken) -> Result<(), BusError> {
+    let mut ticks = ticks();
+    while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+        nodes.note(telling());
+    }
+    Ok(())
 }
 
 struct Registry {

@@ -35,7 +35,7 @@ async fn both_nodes_move_a_session_when_both_margins_are_reached_and_say_so() {
 /// Case 35: the same key and model come to the same endpoint on both nodes, an endpoint that fails loses them, and two
 /// keys are spread.
 #[tokio::test]
-async fn case_35_a_caller_stays_over_both_nodes_until_his_endpoint_fails() {
+async fn hybrid_case_35_a_caller_stays_over_both_nodes_until_his_endpoint_fails() {
     let scene = scene(alike).await;
     let hi = body(Surface::Chat, &["hi".to_owned()]);
     assert_eq!(verdict(&scene.client.post_chat(&hi).await), "miss");

@@ -204,8 +204,11 @@ async fn a_credential_that_has_ended_is_not_called_active_and_a_refusal_names_th
     let listed = run(&scene, "keys list").await;
 
     let state = |name: &str| {
-        let line = listed.lines().find(|line| line.split('\t').nth(1) == Some(name));
-        line.and_then(|line| line.rsplit('\t').next().map(str::to_owned))
+        let lines = listed
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = lines.into_iter().find(|cells| cells.get(1) == Some(&name));
+        line.and_then(|cells| cells.get(5).map(|state| (*state).to_owned()))
     };
     assert_eq!(
         [state("over"), state("coming"), state("caller")],
@@ -230,6 +233,43 @@ async fn a_credential_that_has_ended_is_not_called_active_and_a_refusal_names_th
         assert_eq!(code, Some(64), "{typed}: {output}");
         assert!(output.contains(&format!("(param: {param})")), "{typed}: {output}");
     }
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn an_endpoint_a_route_and_a_price_are_shown_by_their_ids() {
+    let scene = one_node().await;
+    let made = [
+        (
+            "endpoints",
+            "endpoints create box --url http://127.0.0.1:1 --kind vllm --model own",
+        ),
+        ("routes", "routes create own --endpoint box"),
+        ("prices", "prices create own --usd prompt=1"),
+    ];
+
+    for (kind, typed) in made {
+        let made = told(&scene, typed).await;
+        let shown = told(
+            &scene,
+            &format!("{kind} show {}", made["id"].as_str().expect("an id")),
+        )
+        .await;
+        assert_eq!((&shown["id"], &shown["created_at"]), (&made["id"], &made["created_at"]));
+        let (code, output) = scene.node.command(&[kind, "show", "nothing"]).await;
+        assert_eq!(
+            (code, output.contains("no such")),
+            (Some(64), true),
+            "{kind}: {output}"
+        );
+    }
+    let table = run(&scene, "endpoints list").await;
+    let id = table
+        .lines()
+        .nth(1)
+        .and_then(|line| line.split_whitespace().next());
+    let shown = run(&scene, &format!("endpoints show {}", id.expect("an id"))).await;
+    assert_eq!(shown.lines().count(), 2, "{shown}");
     scene.finish().await;
 }
 

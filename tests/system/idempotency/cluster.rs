@@ -189,7 +189,7 @@ fn nodes(scene: &mut Scene) -> [Client; 2] {
 
 /// Case 3: another tenant, and another key of the same one, with the same bytes under the same key, on the other node.
 #[tokio::test]
-async fn case_3_nobody_is_given_an_answer_of_somebody_else_by_either_node() {
+async fn bug_case_3_nobody_is_given_an_answer_of_somebody_else_by_either_node() {
     const SECOND_KEY: &str = "sk-harness-canary-second-5521";
     let mut scene = Scene::start_cluster(Plan::default(), |node| {
         let mut keys = harness::settings()["keys"].clone();
@@ -225,7 +225,7 @@ async fn case_3_nobody_is_given_an_answer_of_somebody_else_by_either_node() {
 
 /// Case 14: a caller gives up after two seconds and asks the other node, again and again; one generation, one bill.
 #[tokio::test]
-async fn case_14_retries_over_both_nodes_are_one_generation_and_one_bill() {
+async fn bug_case_14_retries_over_both_nodes_are_one_generation_and_one_bill() {
     let mut scene = scene(Plan::default()).await;
     let slow = Behaviour::chat("late but once").usage(60, 40);
     scene.o1.default(slow.first_byte_delay(Duration::from_secs(5)));

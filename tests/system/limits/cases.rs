@@ -128,7 +128,7 @@ async fn a_node_that_is_cut_off_says_what_it_last_knew_and_that_it_is_old() {
 
 /// Case 1: fifty calls at once over two nodes, on a quota that has room for ten.
 #[tokio::test]
-async fn case_1_fifty_calls_at_once_on_two_nodes_are_never_more_than_the_quota_has_room_for() {
+async fn bug_case_1_fifty_calls_at_once_on_two_nodes_are_never_more_than_the_quota_has_room_for() {
     let (scene, nodes) = two_nodes(json!({"daily_tokens": 1_000})).await;
     let prompt = prompt_tokens(&scene).await;
     let rows = scene.node.logs_api("").await;
@@ -232,7 +232,7 @@ fn assert_spent(path: &str, answer: &Answer) {
 
 /// Case 8: a key whose quota is spent, on every path that is billed, streamed and not, on the node that did not spend it.
 #[tokio::test]
-async fn case_8_a_spent_quota_is_refused_on_every_billed_path_and_free_ones_answer() {
+async fn bug_case_8_a_spent_quota_is_refused_on_every_billed_path_and_free_ones_answer() {
     let (o1, o2) = (Upstream::start(), Upstream::start());
     let models = [
         Model::new("m").leg(&o1, 0),
@@ -286,7 +286,7 @@ async fn case_8_a_spent_quota_is_refused_on_every_billed_path_and_free_ones_answ
 /// Case 28: a good limit is read back as it was sent, holds on the node that did not make it, and what is left falls by
 /// exactly the cost of each call and by nothing in between.
 #[tokio::test]
-async fn case_28_what_is_left_falls_by_the_cost_of_each_call_and_does_not_creep() {
+async fn bug_case_28_what_is_left_falls_by_the_cost_of_each_call_and_does_not_creep() {
     let (scene, nodes) = two_nodes(json!({})).await;
     let limits = json!({"daily_calls": 3, "daily_usd": "1.500000000"});
     let made = mint(
@@ -330,7 +330,7 @@ async fn case_28_what_is_left_falls_by_the_cost_of_each_call_and_does_not_creep(
 /// Case 47: the call that is one too many is told to come again in a second, and a caller who leaves amid a stream makes
 /// room on the other node.
 #[tokio::test]
-async fn case_47_a_caller_who_leaves_amid_a_stream_makes_room_on_the_other_node() {
+async fn hybrid_case_47_a_caller_who_leaves_amid_a_stream_makes_room_on_the_other_node() {
     let (scene, nodes) = two_nodes(json!({"concurrency": 3})).await;
     scene.o1.on(|request| {
         if request.streaming() {

@@ -157,7 +157,7 @@ async fn exhausted(nodes: &[Client; 2], code: &str) -> usize {
 }
 
 #[tokio::test]
-async fn case_19_a_quota_of_calls_that_is_lowered_and_raised_while_calls_run_holds_on_both_nodes() {
+async fn bug_case_19_a_quota_of_calls_that_is_lowered_and_raised_while_calls_run_holds_on_both_nodes() {
     let (scene, nodes) = two_nodes(json!({})).await;
     for path in ["/api/v1/tenants/acme", "/api/v1/users/alice?tenant=acme"] {
         change(&nodes[0], path, &json!({"daily_calls": 10_000})).await;
@@ -221,7 +221,7 @@ async fn case_19_a_quota_of_calls_that_is_lowered_and_raised_while_calls_run_hol
 }
 
 #[tokio::test]
-async fn case_19_streams_that_reserved_before_their_budget_was_lowered_are_charged_what_they_used() {
+async fn bug_case_19_streams_that_reserved_before_their_budget_was_lowered_are_charged_what_they_used() {
     let (scene, nodes) = two_nodes(json!({})).await;
     let path = "/api/v1/tenants/acme";
     change(&nodes[0], path, &json!({"daily_usd": "100"})).await;
@@ -265,7 +265,7 @@ async fn case_19_streams_that_reserved_before_their_budget_was_lowered_are_charg
 }
 
 #[tokio::test]
-async fn case_19_a_rate_that_is_lowered_below_what_is_used_serves_nobody_in_that_minute() {
+async fn bug_case_19_a_rate_that_is_lowered_below_what_is_used_serves_nobody_in_that_minute() {
     let clock = Clock::on_the_minute();
     let (scene, nodes) = two_nodes_of(json!({}), |node| clock.of(node)).await;
     let path = "/api/v1/tenants/acme";
@@ -289,7 +289,7 @@ async fn case_19_a_rate_that_is_lowered_below_what_is_used_serves_nobody_in_that
 }
 
 #[tokio::test]
-async fn case_19_calls_at_once_are_no_more_than_a_limit_that_is_lowered() {
+async fn bug_case_19_calls_at_once_are_no_more_than_a_limit_that_is_lowered() {
     let (scene, nodes) = two_nodes(json!({})).await;
     let path = "/api/v1/tenants/acme";
     change(&nodes[0], path, &json!({"concurrency": 16})).await;
@@ -358,7 +358,7 @@ async fn limits_of_a_changed_file_hold_on_both_nodes_once_one_was_started_with_i
 }
 
 #[tokio::test]
-async fn case_19_a_limit_that_is_taken_away_lifts_its_own_subject_and_no_other() {
+async fn bug_case_19_a_limit_that_is_taken_away_lifts_its_own_subject_and_no_other() {
     let (scene, nodes) = two_nodes(json!({"daily_calls": 30})).await;
     let (tenant, member) = ("/api/v1/tenants/acme", "/api/v1/users/alice?tenant=acme");
     let scope = async |expected: &str| {
@@ -410,7 +410,7 @@ async fn until(client: &Client, status: u16) {
 }
 
 #[tokio::test]
-async fn case_19_a_key_that_replaces_another_has_the_limits_of_its_member_and_the_old_one_is_refused() {
+async fn bug_case_19_a_key_that_replaces_another_has_the_limits_of_its_member_and_the_old_one_is_refused() {
     let (scene, nodes) = two_nodes(json!({})).await;
     let operator = nodes[0].with_key(OPERATOR_KEY);
     change(

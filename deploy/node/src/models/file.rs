@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemas::named;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 use serde_json::Value;
@@ -297,7 +298,7 @@ impl<'de> Deserialize<'de> for ApiKey {
         // By hand, because an untagged enum would not say what is wrong with an object.
         match Value::deserialize(deserializer)? {
             Value::String(key) => Ok(Self(Reserved { key, min_role: None })),
-            object @ Value::Object(_) => serde_json::from_value(object)
+            object @ Value::Object(_) => named::from_value(object)
                 .map(Self)
                 .map_err(|error| de::Error::custom(error.to_string())),
             _ => Err(de::Error::custom(
@@ -308,13 +309,24 @@ impl<'de> Deserialize<'de> for ApiKey {
 }
 
 /// A replica: an address, or an address and the host it runs on.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone)]
 pub enum BackendText {
     /// An address.
     Url(String),
     /// An address and a host.
     Placed(Placed),
+}
+
+impl<'de> Deserialize<'de> for BackendText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(url) => Ok(Self::Url(url)),
+            object @ Value::Object(_) => named::from_value(object)
+                .map(Self::Placed)
+                .map_err(|error| de::Error::custom(error.to_string())),
+            _ => Err(de::Error::custom("expected an address, or `url` and `node`")),
+        }
+    }
 }
 
 /// A replica on a named host.

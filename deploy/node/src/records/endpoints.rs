@@ -60,6 +60,11 @@ pub enum EndpointAction {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// Show an endpoint.
+    Show {
+        /// Which, by its id.
+        id: String,
+    },
     /// Change what is named of an endpoint; everything else stays, but another address voids the credential.
     Set {
         /// Which, by its id.
@@ -123,6 +128,7 @@ impl Action for EndpointAction {
     fn step(&self) -> anyhow::Result<Step> {
         Ok(match self {
             Self::List { tenant } => Self::KIND.list(tenant.as_deref()),
+            Self::Show { id } => Self::KIND.show(id),
             Self::Create {
                 name,
                 urls,

@@ -54,6 +54,11 @@ pub enum PriceAction {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// Show a version of a price.
+    Show {
+        /// Which, by its id.
+        id: String,
+    },
     /// Remove a version of a price.
     Delete {
         /// Which, by its id.
@@ -67,6 +72,7 @@ impl Action for PriceAction {
     fn step(&self) -> anyhow::Result<Step> {
         Ok(match self {
             Self::List { tenant } => Self::KIND.list(tenant.as_deref()),
+            Self::Show { id } => Self::KIND.show(id),
             Self::Create {
                 model,
                 usd,

@@ -39,6 +39,11 @@ pub enum RouteAction {
         #[arg(long)]
         tenant: Option<String>,
     },
+    /// Show a route.
+    Show {
+        /// Which, by its id.
+        id: String,
+    },
     /// Change what is named of a route; everything else stays.
     Set {
         /// Which, by its id.
@@ -95,6 +100,7 @@ impl Action for RouteAction {
     fn step(&self) -> anyhow::Result<Step> {
         Ok(match self {
             Self::List { tenant } => Self::KIND.list(tenant.as_deref()),
+            Self::Show { id } => Self::KIND.show(id),
             Self::Create {
                 model,
                 endpoint,

@@ -382,18 +382,18 @@ impl<'a> Running<'a> {
         Ok(None)
     }
 
-    /// In a cluster, tells the others of this node.
+    /// Tells the others of a cluster of this node; a node alone knows of itself.
     pub(super) fn start_registry(&mut self, adapters: &Adapters, address: Option<SocketAddr>) {
-        if !self.config.bus.is_shared() {
-            return;
-        }
         let telling = telling(self, adapters, address);
         let (kv, nodes, end) = (
             adapters.carrier.kv(),
             self.nodes.clone(),
             self.stages.ledger.clone(),
         );
-        if self.config.stands_apart() {
+        if !self.config.bus.is_shared() {
+            self.supervisor
+                .spawn("registry", registry::alone(nodes, telling, end));
+        } else if self.config.stands_apart() {
             // Who else is there is not its to know.
             self.supervisor
                 .spawn("registry", registry::tell(kv, nodes, telling, end));

@@ -1,7 +1,8 @@
 //! Each rule sees the fault it is for, and stays silent over sound input.
 
 use super::{
-    Dependency, File, Finding, Package, Tree, direction, documents, golden, manifest, run, source, words,
+    Dependency, File, Finding, Package, Tree, cases, direction, documents, golden, manifest, run, source,
+    words,
 };
 
 fn file(path: &str, text: &str) -> File {
@@ -266,4 +267,18 @@ fn findings_come_sorted_with_place_rule_and_remedy() {
         findings[0].to_string(),
         "a.rs: does not start with a module doc\n    remedy: say in the first lines, after //!, what it is for"
     );
+}
+
+#[test]
+fn a_fault_whose_test_is_not_there_or_is_none_is_reported() {
+    let source =
+        "#[tokio::test]\nasync fn it_holds() {\n}\n\nfn it_helps() {\n}\n\n#[test]\nfn it_too() {}\n";
+    let page = "# Faults\n\n| Fault | Held by |\n|---|---|\n| One | `it_holds`, `it_too` |\n| Two | `it_held` |\n\
+                | Three | `it_helps` |\n| Four | |\n";
+
+    let findings = cases::check(&[file("tests/system/it.rs", source), file("docs/cases.md", page)]);
+
+    let expected = ["names it_held", "names it_helps", "a fault without a test"];
+    assert_eq!(rules(&findings), expected);
+    assert_eq!(findings[0].place, "docs/cases.md:6");
 }

@@ -13,6 +13,7 @@ use schemas::catalog::{Catalog, Endpoint, Origin, endpoint_key};
 use schemas::configuration::RecordChange;
 use schemas::failure::Failure;
 use schemas::id::{TenantId, UserId};
+use schemas::named;
 use schemas::subject::catalog as place;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -289,12 +290,12 @@ fn limits(record: &Value) -> Value {
 }
 
 fn patch<T: DeserializeOwned>(told: Value) -> Result<T, Failure> {
-    serde_json::from_value(told).map_err(|_| invalid("record", "it is not what can be said of its kind"))
+    named::from_value(told).map_err(|_| invalid("record", "it is not what can be said of its kind"))
 }
 
 /// A record of which every member is read.
 fn read<T: Serialize + DeserializeOwned>(record: &Value) -> Result<T, Failure> {
-    let read: T = serde_json::from_value(record.clone()).map_err(|problem| {
+    let read: T = named::from_value(record.clone()).map_err(|problem| {
         let text = format!("it is not a record of its kind: {problem}");
         Failure::new(schemas::failure::FailureCode::InvalidRequest, text).param("record")
     })?;

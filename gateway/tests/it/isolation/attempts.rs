@@ -59,6 +59,26 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "D
 /// What ends the session of whoever calls it, and names nothing.
 const LEFT_OUT: [&str; 2] = ["/auth/logout", "/auth/refresh"];
 
+/// Where things lie: the step of a path behind which they are named.
+const HOMES: [(&str, &str); 16] = [
+    ("a tenant", "tenants"),
+    ("a member", "users"),
+    ("a key", "api-keys"),
+    ("an administrator's key", "api-keys"),
+    ("an endpoint", "endpoints"),
+    ("an endpoint", "proxy"),
+    ("a model", "models"),
+    ("a hidden model", "models"),
+    ("its other name", "models"),
+    ("a route", "model-routes"),
+    ("a price", "prices"),
+    ("a key of an endpoint", "endpoint-keys"),
+    ("a grant", "agent-grants"),
+    ("a response", "responses"),
+    ("a request", "logs"),
+    ("a change", "audit"),
+];
+
 /// All ways over these routes, as they are described.
 pub(super) fn all(routes: &[Listed], described: &Value) -> Vec<Way> {
     let mut ways = Vec::new();
@@ -117,6 +137,12 @@ pub(super) struct Sent {
 }
 
 impl Way {
+    /// True for a path on which such a thing lies.
+    pub(super) fn leads_to(&self, what: &str) -> bool {
+        let mut homes = HOMES.iter().filter(|(thing, _)| *thing == what);
+        self.place == Place::Path && homes.any(|(_, home)| self.path.contains(&format!("/{home}/{{")))
+    }
+
     /// True for what only reads.
     pub(super) fn reads(&self) -> bool {
         matches!(self.method, "GET" | "HEAD" | "OPTIONS")

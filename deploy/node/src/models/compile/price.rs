@@ -7,6 +7,7 @@ use schemas::catalog::pricing::{self, ScheduleText};
 use schemas::catalog::rates::{Rates, Version};
 use schemas::catalog::{Endpoint, ProviderKind};
 use schemas::money::Price;
+use schemas::named;
 
 use super::{Context, Ready};
 use crate::models::file::{Entry, Leg};
@@ -39,7 +40,7 @@ impl Context<'_> {
             return Ok(None);
         };
         let key = written_at(of_leg.is_some(), key, "pricing_schedule");
-        let text: ScheduleText = serde_json::from_value(told.clone())
+        let text: ScheduleText = named::from_value(told.clone())
             .map_err(|error| self.problem(&key, error.to_string(), SCHEDULE_FORM))?;
         if text.default.is_none() && price.is_none() {
             return Err(self.problem(

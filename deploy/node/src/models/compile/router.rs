@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use schemas::catalog::router::{Fixed, ONE_MICRO, Offload, RouteWise, Router};
 use schemas::id::EndpointId;
+use schemas::named;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -299,8 +300,8 @@ impl Param<'_> {
 
     fn offload(&self) -> Result<Offload, Problem> {
         let form = "write { route_id: ENDPOINT_ID, wait_seconds: 5 }, and optionally max_input_tokens and engine_queue_limit";
-        let text: OffloadText = serde_json::from_value(self.value.clone())
-            .map_err(|error| self.problem(error.to_string(), form))?;
+        let text: OffloadText =
+            named::from_value(self.value.clone()).map_err(|error| self.problem(error.to_string(), form))?;
         let wait = text
             .wait_seconds
             .filter(|wait| *wait > 0.0 && *wait <= WAIT_SECONDS_MAX);

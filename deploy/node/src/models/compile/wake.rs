@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemas::catalog::{Backend, CredentialRef};
 use schemas::id::EndpointId;
+use schemas::named;
 use schemas::secret::Secret;
 use schemas::wake::{Wake, command_reference};
 
@@ -34,7 +35,7 @@ impl Context<'_> {
         };
         let at = format!("{key}.wake");
         let remedy = "write it as the page on waking shows";
-        let mut wake: Wake = serde_json::from_value(told.clone())
+        let mut wake: Wake = named::from_value(told.clone())
             .map_err(|error| self.problem(&at, format!("`wake` is not understood: {error}"), remedy))?;
         if let Err(problem) = wake.check(backends) {
             let member = format!("{at}.{}", problem.at);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use schemas::catalog::registered::{HealthCheck, Watched};
 use schemas::health::is_host;
+use schemas::named;
 
 use super::Context;
 use crate::models::file::{BackendText, Leg};
@@ -47,7 +48,7 @@ impl Context<'_> {
         };
         let at = format!("{key}.health_check");
         let remedy = "write { path: /health, interval_seconds: 10, threshold: 3, start_period_seconds: 0 }, or a part of it";
-        let check: HealthCheck = serde_json::from_value(told.clone()).map_err(|error| {
+        let check: HealthCheck = named::from_value(told.clone()).map_err(|error| {
             self.problem(&at, format!("`health_check` is not understood: {error}"), remedy)
         })?;
         match check.check() {
