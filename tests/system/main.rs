@@ -43,5 +43,6 @@ mod sdk;
 mod secrets;
 mod smoke;
 mod streaming;
+mod truth;
 mod usage;
 mod wake;

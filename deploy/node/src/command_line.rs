@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::reconcile;
 use crate::records::Said;
 use crate::records::endpoints::EndpointAction;
 use crate::records::grants::GrantAction;
@@ -143,6 +144,15 @@ pub enum Command {
         /// What to do with them.
         #[command(subcommand)]
         action: GrantAction,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Compare what a provider bills with the books of the node that runs here.
+    Reconcile {
+        /// What is compared.
+        #[command(flatten)]
+        asked: reconcile::Asked,
         /// How the outcome is told.
         #[command(flatten)]
         output: Output,

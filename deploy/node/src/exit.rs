@@ -3,8 +3,12 @@
 use bus::nats::setup::SetupError;
 use ledger::store::StoreError;
 
-use crate::{UsageError, agreement, config, data, drain, management, node_command, reload, status, yaml};
+use crate::{
+    UsageError, agreement, config, data, drain, management, node_command, reconcile, reload, status, yaml,
+};
 
+/// Two things were compared and are not equal.
+pub const UNEQUAL: u8 = 1;
 /// Bad usage or configuration.
 pub const USAGE: u8 = 64;
 /// A needed service is not there.
@@ -43,6 +47,9 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         || cause.is::<status::Error>()
     {
         return Some(UNAVAILABLE);
+    }
+    if cause.is::<reconcile::Unequal>() {
+        return Some(UNEQUAL);
     }
     if cause.is::<node_command::Alive>() {
         return Some(REFUSED);

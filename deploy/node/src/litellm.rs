@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use schemas::money::NanoUsd;
 use serde_json::value::RawValue;
 
+use crate::decimal::{self, DIGITS_MAX};
+
 /// Prices by token, and what they are called here.
 const PER_TOKEN: [(&str, &str); 4] = [
     ("input_cost_per_token", "prompt"),
@@ -28,8 +30,6 @@ const SAMPLE: &str = "sample_spec";
 const PLACES_PER_TOKEN: i32 = 15;
 /// Decimal places from a dollar to a nano-dollar.
 const PLACES_EACH: i32 = 9;
-/// Most digits that are looked at.
-const DIGITS_MAX: usize = 40;
 
 /// What an entry says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,10 +97,11 @@ fn prices(fields: &BTreeMap<String, &RawValue>) -> Result<Prices, Unusable> {
         else {
             continue;
         };
-        let nano = shifted(text, places).ok_or_else(|| Unusable::Inexact {
-            field: (*theirs).to_owned(),
-            text: text.chars().take(DIGITS_MAX).collect(),
-        })?;
+        let nano =
+            decimal::exactly(text.trim().trim_matches('"'), places).ok_or_else(|| Unusable::Inexact {
+                field: (*theirs).to_owned(),
+                text: text.chars().take(DIGITS_MAX).collect(),
+            })?;
         found.pricing.insert(ours, NanoUsd(nano).usd());
     }
     let is_said = |raw: &RawValue| !matches!(raw.get(), "null" | "[]" | "{}");
@@ -120,66 +121,9 @@ fn prices(fields: &BTreeMap<String, &RawValue>) -> Result<Prices, Unusable> {
     Ok(found)
 }
 
-/// A decimal number times a power of ten, exactly; `None` where that is no whole number, is negative or does not fit.
-fn shifted(text: &str, places: i32) -> Option<i64> {
-    let text = text.trim().trim_matches('"');
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
-        None => (text, 0),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let is_number = !(whole.is_empty() && fraction.is_empty()) && digits(whole) && digits(fraction);
-    if !is_number || whole.len() + fraction.len() > DIGITS_MAX || exponent.unsigned_abs() > 1_000 {
-        return None;
-    }
-    let fraction = fraction.trim_end_matches('0');
-    let all = format!("{whole}{fraction}");
-    let all = all.trim_start_matches('0');
-    if all.is_empty() {
-        return Some(0);
-    }
-    let point = i32::try_from(fraction.len()).ok()?;
-    let shift = places + exponent - point;
-    if shift >= 0 {
-        let zeros = usize::try_from(shift).ok().filter(|zeros| *zeros <= DIGITS_MAX)?;
-        return format!("{all}{}", "0".repeat(zeros)).parse().ok();
-    }
-    let cut = usize::try_from(-shift).ok()?;
-    let kept = all.len().checked_sub(cut).filter(|kept| *kept > 0)?;
-    let (kept, rest) = all.split_at(kept);
-    rest.bytes().all(|byte| byte == b'0').then(|| kept.parse().ok())?
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn decimals_are_shifted_exactly_or_not_at_all() {
-        for (text, nano) in [
-            ("1.5e-07", Some(150_000_000)),
-            ("1.5E-7", Some(150_000_000)),
-            ("0.00000015", Some(150_000_000)),
-            ("3e-06", Some(3_000_000_000)),
-            ("7.5e-08", Some(75_000_000)),
-            ("1e-15", Some(1)),
-            ("0", Some(0)),
-            ("0.0", Some(0)),
-            ("0e-99", Some(0)),
-            ("1.25e-07", Some(125_000_000)),
-            ("0.1", Some(100_000_000_000_000)),
-            ("1e-16", None),
-            ("1.5e-15", None),
-            ("-1e-06", None),
-            ("1e400", None),
-            ("abc", None),
-            ("", None),
-        ] {
-            assert_eq!(shifted(text, PLACES_PER_TOKEN), nano, "{text}");
-        }
-        assert_eq!(shifted("0.003", PLACES_EACH), Some(3_000_000));
-    }
 
     #[test]
     fn prices_in_steps_are_told_and_never_taken_for_flat_ones() {

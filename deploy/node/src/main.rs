@@ -1,4 +1,4 @@
-//! `waybill`: one binary, every role. Exit codes: 0 fine, 64 bad usage or configuration, 69 a needed service
+//! `waybill`: one binary, every role. Exit codes: 0 fine, 1 compared and not equal, 64 bad usage or configuration, 69 a needed service
 //! is not there, 70 internal, 78 refused for safety.
 
 use std::io::Write as _;
@@ -11,8 +11,8 @@ use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
 use node::{
-    check, config_command, data, drain, key_command, migrate, node_command, records, reload, replay, serve,
-    simulate, telemetry,
+    check, config_command, data, drain, key_command, migrate, node_command, reconcile, records, reload,
+    replay, serve, simulate, telemetry,
 };
 
 #[global_allocator]
@@ -93,6 +93,11 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Users { action, output } => asked(records::run(&action, &output, load)),
         Command::Grants { action, output } => asked(records::run(&action, &output, load)),
         Command::Keys { action, output } => asked(key_command::run(action, &output, load)),
+        Command::Reconcile { asked, output } => {
+            let (told, equal) = runtime()?.block_on(reconcile::run(&asked, &output, load))?;
+            print(&told)?;
+            Ok(equal?)
+        }
         Command::Simulate { action } => print(&simulate::run(&action)?),
     }
 }

@@ -228,14 +228,30 @@ pub type Column = (&'static str, fn(&Value) -> String);
 /// Every record of a list. `query` narrows it, without `?`.
 pub async fn all(node: &RunningNode, path: &str, query: &str) -> anyhow::Result<Vec<Value>> {
     let mut records = Vec::new();
+    let keep = |record| {
+        records.push(record);
+        Ok(())
+    };
+    each(node, path, query, keep).await?;
+    Ok(records)
+}
+
+/// The same, one after the other: a page is held at a time.
+pub async fn each(
+    node: &RunningNode,
+    path: &str,
+    query: &str,
+    mut take: impl FnMut(Value) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut after = String::new();
     loop {
-        let page = node
+        let mut page = node
             .call(Method::GET, &format!("{path}?limit={PAGE}{query}{after}"), None)
             .await?;
-        records.extend(page["data"].as_array().cloned().unwrap_or_default());
+        let records = page["data"].as_array_mut().map(std::mem::take);
+        records.into_iter().flatten().try_for_each(&mut take)?;
         let Some(next) = page["next"].as_str() else {
-            return Ok(records);
+            return Ok(());
         };
         after = format!("&after={}", encoded(next));
     }
