@@ -255,7 +255,10 @@ async fn an_endpoint_a_route_and_a_price_are_shown_by_their_ids() {
             &format!("{kind} show {}", made["id"].as_str().expect("an id")),
         )
         .await;
-        assert_eq!((&shown["id"], &shown["created_at"]), (&made["id"], &made["created_at"]));
+        assert_eq!(
+            (&shown["id"], &shown["created_at"]),
+            (&made["id"], &made["created_at"])
+        );
         let (code, output) = scene.node.command(&[kind, "show", "nothing"]).await;
         assert_eq!(
             (code, output.contains("no such")),
