@@ -1,43 +1,51 @@
-//! The page of known faults names the tests that hold them: a row without a test, or a test that is not there, is reported.
+//! The pages of known faults and of promises name the tests that hold them: a row without a test, or a test that is not
+//! there, is reported.
 
 use std::collections::BTreeSet;
 
 use super::{File, Finding};
 
-/// The page, from the root of the checkout.
-const PAGE: &str = "docs/cases.md";
+/// The pages, from the root of the checkout.
+const PAGES: [&str; 2] = ["docs/cases.md", "docs/reliability.md"];
+/// What the rule below the head of a table begins with.
+const RULE: &str = "|---";
 
-/// Findings over the page of known faults; none where the tree has no such page.
+/// Findings over the pages that name tests; none where the tree has no such page.
 pub(crate) fn check(files: &[File]) -> Vec<Finding> {
-    let Some(page) = files.iter().find(|file| file.path == PAGE) else {
-        return Vec::new();
-    };
     let tests: BTreeSet<&str> = files
         .iter()
         .filter(|file| file.rust())
         .flat_map(|file| tests(&file.text))
         .collect();
-    let rows = page.text.lines().enumerate().filter(|(_, line)| row(line));
-    rows.flat_map(|(index, line)| wrong(index + 1, line, &tests))
+    let pages = files.iter().filter(|file| PAGES.contains(&file.path.as_str()));
+    pages
+        .flat_map(|page| {
+            let rows = rows(&page.text);
+            rows.flat_map(|(number, line)| wrong((&page.path, number), line, &tests))
+        })
         .collect()
 }
 
-/// Whether a line is a row of a table and neither its head nor the rule below that.
-fn row(line: &str) -> bool {
-    line.starts_with("| ") && !line.starts_with("| Fault |")
+/// The rows of the tables of a page, with the numbers of their lines; neither heads nor the rules below them.
+fn rows(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let below = text.lines().skip(1).chain(std::iter::once(""));
+    let lines = text.lines().zip(below).enumerate();
+    lines
+        .filter(|(_, (line, below))| line.starts_with("| ") && !below.starts_with(RULE))
+        .map(|(index, (line, _))| (index + 1, line))
 }
 
-/// What is wrong with the row of line `number`.
-fn wrong(number: usize, line: &str, tests: &BTreeSet<&str>) -> Vec<Finding> {
+/// What is wrong with a row of a page.
+fn wrong((page, number): (&str, usize), line: &str, tests: &BTreeSet<&str>) -> Vec<Finding> {
     let finding = |rule: String, remedy| Finding {
-        place: format!("{PAGE}:{number}"),
+        place: format!("{page}:{number}"),
         rule,
         remedy,
     };
     let named: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
     if named.is_empty() {
-        let remedy = "write the test that holds the fault, and its name into the row";
-        return vec![finding("a fault without a test".to_owned(), remedy)];
+        let remedy = "write the test that holds it, and its name into the row";
+        return vec![finding("a row without a test".to_owned(), remedy)];
     }
     let missing = named.into_iter().filter(|name| !tests.contains(name));
     missing

@@ -276,9 +276,11 @@ fn a_fault_whose_test_is_not_there_or_is_none_is_reported() {
     let page = "# Faults\n\n| Fault | Held by |\n|---|---|\n| One | `it_holds`, `it_too` |\n| Two | `it_held` |\n\
                 | Three | `it_helps` |\n| Four | |\n";
 
-    let findings = cases::check(&[file("tests/system/it.rs", source), file("docs/cases.md", page)]);
+    for path in ["docs/cases.md", "docs/reliability.md"] {
+        let findings = cases::check(&[file("tests/system/it.rs", source), file(path, page)]);
 
-    let expected = ["names it_held", "names it_helps", "a fault without a test"];
-    assert_eq!(rules(&findings), expected);
-    assert_eq!(findings[0].place, "docs/cases.md:6");
+        let expected = ["names it_held", "names it_helps", "a row without a test"];
+        assert_eq!(rules(&findings), expected);
+        assert_eq!(findings[0].place, format!("{path}:6"));
+    }
 }
