@@ -5,8 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::waiting::once_there;
-use bus::{Bus, BusError, Question};
+use bus::{Bus, Question};
 use bytes::Bytes;
 use http::Request;
 use http::header::USER_AGENT;
@@ -14,14 +13,13 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use schemas::engine::{FiguresAnswer, FiguresQuery, busy_lines};
 use schemas::subject::QUERY_FIGURES;
 use schemas::wake::root;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::Error;
 use crate::keypool::Declared;
 use crate::provider::{OUR_USER_AGENT, proof};
+use crate::questions::{self, Asked};
 use crate::state::Shared;
 use crate::upstream::Trust;
 
@@ -34,39 +32,20 @@ const FIGURES_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 /// Where engines tell their figures, beside their API.
 const FIGURES: &str = "/metrics";
 
-/// Answers until `shutdown`. A router that may not be asked does everything else all the same.
+/// Answers until `shutdown`; whoever comes beyond those that are asked at once asks again.
 pub(crate) async fn serve(
     shared: &Arc<Shared>,
     bus: Arc<dyn Bus>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let served = tokio::select! {
-        biased;
-        served = once_there("the router cannot be asked for figures", || bus.serve(QUERY_FIGURES)) => served,
-        () = shutdown.cancelled() => return Ok(()),
+    let asked = Asked {
+        subject: QUERY_FIGURES,
+        at_once_max: ASKED_MAX,
+        waiting: "the router cannot be asked for figures",
+        refused: "engines that want to know who asks are not asked for their figures through this router",
     };
-    let mut questions = match served {
-        Ok(questions) => questions,
-        Err(problem) => {
-            warn!(
-                error = &problem as &dyn std::error::Error,
-                "engines that want to know who asks are not asked for their figures through this router"
-            );
-            shutdown.cancelled().await;
-            return Ok(());
-        }
-    };
-    let mut asked = JoinSet::new();
-    loop {
-        let question = tokio::select! {
-            question = questions.recv() => question.ok_or(BusError::Closed)?,
-            Some(_) = asked.join_next(), if !asked.is_empty() => continue,
-            () = shutdown.cancelled() => return Ok(()),
-        };
-        if asked.len() < ASKED_MAX {
-            asked.spawn(answer(Arc::clone(shared), question));
-        }
-    }
+    let answer = |question| answer(Arc::clone(shared), question);
+    questions::serve(bus, asked, (answer, drop), shutdown).await
 }
 
 async fn answer(shared: Arc<Shared>, question: Question) {

@@ -19,6 +19,7 @@ mod limiter;
 mod metrics;
 mod plan;
 mod provider;
+mod questions;
 mod relay;
 mod retry;
 mod session;

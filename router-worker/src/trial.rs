@@ -5,8 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::waiting::once_there;
-use bus::{Bus, BusError, Question};
+use bus::{Bus, Question};
 use bytes::Bytes;
 use dialects::skim::{Limits, skim, splice_facts};
 use schemas::affinity::hint::Spoken;
@@ -19,16 +18,15 @@ use schemas::query::QueryError;
 use schemas::subject;
 use schemas::trial::{TrialAnswer, TrialQuery};
 use serde_json::json;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::Error;
 use crate::attempt::{Call, Ending, Meter};
 use crate::fault::Fault;
 use crate::keypool::{Declared, Held};
 use crate::plan::Candidate;
+use crate::questions::{self, Asked};
 use crate::relay::Relay;
 use crate::session::{Preparation, tell_of_sealed};
 use crate::state::Shared;
@@ -51,42 +49,21 @@ const NO_CREDENTIAL: &str = "the router has no credential for the endpoint that 
 const NOT_IN_TIME: &str = "the endpoint did not answer in time";
 const BUSY: &str = "too many endpoints are tested at the moment";
 
-/// Makes trials until `shutdown`. A router that may not be asked for them does everything else all the same.
+/// Makes trials until `shutdown`.
 pub(crate) async fn serve(
     shared: &Arc<Shared>,
     (bus, pool): (Arc<dyn Bus>, &PoolName),
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let subject = subject::trial(pool.as_str());
-    let served = tokio::select! {
-        biased;
-        served = once_there("the router cannot be asked for trials", || bus.serve(&subject)) => served,
-        () = shutdown.cancelled() => return Ok(()),
+    let asked = Asked {
+        subject: &subject::trial(pool.as_str()),
+        at_once_max: TRIALS_MAX,
+        waiting: "the router cannot be asked for trials",
+        refused: "endpoints cannot be tested through this router",
     };
-    let mut questions = match served {
-        Ok(questions) => questions,
-        Err(problem) => {
-            warn!(
-                error = &problem as &dyn std::error::Error,
-                "endpoints cannot be tested through this router"
-            );
-            shutdown.cancelled().await;
-            return Ok(());
-        }
-    };
-    let mut trials = JoinSet::new();
-    loop {
-        let question = tokio::select! {
-            question = questions.recv() => question.ok_or(BusError::Closed)?,
-            Some(_) = trials.join_next(), if !trials.is_empty() => continue,
-            () = shutdown.cancelled() => return Ok(()),
-        };
-        if trials.len() >= TRIALS_MAX {
-            tell(question.reply, &Ok(TrialAnswer::failed(BUSY)));
-        } else {
-            trials.spawn(answer(Arc::clone(shared), question));
-        }
-    }
+    let answer = |question| answer(Arc::clone(shared), question);
+    let busy = |question: Question| tell(question.reply, &Ok(TrialAnswer::failed(BUSY)));
+    questions::serve(bus, asked, (answer, busy), shutdown).await
 }
 
 async fn answer(shared: Arc<Shared>, question: Question) {
