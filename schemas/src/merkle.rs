@@ -78,7 +78,7 @@ impl Fields {
         }
     }
 
-    fn shown(&mut self, value: impl ToString) {
+    fn shown(&mut self, value: &impl ToString) {
         self.text(&value.to_string());
     }
 
@@ -91,7 +91,7 @@ impl Fields {
 pub fn leaf(row: &Row, event_id: &str) -> Digest {
     let settled = &row.settled;
     let mut fields = Fields::of(LEAF, "waybill.row.1\n");
-    fields.shown(settled.request_id);
+    fields.shown(&settled.request_id);
     fields.maybe(settled.client_request_id.as_deref());
     fields.text(settled.tenant.as_str());
     fields.maybe(settled.user.as_ref().map(crate::id::UserId::as_str));
@@ -106,19 +106,19 @@ pub fn leaf(row: &Row, event_id: &str) -> Digest {
     fields.maybe(settled.endpoint_id.as_ref().map(crate::id::EndpointId::as_str));
     fields.maybe(settled.backend.as_ref().map(crate::id::BackendId::as_str));
     fields.text(settled.outcome.as_str());
-    fields.shown(settled.status);
+    fields.shown(&settled.status);
     fields.maybe(settled.error_code.map(crate::failure::FailureCode::as_str));
-    fields.shown(u8::from(settled.stream));
-    fields.shown(settled.started_at);
-    fields.shown(settled.ended_at);
+    fields.shown(&u8::from(settled.stream));
+    fields.shown(&settled.started_at);
+    fields.shown(&settled.ended_at);
     figures(&mut fields, row);
     fields.text(settled.node.as_str());
     fields.text(&settled.config_revision);
-    fields.shown(settled.waybill_day);
-    fields.shown(settled.billing_day);
-    fields.shown(settled.billing_month);
+    fields.shown(&settled.waybill_day);
+    fields.shown(&settled.billing_day);
+    fields.shown(&settled.billing_month);
     fields.text(&row.source);
-    fields.shown(row.source_sequence);
+    fields.shown(&row.source_sequence);
     fields.text(event_id);
     fields.finish()
 }
@@ -134,7 +134,7 @@ fn figures(fields: &mut Fields, row: &Row) {
         settled.reasoning_tokens,
         settled.images,
     ] {
-        fields.shown(count);
+        fields.shown(&count);
     }
     fields.text(settled.usage_source.as_str());
     let flags: Vec<&str> = settled.usage_flags.iter().map(|flag| flag.as_str()).collect();
@@ -152,23 +152,23 @@ fn figures(fields: &mut Fields, row: &Row) {
         rates.map(|rate| rate.to_string()).join(",")
     });
     fields.maybe(prices.as_deref());
-    fields.shown(settled.cost_nano_usd.0);
+    fields.shown(&settled.cost_nano_usd.0);
     fields.text(&settled.cost_usd);
     let upstream = settled.upstream_cost_nano_usd.map(|cost| cost.0.to_string());
     fields.maybe(upstream.as_deref());
-    fields.shown(settled.absorbed_nano_usd.0);
+    fields.shown(&settled.absorbed_nano_usd.0);
 }
 
 /// The digest of a seal: what the next one of its tenant names as `previous`. When and by whom it was made is no part.
 pub fn seal_digest(seal: &Sealed) -> Digest {
     let mut fields = Fields::of(SEAL, "waybill.seal.1\n");
-    fields.shown(seal.format);
+    fields.shown(&seal.format);
     fields.text(seal.tenant.as_str());
-    fields.shown(seal.day);
-    fields.shown(seal.part);
-    fields.shown(seal.rows);
-    fields.shown(seal.sum_nano_usd.0);
-    fields.shown(seal.root);
+    fields.shown(&seal.day);
+    fields.shown(&seal.part);
+    fields.shown(&seal.rows);
+    fields.shown(&seal.sum_nano_usd.0);
+    fields.shown(&seal.root);
     for (source, sequence) in &seal.through {
         fields.text(source);
         fields.shown(sequence);
@@ -186,7 +186,7 @@ mod tests {
 
     fn leaf_of(number: u64) -> Digest {
         let mut fields = Fields::of(LEAF, "test\n");
-        fields.shown(number);
+        fields.shown(&number);
         fields.finish()
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bus::clock::{Clock as _, SystemClock};
 use clap::Args;
-use ledger::sealing::verify::{self, Report};
+use ledger::sealing::verify::{self, Report, Unsealed};
 use ledger::store::sqlite;
 use schemas::time::Timestamp;
 use serde_json::{Value, json};
@@ -91,11 +91,7 @@ fn told(report: &Report, as_json: bool) -> String {
         let faults: Vec<Value> = report.faults.iter().map(|fault| json!(fault)).collect();
         told.push_str(&printed(&COLUMNS, &faults, false));
     }
-    for unsealed in &report.unsealed {
-        told.push_str(&format!(
-            "not sealed: {} rows of {} on {}\n",
-            unsealed.rows, unsealed.tenant, unsealed.day
-        ));
-    }
+    let unsealed = |of: &Unsealed| format!("not sealed: {} rows of {} on {}\n", of.rows, of.tenant, of.day);
+    told.extend(report.unsealed.iter().map(unsealed));
     told
 }

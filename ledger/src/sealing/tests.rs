@@ -394,10 +394,8 @@ fn a_seal_that_was_changed_breaks_what_comes_after() {
     assert_eq!(whole.last(), Some(seal_digest(&third)));
     let mut changed = second.clone();
     changed.rows += 1;
-    assert_eq!(
-        Chain::of([first.clone(), changed, third.clone()]).broken,
-        [third.clone()]
-    );
+    let broken = Chain::of([first, changed, third.clone()]).broken;
+    assert_eq!(broken, std::slice::from_ref(&third));
     assert_eq!(Chain::of([second, third]).broken.len(), 2);
     assert_eq!(NOON.day().to_string(), DAY);
 }
