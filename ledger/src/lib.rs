@@ -18,6 +18,7 @@ mod quotas;
 mod reaper;
 pub mod rebuild;
 pub mod record;
+pub mod sealing;
 mod state;
 pub mod store;
 pub mod usage;
@@ -33,6 +34,7 @@ use bus::{Bus, Kv};
 use query::Desk;
 use quotas::Releaser;
 use reaper::Reaper;
+use sealing::Sealer;
 use serde::Deserialize;
 use state::State;
 use store::Store;
@@ -40,6 +42,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use reaper::Reaping;
+pub use sealing::Sealing;
 
 /// `[ledger]`: how the books are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -93,6 +96,7 @@ pub struct Ports {
     progress: Arc<watch::Sender<u64>>,
     state: Arc<State>,
     reaping: Option<Reaping>,
+    sealing: Option<Sealing>,
 }
 
 impl Ports {
@@ -105,6 +109,7 @@ impl Ports {
             progress: Arc::new(watch::Sender::new(0)),
             state: Arc::default(),
             reaping: None,
+            sealing: None,
         }
     }
 
@@ -113,6 +118,13 @@ impl Ports {
     #[must_use]
     pub fn with_reaping(mut self, reaping: Reaping) -> Self {
         self.reaping = Some(reaping);
+        self
+    }
+
+    /// Has this ledger seal days.
+    #[must_use]
+    pub fn with_sealing(mut self, sealing: Sealing) -> Self {
+        self.sealing = Some(sealing);
         self
     }
 
@@ -169,6 +181,7 @@ pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> R
         desk = once_there("the ledger cannot be asked", open) => desk?,
         () = shutdown.cancelled() => return Ok(()),
     };
+    let sealer = Sealer::new(&ports);
     let (reaper, releaser) = (Reaper::new(&config, &ports), Releaser::new(&config, &ports));
     let applier = Applier::new(config, ports);
     // Questions are answered as long as events are applied, and no longer.
@@ -184,6 +197,11 @@ pub async fn run(config: Config, ports: Ports, shutdown: CancellationToken) -> R
             closing.run_until_cancelled(looking).await;
         }
     };
-    let (result, (), ()) = tokio::join!(applying, desk.run(closing.clone()), reaping);
+    let sealing = async {
+        if let Some(sealer) = sealer {
+            closing.run_until_cancelled(sealer.run()).await;
+        }
+    };
+    let (result, (), (), ()) = tokio::join!(applying, desk.run(closing.clone()), reaping, sealing);
     result
 }

@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 
 use crate::coverage::Coverage;
 use crate::fold::{Changes, Standing};
-use crate::record::Record;
+use crate::record::{Record, Waybill};
 
 /// Where the books are kept. Rows are unique by request id, sums move by differences, and both move in one
 /// transaction with the raw envelopes and the cursor: delivery that repeats or reorders leaves exact books.
@@ -89,6 +90,20 @@ pub trait Store: Send + Sync {
     /// Events of type `waybill.audit.v1`, the highest id first, each once although it may be kept at several places;
     /// at most `events_max`.
     async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// Events of type `waybill.ledger.sealed.v1`, in the order in which they were booked, of one tenant or of all.
+    async fn seals(&self, tenant: Option<&str>) -> Result<Vec<Record>, StoreError>;
+
+    /// How many rows each tenant has whose ids are of a UTC day and which are not provisional, by tenant.
+    async fn rows_of_day(&self, day: NaiveDate) -> Result<Vec<(Arc<str>, u64)>, StoreError>;
+
+    /// Rows of a tenant whose ids are of a UTC day, by request id, beyond `after`; at most `rows_max`.
+    async fn day_rows(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<RequestId>,
+        rows_max: usize,
+    ) -> Result<Vec<Waybill>, StoreError>;
 
     /// True when the database answers.
     async fn healthy(&self) -> bool;

@@ -14,6 +14,7 @@ use crate::envelope::Envelope;
 use crate::event::Fact;
 use crate::event::audit::Audited;
 use crate::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
+use crate::event::ledger::Sealed;
 use crate::event::limit::LimitRefused;
 use crate::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use crate::event::spool::{SpoolFilled, SpoolLost};
@@ -54,13 +55,14 @@ pub fn documents() -> Vec<Document> {
 }
 
 /// All events, ordered by their types.
-fn events() -> [Told; 11] {
+fn events() -> [Told; 12] {
     [
         told::<Audited>(),
         told::<CircuitChanged>(),
         told::<CredentialChanged>(),
         told::<EndpointChanged>(),
         told::<WakeEnded>(),
+        told::<Sealed>(),
         told::<LimitRefused>(),
         told::<RequestAccepted>(),
         told::<RequestLost>(),

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod health;
+pub mod ledger;
 pub mod limit;
 pub mod request;
 pub mod spool;
@@ -31,6 +32,8 @@ pub enum Event {
     HealthWake(health::WakeEnded),
     /// A record of the catalogue was changed.
     Audited(Box<audit::Audited>),
+    /// Rows of a day were sealed.
+    LedgerSealed(Box<ledger::Sealed>),
     /// A spool became nearly full, or is no longer.
     SpoolFilled(spool::SpoolFilled),
     /// A hole in a spool.
@@ -52,6 +55,7 @@ impl Event {
             subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
             subject::HEALTH_WAKE => Self::HealthWake(serde_json::from_str(data)?),
             subject::AUDIT => Self::Audited(serde_json::from_str(data)?),
+            subject::LEDGER_SEALED => Self::LedgerSealed(serde_json::from_str(data)?),
             subject::SPOOL_FILLED => Self::SpoolFilled(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
             _ => Self::Unknown,
@@ -91,6 +95,9 @@ impl Fact for health::WakeEnded {
 }
 impl Fact for audit::Audited {
     const KIND: &'static str = subject::AUDIT;
+}
+impl Fact for ledger::Sealed {
+    const KIND: &'static str = subject::LEDGER_SEALED;
 }
 impl Fact for spool::SpoolFilled {
     const KIND: &'static str = subject::SPOOL_FILLED;

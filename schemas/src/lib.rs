@@ -36,6 +36,7 @@ pub mod health;
 pub mod id;
 pub mod idempotency;
 pub mod limit;
+pub mod merkle;
 pub mod money;
 pub mod named;
 pub mod node;

@@ -8,6 +8,7 @@ use std::path::Path;
 use schemas::envelope::Envelope;
 use schemas::event::audit::Audited;
 use schemas::event::health::{Cause, CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
+use schemas::event::ledger::Sealed;
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use schemas::event::spool::{SpoolFilled, SpoolLost};
@@ -105,6 +106,12 @@ fn a_change_of_the_catalogue_keeps_its_form() {
 }
 
 #[test]
+fn a_seal_keeps_its_form() {
+    let sealed = keeps::<Sealed>("ledger.sealed.json");
+    assert_eq!((sealed.format, sealed.part, sealed.rows), (1, 1, 979));
+}
+
+#[test]
 fn a_spool_that_is_nearly_full_keeps_its_form() {
     assert!(keeps::<SpoolFilled>("spool.filled.json").nearly_full);
 }
@@ -137,6 +144,7 @@ fn every_golden_file_is_understood_by_its_type_name() {
         subject::HEALTH_CREDENTIAL,
         subject::HEALTH_ENDPOINT,
         subject::HEALTH_WAKE,
+        subject::LEDGER_SEALED,
         subject::LIMIT_REFUSED,
         subject::REQUEST_ACCEPTED,
         subject::REQUEST_LOST,

@@ -14,6 +14,7 @@ use crate::records::routes::RouteAction;
 use crate::records::tenants::TenantAction;
 use crate::records::users::UserAction;
 use crate::simulate::SimulateAction;
+use crate::verify;
 
 /// An LLM inference gateway whose core is a log.
 #[derive(Debug, Parser)]
@@ -153,6 +154,15 @@ pub enum Command {
         /// What is compared.
         #[command(flatten)]
         asked: reconcile::Asked,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Compute the seals of days again from the books: finds rows that were changed, dropped, added or swapped.
+    Verify {
+        /// What is verified.
+        #[command(flatten)]
+        asked: verify::Asked,
         /// How the outcome is told.
         #[command(flatten)]
         output: Output,

@@ -4,7 +4,7 @@ use bus::nats::setup::SetupError;
 use ledger::store::StoreError;
 
 use crate::{
-    UsageError, agreement, config, data, drain, management, node_command, reconcile, reload, status, yaml,
+    UsageError, agreement, config, data, drain, management, node_command, reconcile, reload, status, verify, yaml,
 };
 
 /// Two things were compared and are not equal.
@@ -48,7 +48,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     {
         return Some(UNAVAILABLE);
     }
-    if cause.is::<reconcile::Unequal>() {
+    if cause.is::<reconcile::Unequal>() || cause.is::<verify::Unsound>() {
         return Some(UNEQUAL);
     }
     if cause.is::<node_command::Alive>() {

@@ -40,6 +40,7 @@ pub mod simulate;
 pub mod status;
 pub mod supervisor;
 pub mod telemetry;
+pub mod verify;
 pub mod watch;
 pub mod yaml;
 

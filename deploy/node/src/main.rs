@@ -12,7 +12,7 @@ use node::environment::Environment;
 use node::exit;
 use node::{
     check, config_command, data, drain, key_command, migrate, node_command, reconcile, records, reload,
-    replay, serve, simulate, telemetry,
+    replay, serve, simulate, telemetry, verify,
 };
 
 #[global_allocator]
@@ -97,6 +97,11 @@ fn run(command: Command) -> anyhow::Result<()> {
             let (told, equal) = runtime()?.block_on(reconcile::run(&asked, &output, load))?;
             print(&told)?;
             Ok(equal?)
+        }
+        Command::Verify { asked, output } => {
+            let (told, sound) = runtime()?.block_on(verify::run(&asked, &output, &load(&output.flags)?))?;
+            print(&told)?;
+            Ok(sound?)
         }
         Command::Simulate { action } => print(&simulate::run(&action)?),
     }

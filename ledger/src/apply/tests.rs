@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use bus::{Expected, Kv};
 use bytes::Bytes;
+use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
+use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use schemas::subject::MARK_BUCKET;
 use tempfile::TempDir;
@@ -13,6 +15,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::fixture::memory::MemoryBus;
 use crate::fixture::{SOURCE, books, envelope, settled, sums_of};
+use crate::record::Waybill;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Applied, AuditRange, Batch, Store};
 
@@ -412,6 +415,23 @@ impl Store for Flaky {
 
     async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
         self.store.audits(range, events_max).await
+    }
+
+    async fn seals(&self, tenant: Option<&str>) -> Result<Vec<Record>, StoreError> {
+        self.store.seals(tenant).await
+    }
+
+    async fn rows_of_day(&self, day: NaiveDate) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+        self.store.rows_of_day(day).await
+    }
+
+    async fn day_rows(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<RequestId>,
+        rows_max: usize,
+    ) -> Result<Vec<Waybill>, StoreError> {
+        self.store.day_rows(of, after, rows_max).await
     }
 
     async fn healthy(&self) -> bool {

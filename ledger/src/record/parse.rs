@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use schemas::envelope::{ContentType, Envelope, SpecVersion};
 use schemas::event::audit::Audited;
 use schemas::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
+use schemas::event::ledger::Sealed;
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestLost, RequestSettled};
 use schemas::event::spool::{SpoolFilled, SpoolLost};
@@ -99,6 +100,10 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
             }
             subject::HEALTH_WAKE => {
                 WakeEnded::deserialize(data)?;
+                Said::Nothing
+            }
+            subject::LEDGER_SEALED => {
+                Sealed::deserialize(data)?;
                 Said::Nothing
             }
             subject::SPOOL_FILLED => {

@@ -24,11 +24,13 @@ use crate::record::{Fact, Record};
 mod audit;
 mod feed;
 mod places;
+mod seals;
 mod usage;
 
 pub(crate) use audit::changes_are_read_by_their_ids;
 pub(crate) use feed::what_is_booked_later_is_read_later;
 pub(crate) use places::{a_place_that_is_given_twice_has_two_ids, events_of_a_source_are_read_in_order};
+pub(crate) use seals::seals_and_the_rows_of_a_day_are_read_in_order;
 pub(crate) use usage::{
     usage_is_bounded, usage_is_exact_to_the_instant, usage_is_grouped, usage_is_grouped_by_who_answered,
 };
@@ -59,6 +61,7 @@ macro_rules! every_promise {
             a_place_that_is_given_twice_has_two_ids
             events_of_a_source_are_read_in_order
             changes_are_read_by_their_ids
+            seals_and_the_rows_of_a_day_are_read_in_order
             what_is_booked_later_is_read_later
         }
     };

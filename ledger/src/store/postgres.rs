@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
+use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
@@ -28,7 +30,7 @@ use tracing::warn;
 
 use super::{Applied, AuditRange, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
-use crate::record::Record;
+use crate::record::{Record, Waybill};
 use session::{Purpose, bounded, sort};
 use write::Writes;
 
@@ -325,6 +327,26 @@ impl Store for PostgresStore {
 
     async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
         self.reading(async |connection| read::audits(connection, range, events_max).await)
+            .await
+    }
+
+    async fn seals(&self, tenant: Option<&str>) -> Result<Vec<Record>, StoreError> {
+        self.reading(async |connection| read::seals(connection, tenant).await)
+            .await
+    }
+
+    async fn rows_of_day(&self, day: NaiveDate) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+        self.reading(async |connection| read::rows_of_day(connection, day).await)
+            .await
+    }
+
+    async fn day_rows(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<RequestId>,
+        rows_max: usize,
+    ) -> Result<Vec<Waybill>, StoreError> {
+        self.reading(async |connection| read::day_rows(connection, of, (after, rows_max)).await)
             .await
     }
 

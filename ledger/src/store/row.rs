@@ -217,6 +217,15 @@ pub(super) fn read(row: &impl Fields) -> Result<Row, StoreError> {
     })
 }
 
+/// Reads a row back with the event that it came from.
+pub(super) fn waybill(row: &impl Fields) -> Result<Waybill, StoreError> {
+    Ok(Waybill {
+        row: read(row)?,
+        event_id: text(row, "event_id")?.into(),
+        provisional: row.truth("provisional")?,
+    })
+}
+
 fn settled(row: &impl Fields) -> Result<RequestSettled, StoreError> {
     Ok(RequestSettled {
         request_id: row.id("request_id")?,

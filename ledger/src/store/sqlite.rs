@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
+use schemas::id::RequestId;
 use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
@@ -23,7 +25,7 @@ use tokio::sync::Mutex;
 
 use super::{Applied, AuditRange, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
-use crate::record::Record;
+use crate::record::{Record, Waybill};
 use write::Writes;
 
 /// Name of the database's file.
@@ -248,6 +250,23 @@ impl Store for SqliteStore {
 
     async fn audits(&self, range: &AuditRange, events_max: usize) -> Result<Vec<Record>, StoreError> {
         read::audits(&mut *self.reader().await?, range, events_max).await
+    }
+
+    async fn seals(&self, tenant: Option<&str>) -> Result<Vec<Record>, StoreError> {
+        read::seals(&mut *self.reader().await?, tenant).await
+    }
+
+    async fn rows_of_day(&self, day: NaiveDate) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+        read::rows_of_day(&mut *self.reader().await?, day).await
+    }
+
+    async fn day_rows(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<RequestId>,
+        rows_max: usize,
+    ) -> Result<Vec<Waybill>, StoreError> {
+        read::day_rows(&mut *self.reader().await?, of, (after, rows_max)).await
     }
 
     async fn healthy(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Statements that sum up usage, the same for every adapter: over the 15 minutes whose sums are kept, and over the rows of
 //! others, of which only a part is asked for.
 
+use chrono::{NaiveDate, NaiveTime};
 use schemas::query::{GroupBy, LogFilter};
 use schemas::time::Timestamp;
 use uuid::Uuid;
@@ -13,6 +14,9 @@ use crate::usage::Span;
 /// How far the moment inside an id may be from the request's admission, in microseconds: both are of one reading of the
 /// clock. Only narrows a scan.
 const MINTED_NEAR_MICROS: i64 = 60 * 1_000_000;
+
+/// A UTC day in microseconds.
+const DAY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// What is summed up.
 #[derive(Debug, Clone, Copy)]
@@ -110,6 +114,12 @@ impl Span {
             near(self.to, MINTED_NEAR_MICROS),
         )
     }
+}
+
+/// The ids of requests of a UTC day: from the first on, below the second.
+pub(super) fn ids_of_day(day: NaiveDate) -> (Uuid, Uuid) {
+    let start = Timestamp::from(day.and_time(NaiveTime::MIN).and_utc());
+    (least_id(start), least_id(start.plus_micros(DAY_MICROS)))
 }
 
 /// The least request id that can be minted at `time`.

@@ -144,6 +144,11 @@ impl<'a> Running<'a> {
                 billing_tz: self.config.billing_tz,
             });
         }
+        ports = ports.with_sealing(ledger::Sealing {
+            spool: adapters.spool.clone(),
+            clock: adapters.clock.clone(),
+            node: self.node.clone(),
+        });
         let mut progress = ports.progress();
         let settings = ledger_config(&self.config.clocks);
         self.ledger = Some(ports.clone());

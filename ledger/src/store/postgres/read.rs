@@ -7,6 +7,7 @@ use bytes::Bytes;
 use chrono::NaiveDate;
 use futures_util::TryStreamExt as _;
 use schemas::event::request::RequestAccepted;
+use schemas::id::RequestId;
 use schemas::outcome::Outcome;
 use schemas::query::{LogAnswer, LogFilter, LogQuery, LogsAnswer, LogsQuery, Row, UsageQuery, UsageRow};
 use schemas::subject;
@@ -20,9 +21,9 @@ use super::session::sort;
 use super::text;
 use super::write::{STREAM, capped_sum};
 use crate::coverage::Coverage;
-use crate::record::{self, Record};
+use crate::record::{self, Record, Waybill};
 use crate::store::row::{self, COLUMNS, FIGURES, capped, unreadable};
-use crate::store::sums::Summed;
+use crate::store::sums::{Summed, ids_of_day};
 use crate::store::{AuditRange, Cursor, StoreError};
 use crate::usage::{Span, Tally, is_of_rows};
 
@@ -208,6 +209,65 @@ pub(super) async fn audits(
     found.iter().map(read_record).collect()
 }
 
+/// Events that seal rows, as they were booked.
+pub(super) async fn seals(
+    connection: &mut PgConnection,
+    tenant: Option<&str>,
+) -> Result<Vec<Record>, StoreError> {
+    let mut clause = Clause::default();
+    // The type as a literal: only then is the partial index used.
+    clause.fragment(&format!("type = '{}'", subject::LEDGER_SEALED));
+    clause.add_text("subject =", tenant);
+    let statement = format!(
+        "SELECT event_id, envelope FROM event_log{} ORDER BY position",
+        clause.text
+    );
+    let found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?);
+    let found = found.fetch_all(connection).await.map_err(sort)?;
+    found.iter().map(read_record).collect()
+}
+
+/// How many rows of a day are not provisional, by tenant.
+pub(super) async fn rows_of_day(
+    connection: &mut PgConnection,
+    day: NaiveDate,
+) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+    let mut clause = Clause::of_day(day);
+    clause.fragment("NOT provisional");
+    let statement = format!(
+        "SELECT tenant, count(*) AS requests FROM api_logs{} GROUP BY tenant ORDER BY tenant",
+        clause.text
+    );
+    let found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?);
+    let found = found.fetch_all(connection).await.map_err(sort)?;
+    let counted = |found: &PgRow| {
+        Ok((
+            Arc::from(row::text(found, "tenant")?),
+            row::count(found, "requests")?,
+        ))
+    };
+    found.iter().map(counted).collect()
+}
+
+/// Rows of a tenant and a day beyond an id.
+pub(super) async fn day_rows(
+    connection: &mut PgConnection,
+    (tenant, day): (&str, NaiveDate),
+    (after, rows_max): (Option<RequestId>, usize),
+) -> Result<Vec<Waybill>, StoreError> {
+    let mut clause = Clause::of_day(day);
+    clause.add_text("tenant =", Some(tenant));
+    if let Some(after) = after {
+        clause.add("request_id >", after.0);
+    }
+    clause.text.push_str(" ORDER BY request_id LIMIT");
+    clause.place(i64::try_from(rows_max).unwrap_or(i64::MAX));
+    let statement = format!("{}{}", select(), clause.text);
+    let found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?);
+    let found = found.fetch_all(connection).await.map_err(sort)?;
+    found.iter().map(row::waybill).collect()
+}
+
 /// A page of rows, newest first: by the day inside the id, then by the id.
 pub(super) async fn logs(connection: &mut PgConnection, query: &LogsQuery) -> Result<LogsAnswer, StoreError> {
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
@@ -387,6 +447,18 @@ struct Clause {
 }
 
 impl Clause {
+    /// Rows whose ids are of a UTC day, in the partition of the day or in that of ids without one.
+    fn of_day(day: NaiveDate) -> Self {
+        let (from, to) = ids_of_day(day);
+        let mut clause = Self::default();
+        clause.fragment("day IN (");
+        clause.place(day);
+        clause.text.push_str(", '1970-01-01')");
+        clause.add("request_id >=", from);
+        clause.add("request_id <", to);
+        clause
+    }
+
     fn fragment(&mut self, fragment: &str) {
         self.text
             .push_str(if self.text.is_empty() { " WHERE " } else { " AND " });

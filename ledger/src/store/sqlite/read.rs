@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use chrono::NaiveDate;
 use futures_util::TryStreamExt as _;
 use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
@@ -19,9 +20,9 @@ use super::write::STREAM;
 use super::{Schema, sort};
 use crate::coverage::Coverage;
 use crate::fold::Standing;
-use crate::record::{self, Record};
+use crate::record::{self, Record, Waybill};
 use crate::store::row::{self, FIGURES, STANDING_COLUMNS};
-use crate::store::sums::{Summed, least_id};
+use crate::store::sums::{Summed, ids_of_day, least_id};
 use crate::store::{AuditRange, Cursor, StoreError};
 use crate::usage::{Span, Tally, is_of_rows};
 
@@ -220,6 +221,63 @@ pub(super) async fn audits(
     let rows = sqlx::query_with(AssertSqlSafe(text), values);
     let rows = rows.fetch_all(connection).await.map_err(sort)?;
     rows.iter().map(record).collect()
+}
+
+/// Events that seal rows, as they were booked.
+pub(super) async fn seals(
+    connection: &mut SqliteConnection,
+    tenant: Option<&str>,
+) -> Result<Vec<Record>, StoreError> {
+    let mut clause = Clause::default();
+    // The type as a literal: only then is the partial index used.
+    clause.fragment(&format!("type = '{}'", subject::LEDGER_SEALED));
+    clause.add_if("subject = ?", tenant.map(str::to_owned));
+    let text = format!(
+        "SELECT event_id, envelope FROM event_log{} ORDER BY position",
+        clause.text
+    );
+    let values = clause.values.finish().map_err(sort)?;
+    let rows = sqlx::query_with(AssertSqlSafe(text), values);
+    let rows = rows.fetch_all(connection).await.map_err(sort)?;
+    rows.iter().map(record).collect()
+}
+
+/// How many rows of a day are not provisional, by tenant.
+pub(super) async fn rows_of_day(
+    connection: &mut SqliteConnection,
+    day: NaiveDate,
+) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+    let (from, to) = ids_of_day(day);
+    let text = "SELECT tenant, count(*) AS requests FROM api_logs \
+         WHERE request_id >= ? AND request_id < ? AND NOT provisional GROUP BY tenant ORDER BY tenant";
+    let query = sqlx::query(text).bind(from.to_string()).bind(to.to_string());
+    let rows = query.fetch_all(connection).await.map_err(sort)?;
+    rows.iter()
+        .map(|row| Ok((Arc::from(row::text(row, "tenant")?), row::count(row, "requests")?)))
+        .collect()
+}
+
+/// Rows of a tenant and a day beyond an id.
+pub(super) async fn day_rows(
+    connection: &mut SqliteConnection,
+    (tenant, day): (&str, NaiveDate),
+    (after, rows_max): (Option<RequestId>, usize),
+) -> Result<Vec<Waybill>, StoreError> {
+    let (from, to) = ids_of_day(day);
+    let mut clause = Clause::default();
+    clause.add("tenant = ?", tenant.to_owned());
+    clause.add("request_id >= ?", from.to_string());
+    clause.add("request_id < ?", to.to_string());
+    clause.add_if("request_id > ?", after.map(|after| after.to_string()));
+    let text = format!(
+        "SELECT * FROM api_logs{} ORDER BY request_id LIMIT ?",
+        clause.text
+    );
+    clause.values.put(i64::try_from(rows_max).unwrap_or(i64::MAX));
+    let values = clause.values.finish().map_err(sort)?;
+    let rows = sqlx::query_with(AssertSqlSafe(text), values);
+    let rows = rows.fetch_all(connection).await.map_err(sort)?;
+    rows.iter().map(row::waybill).collect()
 }
 
 /// A page of rows, newest first.

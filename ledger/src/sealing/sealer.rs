@@ -1,0 +1,209 @@
+//! The one who seals: looks which days are due and have rows that no seal covers, and tells the seal through its node's
+//! spool. One seal of a tenant is under way at a time, so that the next can name it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::clock::Clock;
+use bus::spool::Spool;
+use chrono::NaiveDate;
+use schemas::event::ledger::Sealed;
+use schemas::id::{NodeId, TenantId};
+use schemas::merkle::{FORMAT, seal_digest};
+use schemas::money::NanoUsd;
+use schemas::time::Timestamp;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::chain::Chain;
+use super::{Rows, Total, covers, due_days, event_id, is_told, read};
+use crate::Ports;
+use crate::state::State;
+use crate::store::Store;
+
+/// Between two looks while seals are under way.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Between two looks when nothing was found.
+const PAUSE_IDLE: Duration = Duration::from_mins(1);
+/// How long a day in which everything is sealed is left alone: only rows that come late are missing then.
+const SEALED_REST: Duration = Duration::from_hours(6);
+
+/// What a ledger needs to seal.
+#[derive(Clone)]
+pub struct Sealing {
+    /// The node's own spool: seals are published from there.
+    pub spool: Spool,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// Seals days.
+pub(crate) struct Sealer {
+    sealing: Sealing,
+    store: Arc<dyn Store>,
+    state: Arc<State>,
+    /// Until when a day is not looked at.
+    resting: BTreeMap<NaiveDate, Instant>,
+    /// Told, and not seen in the books yet: by tenant the day and its part.
+    told: BTreeMap<TenantId, (NaiveDate, u32)>,
+    /// Tenants whose chain is broken and of whom that was said.
+    warned: BTreeSet<Arc<str>>,
+    away: bool,
+}
+
+/// Why there is no seal now; it is tried again.
+type Problem = Box<dyn std::error::Error + Send + Sync>;
+
+impl Sealer {
+    /// `None` for a ledger that seals nothing.
+    pub(crate) fn new(ports: &Ports) -> Option<Self> {
+        Some(Self {
+            sealing: ports.sealing.clone()?,
+            store: Arc::clone(&ports.store),
+            state: Arc::clone(&ports.state),
+            resting: BTreeMap::new(),
+            told: BTreeMap::new(),
+            warned: BTreeSet::new(),
+            away: false,
+        })
+    }
+
+    /// Looks at intervals. Never returns.
+    pub(crate) async fn run(mut self) {
+        let mut pause = PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = match self.look(self.sealing.clock.now()).await {
+                Ok(waiting) => {
+                    self.away = false;
+                    if waiting { PAUSE } else { PAUSE_IDLE }
+                }
+                Err(problem) => {
+                    if !std::mem::replace(&mut self.away, true) {
+                        warn!(error = &*problem, "days cannot be sealed");
+                    }
+                    PAUSE_IDLE
+                }
+            };
+        }
+    }
+
+    /// Another ledger applies from now on.
+    #[cfg(test)]
+    pub(super) fn stand_by(&self) {
+        self.state.set_applying(false);
+    }
+
+    /// Seals what is due, one part of each tenant at most; true while one is under way.
+    pub(super) async fn look(&mut self, now: Timestamp) -> Result<bool, Problem> {
+        if !self.state.applying() {
+            self.told.clear();
+            return Ok(false);
+        }
+        self.resting.retain(|_, until| *until > Instant::now());
+        for day in due_days(now) {
+            if self.resting.contains_key(&day) {
+                continue;
+            }
+            let mut is_waiting = false;
+            for (tenant, rows) in self.store.rows_of_day(day).await? {
+                is_waiting |= self.seal((&TenantId(tenant), day), rows, now).await?;
+            }
+            // Days are sealed in order: the next one names this one.
+            if is_waiting {
+                return Ok(true);
+            }
+            self.resting.insert(day, Instant::now() + SEALED_REST);
+        }
+        Ok(false)
+    }
+
+    /// Seals what is not sealed of a day's rows; true when there is more to come for the tenant.
+    async fn seal(
+        &mut self,
+        (tenant, day): (&TenantId, NaiveDate),
+        rows: u64,
+        now: Timestamp,
+    ) -> Result<bool, Problem> {
+        let events = self.store.seals(Some(tenant.as_str())).await?;
+        let chain = Chain::of(events.iter().filter_map(read));
+        if let Some((day, part)) = self.told.get(tenant) {
+            if chain.next_part(*day) <= *part {
+                return Ok(true);
+            }
+            self.told.remove(tenant);
+        }
+        if !chain.broken.is_empty() {
+            if self.warned.insert(Arc::clone(&tenant.0)) {
+                warn!(
+                    tenant = tenant.as_str(),
+                    "the chain of seals is broken: nothing is sealed of this tenant"
+                );
+            }
+            return Ok(false);
+        }
+        let sealed: u64 = chain.parts(day).map(|seal| seal.rows).sum();
+        if rows <= sealed {
+            return Ok(false);
+        }
+        let Some(seal) = self.seal_of(&chain, (tenant, day), now).await? else {
+            return Ok(false);
+        };
+        let id = event_id(seal_digest(&seal));
+        self.sealing.spool.append_as(id, tenant, now, &seal)?;
+        info!(tenant = tenant.as_str(), %day, part = seal.part, rows = seal.rows, "rows are sealed");
+        self.told.insert(tenant.clone(), (day, seal.part));
+        Ok(true)
+    }
+
+    /// The next seal of a day: over the rows that no part covers and before whose events nothing is missing.
+    async fn seal_of(
+        &self,
+        chain: &Chain,
+        (tenant, day): (&TenantId, NaiveDate),
+        now: Timestamp,
+    ) -> Result<Option<Sealed>, Problem> {
+        let store = &*self.store;
+        // Before the rows: every row of an event up to a mark is there.
+        let coverage = store.coverage().await?;
+        let before = chain.parts(day).last();
+        let mut through = before.map(|seal| seal.through.clone()).unwrap_or_default();
+        let mut total = Total::default();
+        let mut sources = BTreeSet::new();
+        let mut rows = Rows::of(store, tenant.as_str(), day);
+        while let Some(waybill) = rows.next().await? {
+            let source = &waybill.row.source;
+            let is_open = !waybill.provisional && !before.is_some_and(|seal| covers(&seal.through, &waybill));
+            if is_open
+                && waybill.row.source_sequence <= coverage.mark(source)
+                && (before.is_none() || is_told(store, &waybill).await?)
+            {
+                total.add(&waybill);
+                sources.insert(source.clone());
+            }
+        }
+        let Some(root) = total.tree.root() else {
+            return Ok(None);
+        };
+        for source in sources {
+            let mark = coverage.mark(&source);
+            through.insert(source, mark);
+        }
+        Ok(Some(Sealed {
+            format: FORMAT,
+            tenant: tenant.clone(),
+            day,
+            part: chain.next_part(day),
+            rows: total.tree.leaves(),
+            sum_nano_usd: NanoUsd(total.sum_nano_usd),
+            root,
+            through,
+            previous: chain.last(),
+            sealed_at: now,
+            node: self.sealing.node.clone(),
+        }))
+    }
+}

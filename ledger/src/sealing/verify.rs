@@ -1,0 +1,205 @@
+//! The seals computed again from the books: what was changed, dropped, added or swapped since is found, and where the log
+//! still tells it, which rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::NaiveDate;
+use schemas::event::ledger::Sealed;
+use schemas::id::RequestId;
+use schemas::time::Timestamp;
+use serde::Serialize;
+
+use super::chain::Chain;
+use super::{Rows, Total, covers, due_days, is_told, read};
+use crate::store::{Store, StoreError};
+
+/// Rows that one finding names.
+const ROWS_NAMED_MAX: usize = 100;
+
+/// What is verified.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// Seals of this tenant alone.
+    pub tenant: Option<Arc<str>>,
+    /// Of this UTC day alone.
+    pub day: Option<NaiveDate>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Report {
+    /// Seals that were computed again.
+    pub seals: u64,
+    /// Rows that they cover.
+    pub rows: u64,
+    /// What is not as it was sealed.
+    pub faults: Vec<Finding>,
+    /// Days of tenants with rows that no seal covers although they could be sealed.
+    pub unsealed: Vec<Unsealed>,
+}
+
+/// Something that is not as it was sealed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Whose rows.
+    pub tenant: Arc<str>,
+    /// Their UTC day.
+    pub day: NaiveDate,
+    /// What is wrong.
+    pub fault: Fault,
+    /// The rows that no event tells as they are, at most a hundred. A row that was dropped is not among them.
+    pub requests: Vec<RequestId>,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The rows are not those that were sealed.
+    Rows,
+    /// A seal does not continue the chain: one before it was changed or taken away.
+    Chain,
+    /// Rows that no seal covers are not as their events tell them.
+    Untold,
+}
+
+/// Rows without a seal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unsealed {
+    /// Whose rows.
+    pub tenant: Arc<str>,
+    /// Their UTC day.
+    pub day: NaiveDate,
+    /// How many.
+    pub rows: u64,
+}
+
+/// Computes the seals again; `now` tells which days could be sealed.
+pub async fn run(store: &dyn Store, asked: &Asked, now: Timestamp) -> Result<Report, StoreError> {
+    let mut by_tenant: BTreeMap<Arc<str>, Vec<Sealed>> = BTreeMap::new();
+    for record in store.seals(asked.tenant.as_deref()).await? {
+        if let Some(seal) = read(&record) {
+            by_tenant
+                .entry(Arc::clone(&seal.tenant.0))
+                .or_default()
+                .push(seal);
+        }
+    }
+    let mut chains: BTreeMap<Arc<str>, Chain> = by_tenant
+        .into_iter()
+        .map(|(tenant, seals)| (tenant, Chain::of(seals)))
+        .collect();
+    let sealed = chains
+        .values()
+        .flat_map(|chain| &chain.seals)
+        .map(|seal| seal.day);
+    let days: BTreeSet<NaiveDate> = sealed.chain(due_days(now)).collect();
+    let mut report = Report::default();
+    for (tenant, chain) in &chains {
+        report.broken(tenant, chain);
+    }
+    for day in days {
+        if asked.day.is_some_and(|asked| asked != day) {
+            continue;
+        }
+        let mut tenants: BTreeSet<Arc<str>> = chains
+            .iter()
+            .filter(|(_, chain)| chain.parts(day).next().is_some())
+            .map(|(tenant, _)| Arc::clone(tenant))
+            .collect();
+        tenants.extend(
+            store
+                .rows_of_day(day)
+                .await?
+                .into_iter()
+                .map(|(tenant, _)| tenant),
+        );
+        tenants.retain(|tenant| asked.tenant.as_ref().is_none_or(|asked| asked == tenant));
+        for tenant in tenants {
+            let chain = chains.entry(Arc::clone(&tenant)).or_default();
+            report.day(store, chain, (&tenant, day)).await?;
+        }
+    }
+    Ok(report)
+}
+
+impl Report {
+    /// Whether everything is as it was sealed.
+    pub const fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// Tells the seals that hang in the air.
+    fn broken(&mut self, tenant: &Arc<str>, chain: &Chain) {
+        self.faults.extend(chain.broken.iter().map(|seal| Finding {
+            tenant: Arc::clone(tenant),
+            day: seal.day,
+            fault: Fault::Chain,
+            requests: Vec::new(),
+        }));
+    }
+
+    /// Verifies a day of a tenant.
+    async fn day(
+        &mut self,
+        store: &dyn Store,
+        chain: &Chain,
+        (tenant, day): (&Arc<str>, NaiveDate),
+    ) -> Result<(), StoreError> {
+        let parts: Vec<&Sealed> = chain.parts(day).collect();
+        let mut totals: Vec<Total> = parts.iter().map(|_| Total::default()).collect();
+        let (mut late, mut untold) = (0, Vec::new());
+        let mut rows = Rows::of(store, tenant, day);
+        while let Some(waybill) = rows.next().await? {
+            let part = parts.iter().position(|seal| covers(&seal.through, &waybill));
+            let part = part.filter(|_| !waybill.provisional);
+            if let Some(total) = part.and_then(|part| totals.get_mut(part)) {
+                total.add(&waybill);
+                continue;
+            }
+            late += u64::from(!waybill.provisional);
+            if untold.len() < ROWS_NAMED_MAX && !is_told(store, &waybill).await? {
+                untold.push(waybill.row.settled.request_id);
+            }
+        }
+        self.seals += u64::try_from(parts.len()).unwrap_or(u64::MAX);
+        self.rows += totals.iter().map(|total| total.tree.leaves()).sum::<u64>();
+        let mut add = |fault, requests| {
+            let tenant = Arc::clone(tenant);
+            self.faults.push(Finding {
+                tenant,
+                day,
+                fault,
+                requests,
+            });
+        };
+        if totals.iter().zip(&parts).any(|(total, seal)| !total.is_of(seal)) {
+            add(Fault::Rows, named(store, (tenant, day)).await?);
+        } else if !untold.is_empty() {
+            add(Fault::Untold, untold);
+        }
+        if late > 0 {
+            self.unsealed.push(Unsealed {
+                tenant: Arc::clone(tenant),
+                day,
+                rows: late,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a day that no event tells as they are.
+async fn named(store: &dyn Store, of: (&Arc<str>, NaiveDate)) -> Result<Vec<RequestId>, StoreError> {
+    let mut named = Vec::new();
+    let mut rows = Rows::of(store, of.0, of.1);
+    while named.len() < ROWS_NAMED_MAX
+        && let Some(waybill) = rows.next().await?
+    {
+        if !is_told(store, &waybill).await? {
+            named.push(waybill.row.settled.request_id);
+        }
+    }
+    Ok(named)
+}
