@@ -34,7 +34,7 @@ use bus::{Bus, Kv};
 use query::Desk;
 use quotas::Releaser;
 use reaper::Reaper;
-use sealing::Sealer;
+use sealing::sealer::Sealer;
 use serde::Deserialize;
 use state::State;
 use store::Store;
@@ -42,7 +42,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use reaper::Reaping;
-pub use sealing::Sealing;
+pub use sealing::sealer::Sealing;
 
 /// `[ledger]`: how the books are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

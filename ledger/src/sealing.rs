@@ -6,7 +6,7 @@
 //! part; what was sealed is never sealed anew.
 
 mod chain;
-mod sealer;
+pub(crate) mod sealer;
 pub mod verify;
 
 use std::collections::BTreeMap;
@@ -23,9 +23,6 @@ use uuid::Uuid;
 
 use crate::record::{Record, Waybill};
 use crate::store::{Store, StoreError};
-
-pub(crate) use sealer::Sealer;
-pub use sealer::Sealing;
 
 /// How long after its end a day is sealed, in microseconds.
 const WAIT_MICROS: i64 = 48 * 60 * 60 * 1_000_000;

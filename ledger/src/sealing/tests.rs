@@ -16,6 +16,7 @@ use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 
 use super::chain::Chain;
+use super::sealer::{Sealer, Sealing};
 use super::verify::{Asked, Fault, Report};
 use super::*;
 use crate::Ports;
