@@ -4,7 +4,8 @@ use bus::nats::setup::SetupError;
 use ledger::store::StoreError;
 
 use crate::{
-    UsageError, agreement, config, data, drain, management, node_command, reconcile, reload, status, verify, yaml,
+    UsageError, agreement, config, data, drain, management, node_command, reconcile, reload, status, verify,
+    yaml,
 };
 
 /// Two things were compared and are not equal.
