@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::balance::Algorithm;
-use crate::id::{BackendId, DEFAULT_TENANT, EndpointId, KeyId, ModelName, PoolName, TenantId, UserId};
+use crate::id::{
+    BackendId, DEFAULT_TENANT, EndpointId, KeyId, ModelName, NodeId, PoolName, TenantId, UserId,
+};
 use crate::limit::limits::Limits;
 use crate::money::Price;
 use crate::parameter::Takes;
@@ -430,7 +432,7 @@ impl Catalog {
             self.policies.note_model(model, revision, read(key, value)?);
         } else if key == subject::catalog::INFERENCE {
             self.policies.note_inference(revision, read(key, value)?);
-        } else if key != subject::catalog::CLUSTER && !key.starts_with(subject::catalog::PASSAGE) {
+        } else if !is_beside(key) {
             return Err(RecordError::Kind(key.to_owned()));
         }
         Ok(())
@@ -467,9 +469,20 @@ impl Catalog {
     }
 }
 
+/// True for keys of the bucket that are no part of the snapshot.
+fn is_beside(key: &str) -> bool {
+    let beside = [subject::catalog::PASSAGE, subject::catalog::SAID];
+    key == subject::catalog::CLUSTER || beside.iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// The record key of a model.
 pub fn model_key(name: &ModelName) -> String {
     format!("{}{}", subject::catalog::MODEL, hex(name.as_str().as_bytes()))
+}
+
+/// The key of what a node remembers of its files.
+pub fn said_key(node: &NodeId) -> String {
+    format!("{}{}", subject::catalog::SAID, hex(node.as_str().as_bytes()))
 }
 
 /// The record key of an endpoint.

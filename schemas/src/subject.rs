@@ -181,6 +181,9 @@ pub mod catalog {
     pub const OVER: &str = "passage.over";
     /// What the nodes of a cluster must have in common: one record, no part of the snapshot.
     pub const CLUSTER: &str = "cluster";
+    /// Prefix of the kinds of records of which the files of a node spoke when it last read them, followed by the node's
+    /// name in hexadecimal; no part of the snapshot.
+    pub const SAID: &str = "said.";
 }
 
 /// Keys of [`ACCOUNT_BUCKET`].

@@ -240,6 +240,11 @@ fn differs(old: &Value, file: &Value) -> bool {
         .any(|(name, value)| old.get(name) != Some(value))
 }
 
+/// True for a record that a file says.
+pub fn is_of_file(entry: &Entry) -> bool {
+    parsed(entry).is_some_and(|record| record["origin"] == "file" && record["revoked"] != true)
+}
+
 fn parsed(entry: &Entry) -> Option<Value> {
     serde_json::from_slice(entry.value.as_deref()?).ok()
 }

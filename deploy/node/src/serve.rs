@@ -34,6 +34,7 @@ mod ending;
 mod reloading;
 mod roles;
 mod room;
+mod said;
 mod sign_in;
 
 use ending::Signals;

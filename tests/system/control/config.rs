@@ -19,6 +19,7 @@ mod manifest;
 mod moving;
 mod passing;
 mod spread;
+mod taken_out;
 
 /// How soon a problem is told of.
 const TOLD_MAX: Duration = Duration::from_secs(10);

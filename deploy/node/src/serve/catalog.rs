@@ -1,8 +1,8 @@
 //! What a node says about the catalogue at its start: records of its files, and the first key of an empty one.
 //!
 //! In a cluster gateways write it, for a router may stand where nobody may change what others serve; routers read the
-//! same models.yaml for the credentials in it. A node whose files say nothing about a kind of record leaves the others'
-//! records of that kind alone; an empty list of them says that there are none.
+//! same models.yaml for the credentials in it. Of which kinds of records a node's files are the whole truth, [`said`]
+//! decides.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -27,7 +27,7 @@ use tokio::time::error::Elapsed;
 use tracing::{error, info, warn};
 
 use super::reloading::{in_force_now, revision, told};
-use super::{Adapters, FINISH_WAIT};
+use super::{Adapters, FINISH_WAIT, said};
 use crate::catalog_files::{self, Seeds};
 use crate::config::{self, Config};
 use crate::models::Compiled;
@@ -42,22 +42,6 @@ const KEY_POLL: Duration = Duration::from_millis(1);
 /// True for a node that writes what its files say.
 pub(super) fn writes(config: &Config) -> bool {
     !config.bus.is_shared() || config.roles.has(NodeRole::Gateway)
-}
-
-/// Prefixes of which this node's files are the whole truth.
-pub(super) fn complete(config: &Config) -> Vec<&'static str> {
-    let alone = !config.bus.is_shared();
-    let has = |section| config.sections.contains(&section);
-    let kinds = [
-        (subject::catalog::MODEL, config.models_path.is_some()),
-        (subject::catalog::ENDPOINT, config.models_path.is_some()),
-        (subject::catalog::KEY, has("keys")),
-        (subject::catalog::TENANT, has("tenants")),
-        (subject::catalog::USER, has("users")),
-        (subject::catalog::ROLE, has("role_limits")),
-    ];
-    let mine = kinds.iter().filter(|(_, says)| alone || *says);
-    mine.map(|(prefix, _)| *prefix).collect()
 }
 
 /// What the files of a node amount to at its start.
@@ -80,21 +64,10 @@ pub(super) async fn seed(config: &Config, adapters: &Adapters) -> anyhow::Result
     }
     let now = adapters.clock.now();
     let (compiled, unloadable) = compile_at_start(config, now).await?;
-    let warnings = warnings(config, &compiled);
-    for problem in &warnings {
-        warn!("{problem}");
-    }
+    let mut warnings = warnings(config, &compiled);
     for note in catalog_files::notes(config) {
         info!("{note}");
     }
-    let configuration = Configuration::default();
-    configuration.tell(Report {
-        in_force: in_force_now(config, &InForce::default(), now),
-        read_at: now,
-        problems: told(unloadable.as_slice(), Severity::Error, now)
-            .chain(told(&warnings, Severity::Warning, now))
-            .collect(),
-    });
     if writes(config) {
         let seeds = Seeds {
             config,
@@ -104,7 +77,7 @@ pub(super) async fn seed(config: &Config, adapters: &Adapters) -> anyhow::Result
         };
         let mut records = seeds.callers()?;
         records.extend(catalog_files::served(&compiled)?);
-        write(config, adapters, records).await?;
+        warnings.extend(write(config, adapters, records).await?);
         info!(
             models = compiled.models.len(),
             endpoints = compiled.endpoints.len(),
@@ -113,6 +86,17 @@ pub(super) async fn seed(config: &Config, adapters: &Adapters) -> anyhow::Result
     } else if !config.keys.is_empty() || config.models_path.is_some() {
         info!("keys and models are written into the catalogue by nodes with the role gateway");
     }
+    for problem in &warnings {
+        warn!("{problem}");
+    }
+    let configuration = Configuration::default();
+    configuration.tell(Report {
+        in_force: in_force_now(config, &InForce::default(), now),
+        read_at: now,
+        problems: told(unloadable.as_slice(), Severity::Error, now)
+            .chain(told(&warnings, Severity::Warning, now))
+            .collect(),
+    });
     let book = compiled.book();
     Ok(Seeded {
         configuration,
@@ -154,8 +138,9 @@ async fn compile_at_start(config: &Config, now: Timestamp) -> anyhow::Result<(Co
     Ok((compiled, Some(problem)))
 }
 
-/// Makes the catalogue say what the files say, unless an operator has put something else in their place.
-async fn write(config: &Config, adapters: &Adapters, records: Records) -> anyhow::Result<()> {
+/// Makes the catalogue say what the files say, unless an operator has put something else in their place. Gives what is to
+/// be told of what others' files say.
+async fn write(config: &Config, adapters: &Adapters, records: Records) -> anyhow::Result<Vec<Problem>> {
     let kv = adapters.carrier.kv();
     let revisions = Revisions::new(kv.clone());
     let set = config.files.set();
@@ -167,7 +152,7 @@ async fn write(config: &Config, adapters: &Adapters, records: Records) -> anyhow
             revision = to,
             "the files say what was overruled by a rollback, which stays in force: the next change of a file wins"
         );
-        return Ok(());
+        return Ok(Vec::new());
     }
     let keeper = Keeper {
         revisions,
@@ -177,10 +162,9 @@ async fn write(config: &Config, adapters: &Adapters, records: Records) -> anyhow
             Cause::Start,
         ),
     };
-    let complete = complete(config);
-    let write = || seed::apply(&*kv, records.clone(), &complete, &keeper);
-    patience::until("the catalogue cannot be written", START_WAIT, write).await?;
-    Ok(())
+    let write = || said::apply(config, &*kv, records.clone(), &keeper);
+    let written = patience::until("the catalogue cannot be written", START_WAIT, write).await?;
+    Ok(written.of_others)
 }
 
 async fn join_cluster(config: &Config, adapters: &Adapters, kv: &dyn Kv) -> anyhow::Result<()> {
@@ -284,41 +268,18 @@ mod tests {
     use super::*;
     use crate::config::testing::loaded;
 
-    fn config(text: &str, variables: &[(&str, &str)]) -> Config {
-        loaded(text, variables).expect("load")
-    }
-
     #[test]
-    fn alone_a_node_owns_the_whole_catalogue() {
-        let config = config("", &[]);
-
-        assert!(writes(&config));
-        assert_eq!(
-            complete(&config),
-            ["model.", "endpoint.", "key.", "tenant.", "user.", "role."]
-        );
-    }
-
-    #[test]
-    fn in_a_cluster_gateways_own_what_their_files_name() {
-        let nats = ("NATS_URL", "nats://h");
-        let models = ("MODELS_CONFIG_PATH", "models.yaml");
+    fn of_a_cluster_gateways_write_and_nodes_alone_do() {
         let keys = "keys: [{ name: a, key: sk-0123456789abcdef }]\n";
+        let nats = ("NATS_URL", "nats://h");
+        let writing =
+            |text: &str, variables: &[(&str, &str)]| writes(&loaded(text, variables).expect("load"));
 
-        let both = config(keys, &[nats, models]);
-        assert!(writes(&both));
-        assert_eq!(complete(&both), ["model.", "endpoint.", "key."]);
-        let limited = "users: [{ id: a }]\nrole_limits: { free: { rpm: 1 } }\n";
-        assert_eq!(complete(&config(limited, &[nats])), ["user.", "role."]);
-        let none = "users: []\nrole_limits: {}\n";
-        assert_eq!(complete(&config(none, &[nats])), ["user.", "role."]);
-        let bare = config("roles: [gateway, router]\n", &[nats]);
-        assert!(writes(&bare) && complete(&bare).is_empty());
+        assert!(writing("", &[]));
+        assert!(writing(keys, &[nats]));
+        assert!(writing("roles: [gateway, router]\n", &[nats]));
         for apart in ["router", "ledger", "health"] {
-            assert!(!writes(&config(
-                &format!("roles: [{apart}]\n{keys}"),
-                &[nats, models]
-            )));
+            assert!(!writing(&format!("roles: [{apart}]\n{keys}"), &[nats]));
         }
     }
 }

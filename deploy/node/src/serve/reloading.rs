@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::catalog::{self, in_force};
-use super::{Adapters, FINISH_WAIT};
+use super::{Adapters, FINISH_WAIT, said};
 use crate::catalog_files::{self, Seeds};
 use crate::config::{self, Config};
 use crate::control::Reload;
@@ -195,11 +195,11 @@ impl Reloader {
             records
         };
         let (models, endpoints) = (compiled.models.len(), compiled.endpoints.len());
-        let warnings = catalog::warnings(config, &compiled);
+        let mut warnings = catalog::warnings(config, &compiled);
         // First what is new, last what is gone: requests run on either side of the change.
         self.credentials.add(book);
         if catalog::writes(config) {
-            self.write(config, records, now).await?;
+            warnings.extend(self.write(config, records, now).await?);
         }
         self.keep(references, served);
         self.configuration.tell_site(config.sign_in.site.clone());
@@ -277,19 +277,23 @@ impl Reloader {
         Ok(text.trim().is_empty().then(|| empty(path)))
     }
 
-    async fn write(&self, config: &Config, records: seed::Records, now: Timestamp) -> Result<(), Refusal> {
+    async fn write(
+        &self,
+        config: &Config,
+        records: seed::Records,
+        now: Timestamp,
+    ) -> Result<Vec<Problem>, Refusal> {
         let keeper = Keeper {
             revisions: Revisions::new(self.kv.clone()),
             told: revision(config, (&self.node, now), Cause::Reload),
         };
-        let complete = catalog::complete(config);
-        let write = || seed::apply(&*self.kv, records.clone(), &complete, &keeper);
-        let last = patience::until("the catalogue cannot be written", FINISH_WAIT, write).await?;
-        if let Some(last) = last {
+        let write = || said::apply(config, &*self.kv, records.clone(), &keeper);
+        let written = patience::until("the catalogue cannot be written", FINISH_WAIT, write).await?;
+        if let Some(last) = written.last {
             let seen = in_force(&self.view, last).await;
             seen.map_err(|_| seed::Error::Bus(BusError::Timeout))?;
         }
-        Ok(())
+        Ok(written.of_others)
     }
 
     /// Forgets the credentials to which none of the last sets of files refers.
