@@ -153,7 +153,8 @@ pub async fn import(
     } else {
         let opened = std::fs::File::open(file)
             .map_err(|problem| UsageError(format!("{} cannot be read: {problem}", file.display())))?;
-        opened.take(DOCUMENT_BYTES_MAX).read_to_string(&mut content)?;
+        let read = opened.take(DOCUMENT_BYTES_MAX).read_to_string(&mut content);
+        read.map_err(|problem| UsageError(format!("{} cannot be read: {problem}", file.display())))?;
     }
     // No variables: what was exported is what is meant.
     let name = file.display().to_string();

@@ -180,14 +180,39 @@ fn place(id: &str) -> String {
 /// The id of the key that has this id or this name.
 async fn id_of(node: &RunningNode, named: &str) -> anyhow::Result<String> {
     let keys = records::all(node, PATH, "").await?;
-    let ids = keys
-        .iter()
-        .filter(|key| key["id"] == *named || key["name"] == *named);
-    let ids: Vec<&str> = ids.filter_map(|key| key["id"].as_str()).collect();
-    match ids.as_slice() {
-        [id] => Ok((*id).to_owned()),
-        _ => Err(ambiguous(named, ids.len()).into()),
+    let known = |key: &Value| Known {
+        is_it: key["id"] == *named,
+        is_called_so: key["name"] == *named,
+        is_revoked: key["revoked"] == true,
+    };
+    match meant(&keys, known).as_slice() {
+        [key] => Ok(key["id"].as_str().unwrap_or_default().to_owned()),
+        several => Err(ambiguous(named, several.len()).into()),
     }
+}
+
+/// What a key has in common with a text that names one.
+struct Known {
+    /// The text is its id.
+    is_it: bool,
+    /// The text is its name, which others may have as well.
+    is_called_so: bool,
+    /// It opens nothing any more.
+    is_revoked: bool,
+}
+
+/// The keys that a text may mean: the one of that id, whatever others are called; else those of that name. Where some of
+/// them are revoked and some are not, those that are not: a key that was given another secret has a revoked record beside
+/// its own.
+fn meant<T>(keys: &[T], known: impl Fn(&T) -> Known) -> Vec<&T> {
+    let mut found: Vec<&T> = keys.iter().filter(|key| known(key).is_it).collect();
+    if found.is_empty() {
+        found = keys.iter().filter(|key| known(key).is_called_so).collect();
+    }
+    if found.iter().any(|key| !known(key).is_revoked) {
+        found.retain(|key| !known(key).is_revoked);
+    }
+    found
 }
 
 async fn offline(
@@ -219,12 +244,12 @@ async fn offline(
             Ok(records::printed(&COLUMNS, &keys?, output.json))
         }
         KeyAction::Revoke { named } => {
-            let mut found = stored(kv).await?;
-            found.retain(|(_, _, key)| key.record.id.as_str() == named || *key.record.name == *named);
-            // A key that was given another secret has a revoked record beside its own.
-            if found.iter().any(|(_, _, key)| !key.record.revoked) {
-                found.retain(|(_, _, key)| !key.record.revoked);
-            }
+            let keys = stored(kv).await?;
+            let found = meant(&keys, |(_, _, key)| Known {
+                is_it: key.record.id.as_str() == named,
+                is_called_so: *key.record.name == *named,
+                is_revoked: key.record.revoked,
+            });
             let [(place, revision, key)] = found.as_slice() else {
                 return Err(ambiguous(&named, found.len()).into());
             };
@@ -314,7 +339,6 @@ fn author(mint: &Mint) -> Author {
     }
 }
 
-/// Keys as they are listed: a line for each, with tabs, or JSON.
 /// What became of a key: as a text, or as JSON.
 fn told(key: &Value, text: &str, output: &Output) -> String {
     if output.json {
@@ -354,4 +378,45 @@ fn created(made: &Value, output: &Output) -> String {
         &format!("id  {id}\nkey {key}\nThe key is shown only now.\n"),
         output,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Id, name, revoked.
+    type Told = (&'static str, &'static str, bool);
+
+    fn ids(keys: &[Told], named: &str) -> Vec<&'static str> {
+        let known = |&(id, name, is_revoked): &Told| Known {
+            is_it: id == named,
+            is_called_so: name == named,
+            is_revoked,
+        };
+        meant(keys, known).into_iter().map(|(id, ..)| *id).collect()
+    }
+
+    #[test]
+    fn an_id_means_its_key_whatever_others_are_called() {
+        let keys = [("k1", "billing", false), ("k2", "k1", false), ("k3", "k1", true)];
+
+        assert_eq!(ids(&keys, "k1"), ["k1"]);
+        assert_eq!(ids(&keys, "billing"), ["k1"]);
+        assert_eq!(ids(&[("k1", "a", true), ("k2", "k1", false)], "k1"), ["k1"]);
+    }
+
+    #[test]
+    fn a_name_means_the_one_that_is_not_revoked() {
+        let keys = [
+            ("k1", "ci", true),
+            ("k2", "ci", false),
+            ("k3", "cd", false),
+            ("k4", "cd", false),
+        ];
+
+        assert_eq!(ids(&keys, "ci"), ["k2"]);
+        assert_eq!(ids(&keys, "cd"), ["k3", "k4"]);
+        assert_eq!(ids(&[("k1", "ci", true)], "ci"), ["k1"]);
+        assert!(ids(&keys, "nobody").is_empty());
+    }
 }

@@ -67,11 +67,14 @@ pub(super) async fn mint(
     let fresh = key::mint_id(&state.ports.mint, &wanted.reach);
     let asked = (path, &sent.bytes[..]);
     let bound = creation::begin(state, act.caller, sent.headers, asked, Arc::clone(&fresh.0)).await?;
-    let (id, made) = (bound.id, bound.made);
+    let (id, made) = (Arc::clone(&bound.id), bound.made);
     if id != fresh.0
         && let Some(before) = made_before(state, &wanted.reach, &id).await
     {
         return Ok(before);
+    }
+    if bound.is_done() {
+        return Err(creation::gone());
     }
     let secret = key::mint_as(&state.ports.mint, &wanted.reach);
     let record = Key {
@@ -84,6 +87,7 @@ pub(super) async fn mint(
     }
     let place = place(&state.doorkeeper.digest(&secret), &record);
     let written = records::create(state, &place, record, made, author).await?;
+    bound.keep(state, None, written.revision).await;
     Ok(Minted {
         key: written.record,
         revision: written.revision,

@@ -76,9 +76,7 @@ impl Created for Endpoints {
     const WANTED: &str = body::WANTED;
 
     async fn create(act: &Act<'_>, sent: Sent<'_>, wanted: Wanted) -> Result<Response, Failure> {
-        let (written, priced) = make(act, sent, wanted).await?;
-        let endpoint = shown(&written.record, written.revision);
-        Ok(creation::answer(&written, &Made { endpoint, priced }))
+        make(act, sent, wanted).await
     }
 }
 
@@ -154,12 +152,12 @@ impl Removed for Endpoints {
     }
 }
 
-/// Makes an endpoint and its route; true where calls by the route have a price.
+/// Makes an endpoint and its route, and shows it, and whether calls by the route have a price.
 async fn make(
     act: &Act<'_>,
     Sent { headers, bytes }: Sent<'_>,
     mut wanted: Wanted,
-) -> Result<(Written<Endpoint>, bool), Failure> {
+) -> Result<Response, Failure> {
     let Act {
         state,
         arrival,
@@ -184,22 +182,31 @@ async fn make(
         endpoint: endpoint.id.clone(),
         ..route
     };
-    let is_priced = catalog.is_priced(&route, arrival.at);
+    let priced = catalog.is_priced(&route, arrival.at);
     let place = place(&endpoint);
     let author = act.author();
-    let made = creation.made;
-    let repeats = match made {
+    let repeats = match creation.made {
         None => false,
-        Some(_) => records::exists::<Endpoint>(state, &place).await?,
+        Some(_) => creation.is_done() || records::exists::<Endpoint>(state, &place).await?,
     };
     if !repeats {
         model_routes::check(caller, &catalog, &route, &endpoint)?;
         // A route leads nowhere until there is an endpoint.
         let of_route = records::another(state, &author);
-        records::create(state, &model_routes::place(&route), route, made, of_route).await?;
+        records::create(
+            state,
+            &model_routes::place(&route),
+            route,
+            creation.made,
+            of_route,
+        )
+        .await?;
     }
-    let written = records::create(state, &place, endpoint, made, author).await?;
-    Ok((written, is_priced))
+    let Some(written) = creation.make(state, &place, endpoint, author).await? else {
+        return creation.again();
+    };
+    let endpoint = shown(&written.record, written.revision);
+    Ok(creation.answer(state, &written, &Made { endpoint, priced }).await)
 }
 
 fn count_of(catalog: &Catalog, tenant: &TenantId) -> usize {

@@ -139,10 +139,13 @@ impl Created for Routes {
         let catalog = state.ports.catalog.load();
         let mut route = wanted_route(caller, &catalog, &wanted, (&id, act.arrival.at))?;
         let creation = creation::begin(state, caller, sent.headers, (PATH, sent.bytes), id.into()).await?;
-        route.id = creation.id;
-        let written = records::create(state, &place(&route), route, creation.made, act.author()).await?;
+        route.id = Arc::clone(&creation.id);
+        let made = creation.make(state, &place(&route), route, act.author()).await?;
+        let Some(written) = made else {
+            return creation.again();
+        };
         let shown = Self::shown(act, &written.record, written.revision);
-        Ok(creation::answer(&written, &shown))
+        Ok(creation.answer(state, &written, &shown).await)
     }
 }
 

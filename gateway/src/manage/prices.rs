@@ -133,10 +133,13 @@ impl Created for Prices {
         let id = format!("pr-{}", URL_SAFE_NO_PAD.encode(state.ports.mint.random::<12>()));
         let mut price = wanted_price(&state.ports.catalog.load(), &wanted, (&id, act.arrival.at))?;
         let creation = creation::begin(state, caller, sent.headers, (PATH, sent.bytes), id.into()).await?;
-        price.id = creation.id;
-        let written = records::create(state, &place(&price), price, creation.made, act.author()).await?;
+        price.id = Arc::clone(&creation.id);
+        let made = creation.make(state, &place(&price), price, act.author()).await?;
+        let Some(written) = made else {
+            return creation.again();
+        };
         let shown = Self::shown(act, &written.record, written.revision);
-        Ok(creation::answer(&written, &shown))
+        Ok(creation.answer(state, &written, &shown).await)
     }
 }
 

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::error;
 
-use super::{internal, invalid, json};
+use super::{creation, internal, invalid, json};
 use crate::state::Shared;
 
 /// How long the catalogue may take over one operation.
@@ -196,17 +196,31 @@ where
     if let Some(revision) = put(state, &place.key, &kept, Expected::Absent).await? {
         return Ok(written(state, place, kept, revision).await);
     }
-    let (found, revision) = read::<T>(state, &place.key).await?.ok_or_else(lost_race)?;
+    self::made(state, place, made, &actor)
+        .await?
+        .ok_or_else(lost_race)
+}
+
+/// The record that a call with the same `made` made; `None` where there is none. Another is in the way.
+pub(super) async fn made<T: DeserializeOwned>(
+    state: &Shared,
+    place: &Place,
+    made: Option<Made>,
+    actor: &Actor,
+) -> Result<Option<Written<T>>, Failure> {
+    let Some((found, revision)) = read::<T>(state, &place.key).await? else {
+        return Ok(None);
+    };
     if made.is_none() || found.made != made {
         let text = "there is one of that id already";
         return Err(Failure::new(FailureCode::AlreadyExists, text).param("id"));
     }
-    tell_again(state, place, (&found, revision), &actor);
-    Ok(Written {
+    tell_again(state, place, (&found, revision), actor);
+    Ok(Some(Written {
         revision,
         record: found.record,
         repeated: true,
-    })
+    }))
 }
 
 /// Changes a record to what `decide` makes of it. Somebody else's change in between has it decided anew, unless it is
@@ -266,6 +280,9 @@ where
             return Err(lost_race());
         }
         decide(&found.record)?;
+        if let Some(made) = found.made {
+            creation::note_gone(state, made).await?;
+        }
         let gone = delete(state, &place.key, revision).await?;
         let Some(gone) = gone else {
             race.again().await?;

@@ -128,11 +128,12 @@ impl Created for Tenants {
         let tenant = wanted(caller, &state.ports.catalog.load(), described, act.arrival.at)?;
         let (id, place) = (Arc::clone(&tenant.id.0), place(&tenant.id));
         let creation = creation::begin(state, caller, sent.headers, (PATH, sent.bytes), id).await?;
-        let written = records::create(state, &place, tenant, creation.made, act.author()).await?;
-        Ok(creation::answer(
-            &written,
-            &shown(&written.record, written.revision),
-        ))
+        let made = creation.make(state, &place, tenant, act.author()).await?;
+        let Some(written) = made else {
+            return creation.again();
+        };
+        let shown = shown(&written.record, written.revision);
+        Ok(creation.answer(state, &written, &shown).await)
     }
 }
 

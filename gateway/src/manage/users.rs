@@ -192,7 +192,7 @@ impl Created for Users {
         let catalog = state.ports.catalog.load();
         let mut user = wanted_user(caller, &catalog, wanted, (&id, arrival.at))?;
         let creation = creation::begin(state, caller, sent.headers, (PATH, &asked), id.into()).await?;
-        user.id = UserId(creation.id);
+        user.id = UserId(Arc::clone(&creation.id));
         let place = place(&user.tenant, &user.id);
         let password = member::password(state, &user, password).await?;
         let email = user.email.clone();
@@ -204,9 +204,13 @@ impl Created for Users {
         };
         let turn = Turn::begin(state, (&user.tenant, &user.id), address, arrival.at).await?;
         let author = act.author();
-        let made = records::create(state, &place, user, creation.made, author.clone()).await;
+        let made = creation.make(state, &place, user, author.clone()).await;
         let written = match made {
-            Ok(written) => written,
+            Ok(Some(written)) => written,
+            Ok(None) => {
+                turn.fail(state).await;
+                return creation.again();
+            }
             Err(failure) => {
                 turn.fail(state).await;
                 return Err(failure);
@@ -214,10 +218,8 @@ impl Created for Users {
         };
         member::give_account(state, &written.record, password, arrival.at).await?;
         turn.done(state, Some(&written.record), &author).await?;
-        Ok(creation::answer(
-            &written,
-            &shown(&written.record, written.revision),
-        ))
+        let shown = shown(&written.record, written.revision);
+        Ok(creation.answer(state, &written, &shown).await)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::scene::{ADMIN, Answer, CALLER, OPERATOR, Scene};
 use crate::script::{Step, begin, chunk, end, head, report, whole};
 use schemas::outcome::Outcome;
 
+mod made_once;
 mod pools;
 
 const BODY: &str = r#"{"id":"x"}"#;
@@ -436,31 +437,6 @@ async fn prices_are_exact_and_what_is_wrong_in_one_is_named() {
     }
     let told = refused(&scene, "POST /api/v1/prices", ADMIN, json!({})).await;
     assert_eq!(told.0, 403);
-}
-
-#[tokio::test]
-async fn what_is_sent_again_is_made_once_and_of_two_changes_one_wins() {
-    let scene = Scene::new().await;
-    let body = upstream("own").to_string();
-    let headers = "connection: close\r\nidempotency-key: once\r\n";
-    let request = crate::scene::request("POST /api/v1/endpoints", ADMIN, headers, &body);
-    let (first, second) = (scene.raw(&request).await, scene.raw(&request).await);
-    assert_eq!((first.status, second.status), (201, 201));
-    assert_eq!(second.header("x-idempotent-replay"), Some("true"));
-    assert_eq!(first.json()["id"], second.json()["id"]);
-    for base in ["endpoints", "model-routes"] {
-        let listed = done(&scene, &format!("GET /api/v1/{base}"), ADMIN, Value::Null).await;
-        assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "{base}");
-    }
-
-    let tag = first.raw_header("etag").expect("a tag").to_owned();
-    let line = format!("PATCH /api/v1/endpoints/{}", text(&first.json(), "id"));
-    let patch = |disabled: bool| {
-        let headers = format!("connection: close\r\nif-match: {tag}\r\n");
-        crate::scene::request(&line, ADMIN, &headers, &json!({"disabled": disabled}).to_string())
-    };
-    assert_eq!(scene.raw(&patch(true)).await.status, 200);
-    assert_eq!(scene.raw(&patch(false)).await.status, 409);
 }
 
 /// A sequence of numbers from a seed.

@@ -24,14 +24,24 @@ pub fn named(key: &str, record: Option<&Value>) -> (String, String) {
         (Some(id), _) => id.to_owned(),
         // The place of a key is the digest of itself.
         (None, "key") => HIDDEN.to_owned(),
-        (None, "model" | "endpoint") => name_of_hex(rest).unwrap_or_else(|| rest.to_owned()),
+        (None, "model" | "endpoint" | "overlay" | "policy" | "provider") => {
+            name_of_hex(rest).unwrap_or_else(|| rest.to_owned())
+        }
+        (None, "user") => {
+            let (tenant, user) = rest.split_once('.').unwrap_or((rest, ""));
+            let user = name_of_hex(user).unwrap_or_else(|| user.to_owned());
+            format!("{user} of {tenant}")
+        }
         (None, _) => rest.to_owned(),
     };
     (kind.to_owned(), name)
 }
 
-/// A name that is spelled in hexadecimal.
+/// A name that is spelled in hexadecimal; `None` where it is not.
 fn name_of_hex(text: &str) -> Option<String> {
+    if text.is_empty() || !text.is_ascii() || text.len() % 2 == 1 {
+        return None;
+    }
     let byte = |n| {
         text.get(n..n + 2)
             .and_then(|pair| u8::from_str_radix(pair, 16).ok())

@@ -1,10 +1,12 @@
-//! Idempotency keys of calls that make a record of the catalogue. Nothing runs there and no answer is kept: the key is
-//! bound once to what is asked for and to the id of what is made, for good by a compare-and-set, and the record itself
-//! says under which key it was made. Whoever comes again finds either, or goes on where the first one stopped.
+//! Idempotency keys of calls that make a record of the catalogue. Nothing runs there: the key is bound once to what is
+//! asked for and to the id of what is made, for good by a compare-and-set, the record itself says under which key it was
+//! made, and the binding then keeps the answer. Whoever comes again finds one of them, or goes on where the first one
+//! stopped; what was made and is gone since is not made again.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Key, Refusal, Scope, length};
 use crate::catalog::change::Made;
@@ -16,6 +18,9 @@ pub const LIFE_MS: u64 = 24 * 3_600_000;
 /// Parts its digests from those of calls to models.
 const CREATION: &[u8] = b"creation";
 
+/// Where it is noted that what a key made was taken away: no tenant is called so.
+const GONE: &str = "_gone";
+
 /// To what a key is bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
@@ -23,6 +28,19 @@ pub struct Binding {
     pub asked: Digest,
     /// The id of what is made.
     pub id: Arc<str>,
+    /// What the call was answered, once it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<Done>,
+}
+
+/// A call that made what it asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// What it was shown; `None` where that had a secret in it, which nobody keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Value>,
+    /// With which revision it was made.
+    pub revision: u64,
 }
 
 /// The digest of a key in its scope. `sha256` digests the parts, one after another.
@@ -41,6 +59,11 @@ pub fn digest(scope: &Scope, key: &Key, sha256: impl FnOnce(&[&[u8]]) -> Digest)
 /// Where the binding of a key lies in its bucket.
 pub fn place(scope: &Scope, digest: Digest) -> String {
     format!("{}.{digest}", scope.tenant)
+}
+
+/// Where it is noted that what a key of this digest made was taken away.
+pub fn gone_place(digest: Digest) -> String {
+    format!("{GONE}.{digest}")
 }
 
 /// The id of what a call makes that came with a key bound to `found`; it asks for `made`.
@@ -92,6 +115,7 @@ mod tests {
         let bound = Binding {
             asked: Digest([1; 32]),
             id: "user-1".into(),
+            done: None,
         };
         let made = |asked| Made {
             key: Digest([9; 32]),

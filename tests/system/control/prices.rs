@@ -115,3 +115,52 @@ async fn prices_of_litellms_list_are_taken_over_exactly_for_what_is_served() {
     assert!(row["price_version"].as_str().expect("a version").contains('@'));
     scene.finish().await;
 }
+
+#[tokio::test]
+async fn a_price_list_is_looked_at_whole_before_anything_is_made_and_makes_nothing_twice() {
+    let scene = one_node().await;
+    let own = Upstream::start();
+    for name in ["cheap", "dear"] {
+        told(&scene, &format!("endpoints create {name} --url {}", own.url())).await;
+    }
+    let list = scene.node.data_dir().join("prices.json");
+    let write = |dear: &str| {
+        let text = format!(
+            r#"{{"cheap": {{"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06}},
+                "dear": {{"input_cost_per_token": {dear}}}}}"#
+        );
+        std::fs::write(&list, text).expect("write");
+    };
+    let import = format!("prices import {}", list.display());
+    let models = |told: &Value, name: &str| -> Vec<String> {
+        let all = told[name].as_array().expect("a list").iter();
+        all.map(|one| one["model"].as_str().expect("a model").to_owned())
+            .collect()
+    };
+
+    write("9");
+    let dry = told(&scene, &format!("{import} --dry-run")).await;
+    assert_eq!(models(&dry, "would_make"), ["cheap"]);
+    assert!(dry["notes"].to_string().contains("dear: "), "{dry}");
+    let made = told(&scene, &import).await;
+    assert_eq!(models(&made, "made"), ["cheap"]);
+
+    write("3e-06");
+    let made = told(&scene, &import).await;
+    assert_eq!(
+        (models(&made, "made"), &made["unchanged"]),
+        (vec!["dear".to_owned()], &json!(["cheap"]))
+    );
+    let again = told(&scene, &import).await;
+    assert_eq!(
+        (&again["made"], &again["unchanged"]),
+        (&json!([]), &json!(["cheap", "dear"]))
+    );
+    let versions = told(&scene, "prices list").await;
+    assert_eq!(versions.as_array().map(Vec::len), Some(2), "{versions}");
+
+    let (code, output) = scene.node.command(&["prices", "import", "nowhere.json"]).await;
+    assert_eq!(code, Some(64), "{output}");
+    assert!(output.contains("nowhere.json"), "{output}");
+    scene.finish().await;
+}

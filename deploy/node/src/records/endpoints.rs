@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{Action, Column, Kind, Said, Step, given, member};
+use crate::UsageError;
 use crate::records;
 
 const COLUMNS: [Column; 7] = [
@@ -109,7 +109,7 @@ impl CredentialFlags {
     fn read(&self) -> anyhow::Result<Option<Value>> {
         if let Some(path) = &self.credential_from {
             let text = std::fs::read_to_string(path)
-                .with_context(|| format!("{} cannot be read", path.display()))?;
+                .map_err(|problem| UsageError(format!("{} cannot be read: {problem}", path.display())))?;
             return Ok(Some(json!({"value": text.trim()})));
         }
         let env = self.credential_env.as_ref().map(|name| json!({"env": name}));

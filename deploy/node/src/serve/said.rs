@@ -43,7 +43,7 @@ pub(super) async fn apply(
     keeper: &Keeper,
 ) -> Result<Written, Error> {
     if !config.bus.is_shared() {
-        let all = Kinds::from_iter(every().map(str::to_owned));
+        let all = every().map(str::to_owned).collect();
         let last = seed::apply(kv, records, &prefixes(&all), keeper).await?;
         return Ok(Written {
             last,
