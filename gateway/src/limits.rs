@@ -61,6 +61,8 @@ pub struct Settings {
     pub billing_tz: Tz,
     /// Other nodes hold limits in the same buckets.
     pub shared: bool,
+    /// What is wrong with them on purpose: nothing, outside of tests.
+    pub planted: Planted,
 }
 
 /// How a limiter reaches what nodes share.
@@ -134,7 +136,7 @@ impl Limiter {
         }
         let replay = replay::of(&ports.spool)?;
         let source = ports.spool.id().clone();
-        let holdings = Holdings::new(source, settings.boot.clone(), replay, Planted::default());
+        let holdings = Holdings::new(source, settings.boot.clone(), replay, settings.planted);
         let period = Period::at(settings.billing_tz, ports.clock.now());
         Ok(Self(Arc::new(Shared {
             settings,

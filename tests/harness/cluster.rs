@@ -43,6 +43,9 @@ pub struct Plan {
     pub more_gateways: usize,
     /// Processes that look after the health of upstreams, one of them at a time.
     pub health_workers: usize,
+    /// Each of the first two gateways reaches each server of the bus over a link of its own, and ledgers the database over
+    /// one.
+    pub linked: bool,
 }
 
 /// The names of gateways, in the order in which clusters have them.
@@ -60,6 +63,8 @@ pub struct Services {
     pub nats_proxy: Proxy,
     /// Before the database, when the plan says so.
     pub postgres_proxy: Proxy,
+    /// Before the servers of the bus, for each of the first two gateways, when the plan says so.
+    pub links: Vec<Vec<Proxy>>,
     bus_url: String,
     database_url: String,
     guarded: bool,
@@ -82,7 +87,16 @@ impl Services {
         let (nats, postgres) = tokio::join!(bus, Postgres::start());
         let nats_proxy = Proxy::start(nats.servers[0].addr()).await;
         let postgres_proxy = Proxy::start(postgres.addr()).await;
-        let (bus_url, database_url) = if plan.proxied {
+        let links = if plan.linked {
+            let of_gateway =
+                async || join_all(nats.servers.iter().map(|server| Proxy::start(server.addr()))).await;
+            vec![of_gateway().await, of_gateway().await]
+        } else {
+            Vec::new()
+        };
+        let (bus_url, database_url) = if plan.linked {
+            (nats.urls(), postgres.url_at(postgres_proxy.addr()))
+        } else if plan.proxied {
             assert!(!plan.three_servers, "one proxy stands before one server");
             let bus_url = format!("nats://{}", nats_proxy.addr());
             (bus_url, postgres.url_at(postgres_proxy.addr()))
@@ -94,6 +108,7 @@ impl Services {
             postgres,
             nats_proxy,
             postgres_proxy,
+            links,
             bus_url,
             database_url,
             guarded: plan.guarded,
@@ -101,7 +116,15 @@ impl Services {
     }
 
     /// Where a node of these roles reaches the bus, as its user where there are users.
-    fn bus_url(&self, roles: &str) -> String {
+    fn bus_url(&self, name: &str, roles: &str) -> String {
+        let place = GATEWAYS.iter().position(|gateway| *gateway == name);
+        if let Some(links) = place.and_then(|place| self.links.get(place)) {
+            let urls: Vec<String> = links
+                .iter()
+                .map(|link| format!("nats://{}", link.addr()))
+                .collect();
+            return urls.join(",");
+        }
         if !self.guarded {
             return self.bus_url.clone();
         }
@@ -119,7 +142,7 @@ impl Services {
             .clone()
             .name(name)
             .roles(roles)
-            .nats(&self.bus_url(roles))
+            .nats(&self.bus_url(name, roles))
             .books_in(&self.postgres.url());
         if roles.contains("ledger") {
             builder.postgres(&self.database_url)

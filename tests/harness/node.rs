@@ -490,21 +490,20 @@ async fn output_of(mut command: Command) -> (Option<i32>, String) {
     (output.status.code(), text.concat())
 }
 
-/// The built binary: `WAYBILL_BIN`, else beside the test executable.
+/// The built binary: `WAYBILL_BIN`, else beside the executable, or above it, as tests lie in `deps`.
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("WAYBILL_BIN") {
         return PathBuf::from(path);
     }
-    let test = std::env::current_exe().expect("the path of the test");
-    let profile = test
-        .parent()
-        .and_then(Path::parent)
-        .expect("a directory of the build");
-    let path = profile.join("waybill");
-    assert!(
-        path.exists(),
-        "{} is not built; run `cargo build -p node` first",
-        path.display()
-    );
-    path
+    let program = std::env::current_exe().expect("the path of the program");
+    let directories = program.ancestors().skip(1).take(2);
+    let path = directories
+        .map(|directory| directory.join("waybill"))
+        .find(|path| path.exists());
+    path.unwrap_or_else(|| {
+        panic!(
+            "no waybill is beside {}; run `cargo build -p node` first",
+            program.display()
+        )
+    })
 }

@@ -259,10 +259,15 @@ impl Scene {
         settle(scope).await
     }
 
+    /// What the checker finds, for a program that reports it: the scene may be dropped then.
+    pub async fn judge(&mut self) -> Vec<Violation> {
+        self.finished = true;
+        self.violations().await
+    }
+
     /// Runs the checker; panics with what it finds.
     pub async fn finish(mut self) {
-        self.finished = true;
-        let found = self.violations().await;
+        let found = self.judge().await;
         if found.is_empty() {
             return;
         }

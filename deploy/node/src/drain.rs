@@ -14,6 +14,7 @@ use bus::spool::Spool;
 use bus::{Change, Expected, Kv};
 use gateway::limits::{self, Limiter};
 use schemas::id::SpoolId;
+use schemas::limit::planted::Planted;
 use schemas::node::NodeRecord;
 use schemas::subject::NODE_BUCKET;
 use tokio::time::{Instant, sleep, timeout};
@@ -227,6 +228,7 @@ async fn limiter(
         admit_wait: Duration::ZERO,
         billing_tz: config.billing_tz,
         shared: config.bus.is_shared(),
+        planted: Planted::default(),
     };
     let ports = limits::Ports {
         bus: carrier.bus(),

@@ -5,10 +5,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bus::clock::SystemClock;
+#[cfg(debug_assertions)]
+use schemas::limit::planted::Bug;
+use schemas::limit::planted::Planted;
+
+use crate::UsageError;
 
 /// The variable by which tests set the clock of a node ahead, in seconds.
 #[cfg(debug_assertions)]
 const CLOCK_AHEAD: &str = "WAYBILL_TEST_CLOCK_AHEAD_SECONDS";
+/// The variable by which tests plant a fault in the limits of a node, by its name.
+#[cfg(debug_assertions)]
+const PLANTED_BUG: &str = "WAYBILL_TEST_PLANTED_BUG";
+/// The variable by which tests have one of so many limited calls panic.
+#[cfg(debug_assertions)]
+const PANIC_EVERY: &str = "WAYBILL_TEST_PANIC_EVERY";
 
 /// Environment variables. A variable that is set to nothing counts as not set.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +71,29 @@ impl Environment {
         SystemClock::new()
     }
 
+    /// What is wrong with the limits of this node on purpose: nothing, but in a build with debug assertions, which no
+    /// release is, that was told so.
+    #[cfg(debug_assertions)]
+    pub fn planted(&self) -> Result<Planted, UsageError> {
+        let bug = self.get(PLANTED_BUG).map(|name| {
+            let found = Bug::ALL.into_iter().find(|bug| bug.name() == name);
+            found.ok_or_else(|| UsageError(format!("{PLANTED_BUG}: there is no fault called \"{name}\"")))
+        });
+        let planted = bug.transpose()?.map_or_else(Planted::default, Planted::with);
+        let every = self.get(PANIC_EVERY).map(|text| {
+            let number = text.parse();
+            number.map_err(|_| UsageError(format!("{PANIC_EVERY}: \"{text}\" is no number")))
+        });
+        Ok(planted.panicking(every.transpose()?.unwrap_or(0)))
+    }
+
+    /// What is wrong with the limits of this node on purpose: nothing.
+    #[cfg(not(debug_assertions))]
+    #[expect(clippy::unused_self, reason = "builds with debug assertions need it")]
+    pub fn planted(&self) -> Result<Planted, UsageError> {
+        Ok(Planted::default())
+    }
+
     /// Expands `${VAR}` and `${VAR:-default}` anywhere in `text`; `None` when there is nothing to expand.
     /// An unclosed `${` stays as it is.
     pub fn expand(&self, text: &str) -> Option<String> {
@@ -97,6 +131,20 @@ mod tests {
         let ahead_ms = told.clock().now().millis_since(now);
 
         assert_eq!(ahead_ms >= 3_600_000, cfg!(debug_assertions), "{ahead_ms}");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn faults_are_planted_by_their_names_and_others_are_refused() {
+        let of = |name: &str, value: &str| Environment::from_pairs([(name, value)]).planted();
+
+        for bug in Bug::ALL {
+            assert_eq!(of(PLANTED_BUG, bug.name()).ok(), Some(Planted::with(bug)));
+        }
+        assert!(of(PLANTED_BUG, "a-fault-of-nobody").is_err());
+        assert!(of(PANIC_EVERY, "often").is_err());
+        assert_eq!(of(PANIC_EVERY, "7").ok(), Some(Planted::default().panicking(7)));
+        assert_eq!(Environment::default().planted().ok(), Some(Planted::default()));
     }
 
     #[test]

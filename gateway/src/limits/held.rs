@@ -92,6 +92,11 @@ impl Held {
 
     /// The request has ended, and its waybill is at this place in the spool.
     pub(crate) fn settle(mut self, outcome: Outcome, sequence: u64) {
+        let panics = |open: &Open| open.limiter.0.settings.planted.panics(open.grant);
+        assert!(
+            !self.0.as_ref().is_some_and(panics),
+            "a panic that a test asked for"
+        );
         if let Some(open) = self.0.take() {
             open.end(|machine, grant, now| {
                 machine

@@ -86,6 +86,7 @@ impl Scene {
             admit_wait: Duration::from_secs(8),
             billing_tz: Tz::UTC,
             shared: true,
+            planted: schemas::limit::planted::Planted::default(),
         };
         let ports = Ports {
             bus: self.bus.clone(),

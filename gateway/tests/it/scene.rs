@@ -322,6 +322,7 @@ async fn limiter(bus: &Arc<Embedded>, nodes: &Nodes, spool: &Spool, clock: &Arc<
         admit_wait: Duration::from_secs(8),
         billing_tz: chrono_tz::Tz::UTC,
         shared: false,
+        planted: schemas::limit::planted::Planted::default(),
     };
     let ports = limits::Ports {
         bus: bus.clone(),

@@ -197,7 +197,9 @@ impl NatsCluster {
         let urls: Vec<String> = routes.iter().map(|route| format!("\"nats://{route}\"")).collect();
         let urls = urls.join(", ");
         let launch = |(number, route): (usize, &SocketAddr)| {
-            let cluster = format!("cluster {{ name: waybill, listen: \"{route}\", routes: [{urls}] }}\n");
+            let cluster = format!(
+                "cluster {{ name: waybill, listen: \"{route}\", routes: [{urls}], no_advertise: true }}\n"
+            );
             Nats::launch(&format!("n{}", number + 1), free_addr(), &cluster)
         };
         let servers: Vec<Nats> = routes.iter().enumerate().map(launch).collect();

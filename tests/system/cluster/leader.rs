@@ -36,6 +36,7 @@ const THREE: Plan = Plan {
     three_servers: true,
     more_gateways: 0,
     health_workers: 0,
+    linked: false,
 };
 
 #[tokio::test]

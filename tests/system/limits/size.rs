@@ -20,6 +20,7 @@ const EIGHT: Plan = Plan {
     three_servers: false,
     more_gateways: 6,
     health_workers: 0,
+    linked: false,
 };
 /// How long a call may take whose node has hundreds of others.
 const PATIENCE: Duration = Duration::from_mins(2);

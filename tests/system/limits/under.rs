@@ -28,6 +28,7 @@ pub(super) const PROXIED: Plan = Plan {
     three_servers: false,
     more_gateways: 0,
     health_workers: 0,
+    linked: false,
 };
 
 /// The keys of the harness, that of the caller with limits.

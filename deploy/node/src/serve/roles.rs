@@ -82,6 +82,7 @@ impl<'a> Running<'a> {
             admit_wait: Duration::from_secs(self.config.admit_wait_seconds),
             billing_tz: self.config.billing_tz,
             shared: self.config.bus.is_shared(),
+            planted: self.config.environment.planted()?,
         };
         let ports = limits::Ports {
             bus: adapters.carrier.bus(),
