@@ -10,8 +10,13 @@ SEEDS ?= 10000
 ATTEMPTS ?= 100000
 # How often chaos-basic kills: `make chaos-basic KILLS=30`.
 KILLS ?= 10
+# How long chaos and fuzz last, and what gives their course: `make chaos MINUTES=10 SEED=7`.
+MINUTES ?= 10
+SEED ?= 1
+# How often each property is looked at by fuzz.
+CASES ?= 5000
 
-.PHONY: run test test-clients fuzz-pairs simulate isolation test-cluster chaos-basic leavers check bench gen audit test-engines fmt help
+.PHONY: run test test-clients fuzz-pairs simulate isolation test-cluster chaos-basic chaos chaos-planted fuzz leavers check bench gen audit test-engines fmt help
 
 run: ## build and start one node with every role: no configuration needed
 	scripts/setup.sh build
@@ -47,6 +52,22 @@ chaos-basic: ## a node and every part of a cluster killed KILLS (10) times, and 
 	$(CARGO) build -p node
 	TEST_THREADS=2 WAYBILL_TEST_KILLS=$(KILLS) WAYBILL_TEST_OUTAGE_SECONDS=30 WAYBILL_TEST_ROUNDS=20 \
 	scripts/test.sh -p system-tests --test system cluster:: killed limits::away limits::size
+
+chaos: ## MINUTES (10) of load while every part of a cluster breaks, by SEED (1), and then the books; a report in JSON
+	scripts/setup.sh build nats postgres
+	$(CARGO) build -p node -p system-tests --bins
+	target/debug/chaos-run --minutes $(MINUTES) --seed $(SEED)
+
+chaos-planted: ## the same, short, with each fault that exact limits die of: every one has to be found
+	scripts/setup.sh build nats postgres
+	$(CARGO) build -p node -p system-tests --bins
+	scripts/chaos-planted.sh
+
+fuzz: ## MINUTES (10) of bent requests and bent answers against a node, then every property CASES (5000) times
+	scripts/setup.sh build
+	$(CARGO) build -p node -p system-tests --bins
+	target/debug/fuzz-run --minutes $(MINUTES) --seed $(SEED)
+	PROPTEST_CASES=$(CASES) $(CARGO) test --profile simulate -p schemas -p dialects -p bus --lib
 
 leavers: ## five hundred callers who leave at any moment for a minute, before a slow database
 	scripts/setup.sh build nats postgres

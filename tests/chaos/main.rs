@@ -12,6 +12,7 @@ mod schedule;
 mod verdict;
 mod workload;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let (report, passes) = runtime.expect("a runtime").block_on(run(&arguments));
-    println!("{report:#}");
+    writeln!(std::io::stdout().lock(), "{report:#}").expect("standard output takes the report");
     if passes {
         ExitCode::SUCCESS
     } else {

@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_seed_always_gives_the_same_faults_and_another_gives_others() {
-        let of = |seed| schedule(seed, Duration::from_secs(120), Kinds::All);
+        let of = |seed| schedule(seed, Duration::from_mins(2), Kinds::All);
 
         assert_eq!(of(7), of(7));
         assert_ne!(of(7), of(8));
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn no_two_faults_are_at_once_and_all_are_over_in_time() {
         for seed in 0..50 {
-            let lasts = Duration::from_secs(300);
+            let lasts = Duration::from_mins(5);
             let entries = schedule(seed, lasts, Kinds::All);
             for pair in entries.windows(2) {
                 assert!(pair[0].at + pair[0].lasts < pair[1].at);
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn ten_minutes_have_every_kind() {
         for seed in 0..20 {
-            let entries = schedule(seed, Duration::from_secs(600), Kinds::All);
+            let entries = schedule(seed, Duration::from_mins(10), Kinds::All);
             let kinds: BTreeSet<String> = entries
                 .iter()
                 .map(|entry| {

@@ -110,12 +110,9 @@ fn touches(made: &Made, entries: &[Entry], of: impl Fn(Fault) -> bool) -> bool {
 fn is_allowed(made: &Made, entries: &[Entry]) -> bool {
     let limited = matches!(made.class, Class::Slots | Class::Budget | Class::Rate);
     match made.status {
-        None => touches(made, entries, Fault::hits_gateways),
-        // The head came and the rest did not.
-        Some(200) => touches(made, entries, Fault::hits_gateways),
-        Some(429) => {
-            limited && made.retry_after || touches(made, entries, Fault::hits_bus) && made.retry_after
-        }
+        // No head came, or the rest did not.
+        None | Some(200) => touches(made, entries, Fault::hits_gateways),
+        Some(429) => made.retry_after && (limited || touches(made, entries, Fault::hits_bus)),
         Some(503) => made.retry_after && touches(made, entries, Fault::hits_bus),
         Some(409) => made.class == Class::Keyed && made.code.starts_with("IDEMPOTENCY_REQUEST_IN_PROGRESS"),
         Some(402) => made.class == Class::Budget,

@@ -36,7 +36,7 @@ pub struct Scene {
     pub node: Node,
     /// A client with the caller's key; clients made from it share its log.
     pub client: Client,
-    cluster: Option<Cluster>,
+    cluster: Option<Box<Cluster>>,
     pinned: bool,
     expected: Expected,
     finished: bool,
@@ -100,7 +100,7 @@ impl Scene {
             o2,
             node,
             client,
-            cluster,
+            cluster: cluster.map(Box::new),
             pinned: false,
             expected,
             finished: false,

@@ -81,6 +81,7 @@ impl Planted {
 
     /// The same, where of so many requests one panics.
     #[cfg(debug_assertions)]
+    #[must_use]
     pub const fn panicking(self, panic_every: u32) -> Self {
         Self { panic_every, ..self }
     }
