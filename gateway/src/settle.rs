@@ -17,7 +17,7 @@ use schemas::limit::holdings::demand::Used;
 use schemas::money::{self, NanoUsd, Price};
 use schemas::outcome::{Charge, Outcome};
 use schemas::time::Timestamp;
-use schemas::usage::{TOKENS_MAX, Usage, UsageFlag, UsageSource};
+use schemas::usage::{Metering, TOKENS_MAX, Usage, UsageFlag, UsageSource};
 use tracing::{error, warn};
 
 use crate::gate::Wishes;
@@ -146,6 +146,7 @@ pub(crate) fn waybill(accepted: &RequestAccepted, terms: &Terms, ending: Ending,
     let outcome = ending.outcome();
     let (status, error_code) = (ending.status(outcome), ending.error_code(outcome));
     let bill = bill(terms, &ending.report, outcome);
+    let metering = metering(terms, &ending, &bill);
     let Report {
         attempts,
         served,
@@ -176,6 +177,7 @@ pub(crate) fn waybill(accepted: &RequestAccepted, terms: &Terms, ending: Ending,
     settled.stream = terms.stream;
     settled.images = terms.images;
     settled.ttft_ms = delivered.ttft_ms;
+    settled.metering = metering;
     let used = if pays { bill.used() } else { Used::default() };
     enter(&mut settled, bill);
     Written { settled, used }
@@ -300,6 +302,21 @@ fn estimated(terms: &Terms, delivered: Delivered) -> Usage {
         output_tokens: estimate::bytes_tokens(delivered.output_bytes).min(most),
         ..Usage::default()
     }
+}
+
+/// The figures of a request, but for a good answer whose upstream told them: those are its row's.
+fn metering(terms: &Terms, ending: &Ending, bill: &Bill) -> Option<Metering> {
+    if ending.outcome() == Outcome::Ok && bill.source == UsageSource::Upstream {
+        return None;
+    }
+    let counted = estimated(terms, ending.report.delivered);
+    Some(Metering {
+        reported: ending.report.usage,
+        counted_input_tokens: counted.input_tokens,
+        counted_output_tokens: counted.output_tokens,
+        delivered_bytes: ending.report.delivered.output_bytes,
+        charge: ending.charge(),
+    })
 }
 
 /// What the endpoint charges for the model; `None` is unpriced.

@@ -85,6 +85,7 @@ pub(crate) fn settled(n: u64) -> RequestSettled {
         affinity: None,
         decision: None,
         idempotency: None,
+        metering: None,
         auto: None,
         node: NodeId::from("node-1"),
         config_revision: "r1".into(),
@@ -136,6 +137,7 @@ pub(crate) fn full(n: u64) -> RequestSettled {
         affinity: Some("hit".into()),
         decision: None,
         idempotency: Some("first".into()),
+        metering: None,
         auto: None,
         ..settled(n)
     }

@@ -24,7 +24,8 @@ pub enum Outcome {
 }
 
 /// Who pays for what, given how a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Charge {
     /// The caller pays the usage: the upstream's figure, or our estimate where there is none.
     Usage,

@@ -3,11 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::outcome::Charge;
+
 /// Largest count that is believed; anything above is estimated instead.
 pub const TOKENS_MAX: u64 = 10_000_000;
 
 /// Tokens of one request. Input classes are disjoint: total input = fresh + cached + cache write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Fresh input.
     pub input_tokens: u64,
@@ -19,6 +21,22 @@ pub struct Usage {
     pub output_tokens: u64,
     /// Part of the output that was reasoning.
     pub reasoning_tokens: u64,
+}
+
+/// The figures of a request that did not end well, or whose upstream told no usage: what was told, what was counted here,
+/// what the caller got, and by which of them he pays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Metering {
+    /// What the upstream told; `None` where it told nothing, or nothing that could be believed.
+    pub reported: Option<Usage>,
+    /// Tokens of the prompt as they are counted here.
+    pub counted_input_tokens: u64,
+    /// Tokens of what was delivered, as they are counted here.
+    pub counted_output_tokens: u64,
+    /// UTF-8 bytes of generated text that were handed to the caller, reasoning and tool arguments included.
+    pub delivered_bytes: u64,
+    /// Who pays: the caller for the figures reported, else for those counted; or nobody.
+    pub charge: Charge,
 }
 
 /// Where a usage came from.

@@ -13,6 +13,7 @@ use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use schemas::event::spool::{SpoolFilled, SpoolLost};
 use schemas::event::{Event, Fact};
+use schemas::outcome::Charge;
 use schemas::subject;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -51,6 +52,17 @@ fn a_waybill_keeps_its_form() {
 fn a_waybill_of_a_job_keeps_its_form() {
     let settled = keeps::<RequestSettled>("request.settled.granted.json");
     assert_eq!(settled.job_id.as_deref(), Some("nightly-42"));
+}
+
+#[test]
+fn a_waybill_with_its_figures_keeps_its_form() {
+    let settled = keeps::<RequestSettled>("request.settled.metered.json");
+    let metering = settled.metering.expect("figures");
+    assert_eq!(
+        (metering.counted_output_tokens, metering.delivered_bytes),
+        (3, 11)
+    );
+    assert_eq!((metering.reported, metering.charge), (None, Charge::Usage));
 }
 
 #[test]

@@ -24,6 +24,8 @@ const EVENTS: &str = "WAYBILL_EVENTS";
 pub(crate) struct Broken<'a> {
     pub(crate) scene: &'a mut Scene,
     pub(crate) draws: Draws,
+    /// How far the wall clocks of all nodes are ahead of the machine's.
+    pub(crate) ahead: Duration,
 }
 
 impl Broken<'_> {
@@ -61,6 +63,7 @@ impl Broken<'_> {
             Fault::FlipBits(place) => self.flip(place, lasts).await,
             Fault::CutGateway(_)
             | Fault::StallGateway(_)
+            | Fault::DeafGateway(_)
             | Fault::DelayGateway(_)
             | Fault::CutDatabase
             | Fault::DelayDatabase => self.disturb(fault, lasts).await,
@@ -77,10 +80,11 @@ impl Broken<'_> {
     }
 
     async fn kill(&mut self, name: &str, lasts: Duration, ahead: Duration) {
+        let all = self.ahead;
         let node = self.node(name);
         node.kill().await;
         sleep(lasts).await;
-        node.set_ahead(ahead);
+        node.set_ahead(all + ahead);
         node.restart().await;
     }
 
@@ -131,22 +135,23 @@ impl Broken<'_> {
         let services = &self.scene.cluster().services;
         let (links, cut): (&[harness::Proxy], bool) = match fault {
             Fault::CutGateway(place) => (&services.links[place], true),
-            Fault::StallGateway(place) | Fault::DelayGateway(place) => (&services.links[place], false),
+            Fault::StallGateway(place) | Fault::DeafGateway(place) | Fault::DelayGateway(place) => {
+                (&services.links[place], false)
+            }
             Fault::CutDatabase => (std::slice::from_ref(&services.postgres_proxy), true),
             _ => (std::slice::from_ref(&services.postgres_proxy), false),
         };
-        let stalls = matches!(fault, Fault::StallGateway(_));
         for link in links {
             if cut {
                 link.cut();
                 continue;
             }
-            for way in [Way::Up, Way::Down] {
-                if stalls {
-                    link.stall(way);
-                } else {
-                    link.delay(way, LATE);
-                }
+            match fault {
+                Fault::DeafGateway(_) => link.stall(Way::Down),
+                Fault::StallGateway(_) => [Way::Up, Way::Down].into_iter().for_each(|way| link.stall(way)),
+                _ => [Way::Up, Way::Down]
+                    .into_iter()
+                    .for_each(|way| link.delay(way, LATE)),
             }
         }
         sleep(lasts).await;

@@ -14,7 +14,7 @@ mod workload;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use harness::{Behaviour, Model, OPERATOR_KEY, PRICE, Plan, Scene, Upstream, settings};
@@ -32,6 +32,8 @@ const PANIC_EVERY: u32 = 101;
 const OF_PANICS: &str = "slot-leaked-on-panic";
 /// What a node says of it.
 const PANICKED: &str = "a panic that a test asked for";
+/// Seconds of a day: bills and quotas go by it.
+const DAY_SECONDS: u64 = 24 * 3_600;
 /// How long everything may take to be at rest after the last fault: leases end, spools are published.
 const REST: Duration = Duration::from_secs(45);
 /// How often is looked whether it is.
@@ -74,8 +76,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// How far the clocks of all nodes are ahead, so that a day ends amid a run.
+fn ahead(lasts: Duration) -> Duration {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    let left = DAY_SECONDS - now % DAY_SECONDS;
+    Duration::from_secs(left.saturating_sub(lasts.as_secs() / 2))
+}
+
 /// The cluster of a run.
-async fn scene(arguments: &Arguments) -> Scene {
+async fn scene(arguments: &Arguments, ahead: Duration) -> Scene {
     let upstreams = (Upstream::start(), Upstream::start());
     let models = [
         Model::new("m").leg(&upstreams.0, 0).leg(&upstreams.1, 1),
@@ -110,6 +122,7 @@ async fn scene(arguments: &Arguments) -> Scene {
         };
         let node = node
             .models(&models)
+            .ahead(ahead)
             .setting("keys", keys)
             .env("WAYBILL_TEST_PANIC_EVERY", &panic_every.to_string());
         match &arguments.planted {
@@ -143,11 +156,12 @@ fn answer(model: &str, streaming: bool) -> Behaviour {
 async fn run(arguments: &Arguments) -> (Value, bool) {
     let lasts = Duration::from_secs_f64(arguments.minutes * 60.0);
     let entries = schedule::schedule(arguments.seed, lasts, arguments.faults);
-    let mut scene = scene(arguments).await;
+    let ahead = ahead(lasts);
+    let mut scene = scene(arguments, ahead).await;
     let start = Instant::now();
     let every = Duration::from_secs(1) / arguments.rate.max(1);
     let workload = Workload::start(&scene.client, every);
-    let done = suffer(&mut scene, &entries, (start, arguments.seed)).await;
+    let done = suffer(&mut scene, &entries, (start, ahead, arguments.seed)).await;
     sleep_until(start + lasts).await;
     let made = workload.end().await;
     rest(&mut scene).await;
@@ -204,10 +218,15 @@ async fn run(arguments: &Arguments) -> (Value, bool) {
 }
 
 /// Has the cluster suffer one fault after the other; gives them with the time that each really took.
-async fn suffer(scene: &mut Scene, entries: &[Entry], (start, seed): (Instant, u64)) -> Vec<Entry> {
+async fn suffer(
+    scene: &mut Scene,
+    entries: &[Entry],
+    (start, ahead, seed): (Instant, Duration, u64),
+) -> Vec<Entry> {
     let mut broken = Broken {
         scene,
         draws: Draws::new(seed.wrapping_add(1)),
+        ahead,
     };
     let mut done = Vec::new();
     for entry in entries {
@@ -248,29 +267,48 @@ async fn rest(scene: &mut Scene) {
 async fn quotas(scene: &Scene, rows: &[harness::books::Columns]) -> Vec<Row> {
     let client = scene.client.with_key(OPERATOR_KEY);
     let list = client.get("/api/v1/tenant/api-keys?tenant=acme").await.json();
+    let today = rows
+        .iter()
+        .filter_map(|row| row.get("billing_day")?.clone())
+        .max();
     let mut told = Vec::new();
-    for (key, name) in [
-        ("wide", "used of the wide quota against its rows"),
-        ("slots", "used of the quota beside slots against its rows"),
-        ("budget", "used of the small budget against its rows"),
+    for (key, quota, name) in [
+        ("wide", "total_usd", "used of the wide quota against its rows"),
+        (
+            "slots",
+            "total_usd",
+            "used of the quota beside slots against its rows",
+        ),
+        ("budget", "total_usd", "used of the small budget against its rows"),
+        (
+            "wide",
+            "daily_usd",
+            "used of the wide quota of the day against its rows",
+        ),
+        (
+            "slots",
+            "daily_usd",
+            "used of the quota of the day beside slots against its rows",
+        ),
     ] {
-        let all = list["data"].as_array().into_iter().flatten();
-        let record = all.clone().find(|record| record["name"] == key);
-        let quota = record.and_then(|record| {
+        let mut all = list["data"].as_array().into_iter().flatten();
+        let record = all.find(|record| record["name"] == key);
+        let found = record.and_then(|record| {
             let mut quotas = record["quotas"].as_array()?.iter();
-            quotas.find(|quota| quota["quota"] == "total_usd")
+            quotas.find(|found| found["quota"] == quota)
         });
-        let used = quota.and_then(|quota| quota["used"].as_str()?.parse::<f64>().ok());
+        let used = found.and_then(|quota| quota["used"].as_str()?.parse::<f64>().ok());
         let nano_usd = used.map_or(-1.0, |used| (used * NANO_USD).round());
-        let cost = verdict::cost(rows, key);
+        let day = today.as_deref().filter(|_| quota == "daily_usd");
+        let cost = verdict::cost(rows, key, day);
         told.push(Row::holds(
             name,
-            json!({"used_nano_usd": nano_usd, "rows_nano_usd": cost}),
+            json!({"used_nano_usd": nano_usd, "rows_nano_usd": cost, "day": day}),
             "equal",
             format!("{nano_usd:.0}") == cost.to_string(),
         ));
     }
-    let spent = verdict::cost(rows, "budget");
+    let spent = verdict::cost(rows, "budget", None);
     let limit = BUDGET_USD.parse::<f64>().map_or(0.0, |usd| usd * NANO_USD);
     told.push(Row::holds(
         "nano-dollars billed to a key that may spend 50,000,000",

@@ -46,6 +46,8 @@ pub(crate) enum Fault {
     CutGateway(usize),
     /// A gateway hears nothing from the bus and says nothing to it; its connections stay.
     StallGateway(usize),
+    /// A gateway is heard by the bus and hears nothing: what it writes is written, and nobody tells it so.
+    DeafGateway(usize),
     /// Every byte between a gateway and the bus is late.
     DelayGateway(usize),
     /// Ledgers cannot reach the database.
@@ -143,9 +145,9 @@ pub(crate) fn schedule(seed: u64, lasts: Duration, kinds: Kinds) -> Vec<Entry> {
 }
 
 /// Kinds of faults.
-const KINDS: u64 = 21;
+const KINDS: u64 = 22;
 /// Those of [`Kinds::Limits`].
-const LIMITS: [u64; 8] = [0, 4, 7, 11, 14, 15, 16, 9];
+const LIMITS: [u64; 10] = [0, 4, 7, 9, 11, 14, 15, 16, 20, 20];
 
 /// A fault of a kind, and between how many milliseconds it lasts.
 fn fault(draws: &mut Draws, kind: u64) -> (Fault, (u64, u64)) {
@@ -173,6 +175,7 @@ fn fault(draws: &mut Draws, kind: u64) -> (Fault, (u64, u64)) {
         17 => (Fault::CutDatabase, (2_000, 10_000)),
         18 => (Fault::DelayDatabase, (3_000, 8_000)),
         19 => (Fault::FlipBits(draws.place(SERVERS)), (1_000, 3_000)),
+        20 => (Fault::DeafGateway(draws.place(GATEWAYS)), (1_500, 6_000)),
         _ => (Fault::StepClock(draws.place(GATEWAYS)), (300, 2_000)),
     }
 }
@@ -198,6 +201,7 @@ impl Fault {
                 | Self::StopBoth
                 | Self::CutGateway(_)
                 | Self::StallGateway(_)
+                | Self::DeafGateway(_)
                 | Self::DelayGateway(_)
                 | Self::FlipBits(_)
                 | Self::FreezeGateway(_)

@@ -14,6 +14,8 @@ use crate::workload::{Class, Made, RATE, SLOTS};
 const AFTER: Duration = Duration::from_secs(25);
 /// How long a call may have been under way when a gateway ended.
 const BEFORE: Duration = Duration::from_secs(1);
+/// How long a call may be over before its upstream sees it: until its next piece, on a busy machine.
+const UNSEEN: Duration = Duration::from_millis(400);
 /// Minutes that calls may count in beside those of their rows.
 const EDGES: usize = 1;
 /// Failures that are told in full.
@@ -161,7 +163,7 @@ pub(crate) fn answers(made: &[Made]) -> Value {
     json!(counts)
 }
 
-/// The most calls that an upstream had under way at once.
+/// The most calls that an upstream had under way at once, each without the end that its caller may have left before.
 pub(crate) fn most_at_once(calls: &[Call]) -> u64 {
     let mut steps: Vec<(Duration, i64)> = Vec::new();
     let Some(first) = calls.iter().map(|call| call.at).min() else {
@@ -171,7 +173,8 @@ pub(crate) fn most_at_once(calls: &[Call]) -> u64 {
         let from = call.at - first;
         let lasted = call.left_after().or_else(|| call.sent_at.last().copied());
         steps.push((from, 1));
-        steps.push((from + lasted.unwrap_or_default(), -1));
+        let lasted = lasted.unwrap_or_default().saturating_sub(UNSEEN);
+        steps.push((from + lasted, -1));
     }
     // Of two at the same time the end counts first.
     steps.sort_unstable();
@@ -204,9 +207,10 @@ fn of_key<'a>(rows: &'a [Columns], key: &str) -> impl Iterator<Item = &'a Column
     rows.iter().filter(move |row| text(row, "key_name") == key)
 }
 
-/// Nano-dollars that the rows of a key cost.
-pub(crate) fn cost(rows: &[Columns], key: &str) -> i64 {
-    let costs = of_key(rows, key).map(|row| text(row, "cost_nano_usd").parse::<i64>().unwrap_or(0));
+/// Nano-dollars that the rows of a key cost, on a billing day or in all.
+pub(crate) fn cost(rows: &[Columns], key: &str, day: Option<&str>) -> i64 {
+    let rows = of_key(rows, key).filter(|row| day.is_none_or(|day| text(row, "billing_day") == day));
+    let costs = rows.map(|row| text(row, "cost_nano_usd").parse::<i64>().unwrap_or(0));
     costs.sum()
 }
 

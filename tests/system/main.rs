@@ -1,6 +1,7 @@
 //! Black-box tests: the real binary between a strict client and scripted upstreams, one module a topic.
 #![expect(clippy::expect_used, reason = "a test suite")]
 
+mod aborts;
 mod affinity;
 mod auto;
 mod balance;

@@ -270,6 +270,7 @@ fn settled(row: &impl Fields) -> Result<RequestSettled, StoreError> {
         affinity: shared(row, "affinity")?,
         decision: None,
         idempotency: shared(row, "idempotency")?,
+        metering: None,
         auto: None,
         node: NodeId(text(row, "node")?.into()),
         config_revision: text(row, "config_revision")?.into(),

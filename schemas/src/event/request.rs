@@ -15,7 +15,7 @@ use crate::limit::layers::Name;
 use crate::money::{NanoUsd, Price, PriceVersion};
 use crate::outcome::Outcome;
 use crate::time::{Timestamp, deserialize_day, serialize_day};
-use crate::usage::{UsageFlag, UsageSource};
+use crate::usage::{Metering, UsageFlag, UsageSource};
 
 /// The path family a request came in on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -211,6 +211,10 @@ pub struct RequestSettled {
     pub decision: Option<Box<Decision>>,
     /// `first` or `replay` for calls with an idempotency key.
     pub idempotency: Option<Arc<str>>,
+    /// Its figures, where they are not those of a good answer whose upstream told them. Absent where nothing ran, and where
+    /// nobody knows what did. No column: the event alone has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metering: Option<Metering>,
     /// How its model was chosen, where its caller left that to the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto: Option<Box<Routed>>,
@@ -293,6 +297,7 @@ impl RequestLost {
             affinity: None,
             decision: None,
             idempotency: None,
+            metering: None,
             auto: None,
             node: accepted.node,
             waybill_day: self.waybill_day,

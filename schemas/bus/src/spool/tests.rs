@@ -105,6 +105,7 @@ fn settled(accepted: &RequestAccepted) -> RequestSettled {
         affinity: None,
         decision: None,
         idempotency: None,
+        metering: None,
         auto: None,
         node: accepted.node.clone(),
         config_revision: "1".into(),
