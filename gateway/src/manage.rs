@@ -44,6 +44,7 @@ pub(crate) mod policies;
 pub(crate) mod prices;
 pub(crate) mod providers;
 pub(crate) mod records;
+pub(crate) mod reprice;
 pub(crate) mod resource;
 pub(crate) mod rights;
 mod sealing;

@@ -289,6 +289,8 @@ fn management(table: Table) -> Table {
         .told(manage::users::HISTORY)
         .post("/api/v1/system/rebuild", manage::system::rebuild)
         .told(manage::system::REBUILD)
+        .post("/api/v1/system/reprice", manage::reprice::create)
+        .told(manage::reprice::REPRICE)
 }
 
 /// Keys one by one, keys of endpoints, and grants.

@@ -14,7 +14,7 @@ use crate::envelope::Envelope;
 use crate::event::Fact;
 use crate::event::audit::Audited;
 use crate::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
-use crate::event::ledger::Sealed;
+use crate::event::ledger::{Adjusted, Sealed};
 use crate::event::limit::LimitRefused;
 use crate::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use crate::event::spool::{SpoolFilled, SpoolLost};
@@ -55,13 +55,14 @@ pub fn documents() -> Vec<Document> {
 }
 
 /// All events, ordered by their types.
-fn events() -> [Told; 12] {
+fn events() -> [Told; 13] {
     [
         told::<Audited>(),
         told::<CircuitChanged>(),
         told::<CredentialChanged>(),
         told::<EndpointChanged>(),
         told::<WakeEnded>(),
+        told::<Adjusted>(),
         told::<Sealed>(),
         told::<LimitRefused>(),
         told::<RequestAccepted>(),

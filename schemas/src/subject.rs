@@ -22,6 +22,8 @@ pub const SPOOL_FILLED: &str = "waybill.spool.filled.v1";
 pub const SPOOL_LOST: &str = "waybill.spool.lost.v1";
 /// Type of the event that seals a tenant's rows of a day.
 pub const LEDGER_SEALED: &str = "waybill.ledger.sealed.v1";
+/// Type of the event that corrects what a request costs.
+pub const LEDGER_ADJUSTED: &str = "waybill.ledger.adjusted.v1";
 /// Type of the event that records a change made by an administrator.
 pub const AUDIT: &str = "waybill.audit.v1";
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::reconcile;
+use crate::reprice;
 use crate::records::Said;
 use crate::records::endpoints::EndpointAction;
 use crate::records::grants::GrantAction;
@@ -154,6 +155,15 @@ pub enum Command {
         /// What is compared.
         #[command(flatten)]
         asked: reconcile::Asked,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Compute what requests cost by prices that were corrected afterwards, through the node that runs here.
+    Reprice {
+        /// What is repriced.
+        #[command(flatten)]
+        asked: reprice::Asked,
         /// How the outcome is told.
         #[command(flatten)]
         output: Output,

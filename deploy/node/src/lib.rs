@@ -31,6 +31,7 @@ pub mod reconcile;
 pub mod records;
 pub mod reload;
 pub mod replay;
+pub mod reprice;
 pub mod sealing;
 pub mod secrets;
 pub mod seed;

@@ -11,7 +11,7 @@ use schemas::time::Timestamp;
 use serde::Serialize;
 
 use super::chain::Chain;
-use super::{Rows, Total, covers, due_days, is_told, read};
+use super::{Adjusted, Rows, Total, covers, due_days, is_told, is_told_so, place, read};
 use crate::store::{Store, StoreError};
 
 /// Rows that one finding names.
@@ -33,6 +33,9 @@ pub struct Report {
     pub seals: u64,
     /// Rows that they cover.
     pub rows: u64,
+    /// Adjustments that they cover.
+    #[serde(skip_serializing_if = "is_none")]
+    pub adjustments: u64,
     /// What is not as it was sealed.
     pub faults: Vec<Finding>,
     /// Days of tenants with rows that no seal covers although they could be sealed.
@@ -73,6 +76,9 @@ pub struct Unsealed {
     pub day: NaiveDate,
     /// How many.
     pub rows: u64,
+    /// Likewise adjustments of its rows.
+    #[serde(skip_serializing_if = "is_none")]
+    pub adjustments: u64,
 }
 
 /// Computes the seals again; `now` tells which days could be sealed.
@@ -94,7 +100,10 @@ pub async fn run(store: &dyn Store, asked: &Asked, now: Timestamp) -> Result<Rep
         .values()
         .flat_map(|chain| &chain.seals)
         .map(|seal| seal.day);
-    let days: BTreeSet<NaiveDate> = sealed.chain(due_days(now)).collect();
+    let adjusted = store.adjusted_days().await?;
+    let days_adjusted = adjusted.iter().map(|(day, ..)| *day);
+    let days_adjusted = days_adjusted.filter(|day| Some(*day) <= due_days(now).last());
+    let days: BTreeSet<NaiveDate> = sealed.chain(due_days(now)).chain(days_adjusted).collect();
     let mut report = Report::default();
     for (tenant, chain) in &chains {
         report.broken(tenant, chain);
@@ -115,6 +124,8 @@ pub async fn run(store: &dyn Store, asked: &Asked, now: Timestamp) -> Result<Rep
                 .into_iter()
                 .map(|(tenant, _)| tenant),
         );
+        let of_day = adjusted.iter().filter(|(of, ..)| *of == day);
+        tenants.extend(of_day.map(|(_, tenant, _)| Arc::clone(tenant)));
         tenants.retain(|tenant| asked.tenant.as_ref().is_none_or(|asked| asked == tenant));
         for tenant in tenants {
             let chain = chains.entry(Arc::clone(&tenant)).or_default();
@@ -149,10 +160,10 @@ impl Report {
     ) -> Result<(), StoreError> {
         let parts: Vec<&Sealed> = chain.parts(day).collect();
         let mut totals: Vec<Total> = parts.iter().map(|_| Total::default()).collect();
-        let (mut late, mut untold) = (0, Vec::new());
+        let (mut late, mut late_adjustments, mut untold) = (0, 0, Vec::new());
         let mut rows = Rows::of(store, tenant, day);
         while let Some(waybill) = rows.next().await? {
-            let part = parts.iter().position(|seal| covers(&seal.through, &waybill));
+            let part = parts.iter().position(|seal| covers(&seal.through, place(&waybill)));
             let part = part.filter(|_| !waybill.provisional);
             if let Some(total) = part.and_then(|part| totals.get_mut(part)) {
                 total.add(&waybill);
@@ -163,8 +174,22 @@ impl Report {
                 untold.push(waybill.row.settled.request_id);
             }
         }
+        let mut adjustments = Adjusted::of(store, tenant, day);
+        while let Some(adjustment) = adjustments.next().await? {
+            let place = (&*adjustment.source, adjustment.source_sequence);
+            let part = parts.iter().position(|seal| covers(&seal.through, place));
+            if let Some(total) = part.and_then(|part| totals.get_mut(part)) {
+                total.adjust(&adjustment);
+                continue;
+            }
+            late_adjustments += 1;
+            if untold.len() < ROWS_NAMED_MAX && !is_told_so(store, &adjustment).await? {
+                untold.push(adjustment.adjusted.request_id);
+            }
+        }
         self.seals += u64::try_from(parts.len()).unwrap_or(u64::MAX);
-        self.rows += totals.iter().map(|total| total.tree.leaves()).sum::<u64>();
+        self.rows += totals.iter().map(Total::rows).sum::<u64>();
+        self.adjustments += totals.iter().map(|total| total.adjustments).sum::<u64>();
         let mut add = |fault, requests| {
             let tenant = Arc::clone(tenant);
             self.faults.push(Finding {
@@ -179,11 +204,12 @@ impl Report {
         } else if !untold.is_empty() {
             add(Fault::Untold, untold);
         }
-        if late > 0 {
+        if late + late_adjustments > 0 {
             self.unsealed.push(Unsealed {
                 tenant: Arc::clone(tenant),
                 day,
                 rows: late,
+                adjustments: late_adjustments,
             });
         }
         Ok(())
@@ -201,5 +227,19 @@ async fn named(store: &dyn Store, of: (&Arc<str>, NaiveDate)) -> Result<Vec<Requ
             named.push(waybill.row.settled.request_id);
         }
     }
+    let mut adjustments = Adjusted::of(store, of.0, of.1);
+    while named.len() < ROWS_NAMED_MAX
+        && let Some(adjustment) = adjustments.next().await?
+    {
+        let request = adjustment.adjusted.request_id;
+        if !named.contains(&request) && !is_told_so(store, &adjustment).await? {
+            named.push(request);
+        }
+    }
     Ok(named)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }
