@@ -24,6 +24,7 @@ mod again;
 pub(crate) mod aliases;
 pub(crate) mod audit;
 pub(crate) mod config;
+pub(crate) mod counters;
 mod creation;
 mod credentials;
 pub(crate) mod description;

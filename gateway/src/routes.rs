@@ -289,6 +289,8 @@ fn management(table: Table) -> Table {
         .told(manage::users::HISTORY)
         .post("/api/v1/system/rebuild", manage::system::rebuild)
         .told(manage::system::REBUILD)
+        .get("/api/v1/system/counters", manage::counters::compare)
+        .told(manage::counters::COMPARE)
         .post("/api/v1/system/reprice", manage::reprice::create)
         .told(manage::reprice::REPRICE)
 }

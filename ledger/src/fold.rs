@@ -185,7 +185,13 @@ fn fold_with(records: &[Record], existing: &BTreeMap<RequestId, Standing>, plant
 
 /// The adjustments in `records`: of several for one request and number the one of the least origin.
 fn adjustments(records: &[Record]) -> Vec<Arc<Adjustment>> {
-    let origin = |of: &Adjustment| (Arc::clone(&of.source), of.source_sequence, Arc::clone(&of.event_id));
+    let origin = |of: &Adjustment| {
+        (
+            Arc::clone(&of.source),
+            of.source_sequence,
+            Arc::clone(&of.event_id),
+        )
+    };
     let mut least: BTreeMap<(RequestId, u32), &Arc<Adjustment>> = BTreeMap::new();
     for record in records {
         let Fact::Adjusted(adjustment) = &record.fact else {

@@ -6,6 +6,7 @@
 //! part; what was sealed is never sealed anew.
 
 mod chain;
+mod dropped;
 pub(crate) mod sealer;
 pub mod verify;
 

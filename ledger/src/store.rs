@@ -25,6 +25,8 @@ use crate::coverage::Coverage;
 use crate::fold::{Changes, Standing};
 use crate::record::{Adjustment, Record, Waybill};
 
+pub(crate) use adjustment::day_of;
+
 /// Where the books are kept. Rows are unique by request id, sums move by differences, and both move in one
 /// transaction with the raw envelopes and the cursor: delivery that repeats or reorders leaves exact books.
 #[async_trait]

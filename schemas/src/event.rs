@@ -33,7 +33,7 @@ pub enum Event {
     /// A record of the catalogue was changed.
     Audited(Box<audit::Audited>),
     /// What a request costs was corrected.
-    LedgerAdjusted(Box<ledger::Adjusted>),
+    RequestAdjusted(Box<ledger::Adjusted>),
     /// Rows of a day were sealed.
     LedgerSealed(Box<ledger::Sealed>),
     /// A spool became nearly full, or is no longer.
@@ -57,7 +57,7 @@ impl Event {
             subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
             subject::HEALTH_WAKE => Self::HealthWake(serde_json::from_str(data)?),
             subject::AUDIT => Self::Audited(serde_json::from_str(data)?),
-            subject::LEDGER_ADJUSTED => Self::LedgerAdjusted(serde_json::from_str(data)?),
+            subject::REQUEST_ADJUSTED => Self::RequestAdjusted(serde_json::from_str(data)?),
             subject::LEDGER_SEALED => Self::LedgerSealed(serde_json::from_str(data)?),
             subject::SPOOL_FILLED => Self::SpoolFilled(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
@@ -100,7 +100,7 @@ impl Fact for audit::Audited {
     const KIND: &'static str = subject::AUDIT;
 }
 impl Fact for ledger::Adjusted {
-    const KIND: &'static str = subject::LEDGER_ADJUSTED;
+    const KIND: &'static str = subject::REQUEST_ADJUSTED;
 }
 impl Fact for ledger::Sealed {
     const KIND: &'static str = subject::LEDGER_SEALED;

@@ -109,10 +109,7 @@ mod tests {
         assert_eq!(reprice(&row, WHOLE, Some(&PRICE)), Repriced::Same);
         assert_eq!(reprice(&row, WHOLE, None), Repriced::Unpriced);
         let free = Price::default();
-        assert_eq!(
-            reprice(&row, WHOLE, Some(&free)),
-            Repriced::Costs(NanoUsd::ZERO)
-        );
+        assert_eq!(reprice(&row, WHOLE, Some(&free)), Repriced::Costs(NanoUsd::ZERO));
     }
 
     #[test]
@@ -130,7 +127,11 @@ mod tests {
                 usage_source,
                 ..settled()
             };
-            assert_eq!(reprice(&row, NanoUsd::ZERO, Some(&PRICE)), Repriced::Same, "{outcome:?}");
+            assert_eq!(
+                reprice(&row, NanoUsd::ZERO, Some(&PRICE)),
+                Repriced::Same,
+                "{outcome:?}"
+            );
         }
     }
 
@@ -142,10 +143,7 @@ mod tests {
             cost_nano_usd: cost,
             ..settled()
         };
-        let dearer = Price {
-            request: 4,
-            ..PRICE
-        };
+        let dearer = Price { request: 4, ..PRICE };
         assert_eq!(
             reprice(&left(WHOLE), WHOLE, Some(&dearer)),
             Repriced::Costs(NanoUsd(WHOLE.0 + 1))

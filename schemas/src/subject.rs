@@ -4,6 +4,8 @@
 pub const REQUEST_ACCEPTED: &str = "waybill.request.accepted.v1";
 /// Type of the event that closes a request.
 pub const REQUEST_SETTLED: &str = "waybill.request.settled.v1";
+/// Type of the event that corrects what a request costs.
+pub const REQUEST_ADJUSTED: &str = "waybill.request.adjusted.v1";
 /// Type of the event by which somebody else declares a request lost.
 pub const REQUEST_LOST: &str = "waybill.request.lost.v1";
 /// Type of the event that counts refusals beyond the recorded ones.
@@ -22,8 +24,6 @@ pub const SPOOL_FILLED: &str = "waybill.spool.filled.v1";
 pub const SPOOL_LOST: &str = "waybill.spool.lost.v1";
 /// Type of the event that seals a tenant's rows of a day.
 pub const LEDGER_SEALED: &str = "waybill.ledger.sealed.v1";
-/// Type of the event that corrects what a request costs.
-pub const LEDGER_ADJUSTED: &str = "waybill.ledger.adjusted.v1";
 /// Type of the event that records a change made by an administrator.
 pub const AUDIT: &str = "waybill.audit.v1";
 

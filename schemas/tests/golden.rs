@@ -119,7 +119,7 @@ fn a_seal_over_adjustments_keeps_its_form() {
 
 #[test]
 fn an_adjustment_keeps_its_form() {
-    let adjusted = keeps::<Adjusted>("ledger.adjusted.json");
+    let adjusted = keeps::<Adjusted>("request.adjusted.json");
     assert_eq!(
         adjusted.was_nano_usd.0 + adjusted.amount_nano_usd.0,
         adjusted.cost_nano_usd.0
@@ -159,10 +159,10 @@ fn every_golden_file_is_understood_by_its_type_name() {
         subject::HEALTH_CREDENTIAL,
         subject::HEALTH_ENDPOINT,
         subject::HEALTH_WAKE,
-        subject::LEDGER_ADJUSTED,
         subject::LEDGER_SEALED,
         subject::LIMIT_REFUSED,
         subject::REQUEST_ACCEPTED,
+        subject::REQUEST_ADJUSTED,
         subject::REQUEST_LOST,
         subject::REQUEST_SETTLED,
         subject::SPOOL_FILLED,

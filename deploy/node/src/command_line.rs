@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::reconcile;
-use crate::reprice;
 use crate::records::Said;
 use crate::records::endpoints::EndpointAction;
 use crate::records::grants::GrantAction;
@@ -14,6 +13,7 @@ use crate::records::prices::PricesAction;
 use crate::records::routes::RouteAction;
 use crate::records::tenants::TenantAction;
 use crate::records::users::UserAction;
+use crate::reprice;
 use crate::simulate::SimulateAction;
 use crate::verify;
 
@@ -159,6 +159,8 @@ pub enum Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Compare the counters of quotas with the books, through the node that runs here.
+    Counters(Output),
     /// Compute what requests cost by prices that were corrected afterwards, through the node that runs here.
     Reprice {
         /// What is repriced.

@@ -8,6 +8,7 @@ pub mod command_line;
 pub mod config;
 pub mod config_command;
 pub mod control;
+pub mod counters;
 pub mod data;
 pub mod decimal;
 pub mod discover;

@@ -170,6 +170,9 @@ mod tests {
         let text = told(&sums, (false, true), false);
         assert!(text.contains("to be adjusted: 2") && text.ends_with("say it again later\n"));
         let shown: Value = serde_json::from_str(&told(&sums, (true, true), true)).expect("JSON");
-        assert_eq!((&shown["after_nano_usd"], &shown["dry_run"]), (&json!(1_003), &json!(true)));
+        assert_eq!(
+            (&shown["after_nano_usd"], &shown["dry_run"]),
+            (&json!(1_003), &json!(true))
+        );
     }
 }

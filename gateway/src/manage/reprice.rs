@@ -60,6 +60,10 @@ pub(super) struct Wanted {
     /// Where the page begins: `next` of the one before.
     #[serde(default)]
     after: Option<RequestId>,
+    /// Most rows of the page; 1000 where it is left out.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<u32>,
 }
 
 /// A price that a call brings along.
@@ -87,7 +91,7 @@ struct Given {
 }
 
 const WANTED: &str = "the body is not what is to be repriced: expected from, to and, optionally, tenant, model, prices, \
-                      dry_run, after";
+                      dry_run, after, limit";
 
 /// What came of a page of rows.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -147,6 +151,9 @@ pub(crate) async fn create(
         if wanted.from >= wanted.to {
             return Err(invalid("to", "expected a time after from"));
         }
+        if !(1..=PAGE_ROWS_MAX).contains(&wanted.limit.unwrap_or(PAGE_ROWS_MAX)) {
+            return Err(invalid("limit", "expected 1 to 1000"));
+        }
         let actor = caller.author(&arrival).actor;
         page(&state, wanted, (actor, arrival.at)).await
     };
@@ -165,7 +172,7 @@ async fn page(state: &Shared, wanted: Wanted, (actor, now): (Actor, Timestamp)) 
             model: wanted.model.as_deref().map(ModelName::from),
             ..LogFilter::default()
         },
-        limit: PAGE_ROWS_MAX,
+        limit: wanted.limit.unwrap_or(PAGE_ROWS_MAX),
         after: wanted.after,
     };
     let prices = wanted.prices.map(Prices::read).transpose()?;
@@ -276,7 +283,8 @@ fn adjustment(
 fn write(state: &Shared, adjusted: &Adjusted) -> Result<(), Failure> {
     let spool = &state.ports.spool;
     if !spool.has_room() {
-        let text = "the spool is full: what was adjusted so far counts, go on when the log takes events again";
+        let text =
+            "the spool is full: what was adjusted so far counts, go on when the log takes events again";
         return Err(Failure::new(FailureCode::SpoolFull, text).retry_after(5));
     }
     let appended = spool.append(&adjusted.tenant, adjusted.adjusted_at, adjusted);
@@ -337,7 +345,10 @@ impl Prices {
     fn of(&self, settled: &RequestSettled) -> Found {
         let named = self.0.iter().filter(|(given, version)| {
             given.model == settled.model.as_str()
-                && given.tenant.as_deref().is_none_or(|of| of == settled.tenant.as_str())
+                && given
+                    .tenant
+                    .as_deref()
+                    .is_none_or(|of| of == settled.tenant.as_str())
                 && given
                     .endpoint
                     .as_deref()

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
-use schemas::query::{Adjustments, LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
+use schemas::query::{
+    Adjustments, LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow,
+};
 use schemas::subject::MARK_BUCKET;
 use tempfile::TempDir;
 

@@ -103,7 +103,7 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
                 WakeEnded::deserialize(data)?;
                 Said::Nothing
             }
-            subject::LEDGER_ADJUSTED => {
+            subject::REQUEST_ADJUSTED => {
                 let adjusted = Adjusted::deserialize(data)?;
                 if !adjusted.adds_up() {
                     return Err(D::Error::custom("the amount is not what lies between the costs"));

@@ -32,6 +32,9 @@ const SEALED_REST: Duration = Duration::from_hours(6);
 /// How long it is known which days have adjustments.
 const ADJUSTED_REST: Duration = Duration::from_mins(10);
 
+/// How many there are, by tenant.
+type Counts = BTreeMap<Arc<str>, u64>;
+
 /// What a ledger needs to seal.
 #[derive(Clone)]
 pub struct Sealing {
@@ -48,8 +51,10 @@ pub(crate) struct Sealer {
     sealing: Sealing,
     store: Arc<dyn Store>,
     state: Arc<State>,
-    /// Until when, and of which days and tenants how many adjustments there are.
-    adjusted: (Option<Instant>, BTreeMap<NaiveDate, BTreeMap<Arc<str>, u64>>),
+    /// Of which days and tenants how many adjustments there are.
+    adjusted: BTreeMap<NaiveDate, Counts>,
+    /// Until when that is known.
+    adjusted_until: Option<Instant>,
     /// Until when a day is not looked at.
     resting: BTreeMap<NaiveDate, Instant>,
     /// Told, and not seen in the books yet: by tenant the day and its part.
@@ -69,7 +74,8 @@ impl Sealer {
             sealing: ports.sealing.clone()?,
             store: Arc::clone(&ports.store),
             state: Arc::clone(&ports.state),
-            adjusted: (None, BTreeMap::new()),
+            adjusted: BTreeMap::new(),
+            adjusted_until: None,
             resting: BTreeMap::new(),
             told: BTreeMap::new(),
             warned: BTreeSet::new(),
@@ -111,7 +117,7 @@ impl Sealer {
         }
         self.resting.retain(|_, until| *until > Instant::now());
         self.look_for_adjustments(now).await?;
-        let adjusted = self.adjusted.1.keys().copied();
+        let adjusted = self.adjusted.keys().copied();
         let days: BTreeSet<NaiveDate> = due_days(now).chain(adjusted).collect();
         for day in days {
             if self.resting.contains_key(&day) {
@@ -119,7 +125,7 @@ impl Sealer {
             }
             let mut is_waiting = false;
             // A day that was adjusted has more to be sealed than its rows.
-            let mut counts = self.adjusted.1.get(&day).cloned().unwrap_or_default();
+            let mut counts = self.adjusted.get(&day).cloned().unwrap_or_default();
             for (tenant, rows) in self.store.rows_of_day(day).await? {
                 *counts.entry(tenant).or_default() += rows;
             }
@@ -137,17 +143,18 @@ impl Sealer {
 
     /// Learns which days have adjustments, those among them that are too old for rows that come late.
     async fn look_for_adjustments(&mut self, now: Timestamp) -> Result<(), Problem> {
-        if self.adjusted.0.is_some_and(|until| until > Instant::now()) {
+        if self.adjusted_until.is_some_and(|until| until > Instant::now()) {
             return Ok(());
         }
         let last = due_days(now).last();
-        let mut days: BTreeMap<NaiveDate, BTreeMap<Arc<str>, u64>> = BTreeMap::new();
+        let mut days: BTreeMap<NaiveDate, Counts> = BTreeMap::new();
         for (day, tenant, count) in self.store.adjusted_days().await? {
             if Some(day) <= last {
                 days.entry(day).or_default().insert(tenant, count);
             }
         }
-        self.adjusted = (Some(Instant::now() + ADJUSTED_REST), days);
+        self.adjusted = days;
+        self.adjusted_until = Some(Instant::now() + ADJUSTED_REST);
         Ok(())
     }
 
@@ -206,7 +213,8 @@ impl Sealer {
         let mut rows = Rows::of(store, tenant.as_str(), day);
         while let Some(waybill) = rows.next().await? {
             let source = &waybill.row.source;
-            let is_open = !waybill.provisional && !before.is_some_and(|seal| covers(&seal.through, place(&waybill)));
+            let is_open =
+                !waybill.provisional && !before.is_some_and(|seal| covers(&seal.through, place(&waybill)));
             if is_open
                 && waybill.row.source_sequence <= coverage.mark(source)
                 && (before.is_none() || is_told(store, &waybill).await?)
@@ -234,7 +242,11 @@ impl Sealer {
             through.insert(source, mark);
         }
         Ok(Some(Sealed {
-            format: if total.adjustments > 0 { FORMAT_ADJUSTED } else { FORMAT },
+            format: if total.adjustments > 0 {
+                FORMAT_ADJUSTED
+            } else {
+                FORMAT
+            },
             tenant: tenant.clone(),
             day,
             part: chain.next_part(day),

@@ -256,14 +256,14 @@ async fn what_is_done_to_sealed_rows_is_found_and_named() {
             "UPDATE api_logs SET model = 'org/other' WHERE source_sequence = 3",
             vec![third],
         ),
-        ("DELETE FROM api_logs WHERE source_sequence = 3", vec![]),
+        ("DELETE FROM api_logs WHERE source_sequence = 3", vec![third]),
         (
             "UPDATE api_logs SET provisional = 1 WHERE source_sequence = 3",
             vec![third],
         ),
         (
             "UPDATE api_logs SET request_id = substr(request_id, 1, 35) || 'f' WHERE source_sequence = 3",
-            vec![RequestId(Uuid::from_u128(third.0.as_u128() | 0xf))],
+            vec![third, RequestId(Uuid::from_u128(third.0.as_u128() | 0xf))],
         ),
         (
             "UPDATE api_logs SET source_sequence = 7 - source_sequence, cost_nano_usd = source_sequence \
@@ -419,7 +419,7 @@ async fn what_is_done_to_adjustments_is_found_and_named() {
             "UPDATE adjustments SET actor = replace(actor, 'key_ops', 'key_no') WHERE number = 2",
             vec![request_id(2)],
         ),
-        ("DELETE FROM adjustments WHERE number = 2", vec![]),
+        ("DELETE FROM adjustments WHERE number = 2", vec![request_id(2)]),
         (
             "INSERT INTO adjustments SELECT request_id, 3, day, tenant, \"user\", key_id, job_id, model, served_model, \
              provider, endpoint_id, started_at, billing_day, billing_month, was_nano_usd, cost_nano_usd, \
@@ -458,7 +458,10 @@ async fn adjustments_of_a_day_that_is_long_past_are_sealed() {
     }
     let seals = scene.seals().await;
     let last = seals.last().expect("a seal");
-    assert_eq!((last.day.to_string().as_str(), last.part, last.adjustments), (DAY, 2, 1));
+    assert_eq!(
+        (last.day.to_string().as_str(), last.part, last.adjustments),
+        (DAY, 2, 1)
+    );
     assert!(scene.verify().await.is_sound());
 }
 

@@ -11,6 +11,7 @@ use schemas::time::Timestamp;
 use serde::Serialize;
 
 use super::chain::Chain;
+use super::dropped::{There, dropped};
 use super::{Adjusted, Rows, Total, covers, due_days, is_told, is_told_so, place, read};
 use crate::store::{Store, StoreError};
 
@@ -51,7 +52,7 @@ pub struct Finding {
     pub day: NaiveDate,
     /// What is wrong.
     pub fault: Fault,
-    /// The rows that no event tells as they are, at most a hundred. A row that was dropped is not among them.
+    /// The rows that no event tells as they are, and those that were dropped and that events tell, at most a hundred.
     pub requests: Vec<RequestId>,
 }
 
@@ -163,7 +164,9 @@ impl Report {
         let (mut late, mut late_adjustments, mut untold) = (0, 0, Vec::new());
         let mut rows = Rows::of(store, tenant, day);
         while let Some(waybill) = rows.next().await? {
-            let part = parts.iter().position(|seal| covers(&seal.through, place(&waybill)));
+            let part = parts
+                .iter()
+                .position(|seal| covers(&seal.through, place(&waybill)));
             let part = part.filter(|_| !waybill.provisional);
             if let Some(total) = part.and_then(|part| totals.get_mut(part)) {
                 total.add(&waybill);
@@ -190,6 +193,7 @@ impl Report {
         self.seals += u64::try_from(parts.len()).unwrap_or(u64::MAX);
         self.rows += totals.iter().map(Total::rows).sum::<u64>();
         self.adjustments += totals.iter().map(|total| total.adjustments).sum::<u64>();
+        let nothing = BTreeMap::new();
         let mut add = |fault, requests| {
             let tenant = Arc::clone(tenant);
             self.faults.push(Finding {
@@ -200,7 +204,9 @@ impl Report {
             });
         };
         if totals.iter().zip(&parts).any(|(total, seal)| !total.is_of(seal)) {
-            add(Fault::Rows, named(store, (tenant, day)).await?);
+            let through = parts.last().map(|seal| &seal.through);
+            let through = through.unwrap_or(&nothing);
+            add(Fault::Rows, named(store, (tenant, day), through).await?);
         } else if !untold.is_empty() {
             add(Fault::Untold, untold);
         }
@@ -216,27 +222,32 @@ impl Report {
     }
 }
 
-/// The rows of a day that no event tells as they are.
-async fn named(store: &dyn Store, of: (&Arc<str>, NaiveDate)) -> Result<Vec<RequestId>, StoreError> {
-    let mut named = Vec::new();
+/// The rows of a day that no event tells as they are, and those that events tell and that are not there.
+async fn named(
+    store: &dyn Store,
+    of: (&Arc<str>, NaiveDate),
+    through: &BTreeMap<String, u64>,
+) -> Result<Vec<RequestId>, StoreError> {
+    let (mut named, mut there) = (BTreeSet::new(), There::default());
     let mut rows = Rows::of(store, of.0, of.1);
-    while named.len() < ROWS_NAMED_MAX
-        && let Some(waybill) = rows.next().await?
-    {
-        if !is_told(store, &waybill).await? {
-            named.push(waybill.row.settled.request_id);
+    while let Some(waybill) = rows.next().await? {
+        let id = waybill.row.settled.request_id;
+        there.rows.insert(id);
+        if named.len() < ROWS_NAMED_MAX && !is_told(store, &waybill).await? {
+            named.insert(id);
         }
     }
     let mut adjustments = Adjusted::of(store, of.0, of.1);
-    while named.len() < ROWS_NAMED_MAX
-        && let Some(adjustment) = adjustments.next().await?
-    {
-        let request = adjustment.adjusted.request_id;
-        if !named.contains(&request) && !is_told_so(store, &adjustment).await? {
-            named.push(request);
+    while let Some(adjustment) = adjustments.next().await? {
+        let id = adjustment.adjusted.request_id;
+        there.adjustments.insert((id, adjustment.adjusted.number));
+        if named.len() < ROWS_NAMED_MAX && !is_told_so(store, &adjustment).await? {
+            named.insert(id);
         }
     }
-    Ok(named)
+    let left = ROWS_NAMED_MAX.saturating_sub(named.len());
+    named.extend(dropped(store, (of.0, of.1), (through, &there), left).await?);
+    Ok(named.into_iter().collect())
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]

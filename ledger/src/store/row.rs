@@ -407,7 +407,10 @@ pub(super) fn shared(row: &impl Fields, name: &'static str) -> Result<Option<Arc
 }
 
 /// One of a closed list of words.
-pub(super) fn word<T: for<'de> Deserialize<'de>>(row: &impl Fields, name: &'static str) -> Result<T, StoreError> {
+pub(super) fn word<T: for<'de> Deserialize<'de>>(
+    row: &impl Fields,
+    name: &'static str,
+) -> Result<T, StoreError> {
     read_word(&text(row, name)?).ok_or_else(|| unreadable(name))
 }
 

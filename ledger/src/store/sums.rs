@@ -75,7 +75,9 @@ impl Summed {
             Self::Rows(_) | Self::AllRows { .. } | Self::Adjustments { .. } => {
                 // Sums have no NULL among their dimensions.
                 selected.extend(group.iter().map(|name| format!("coalesce({name}, '') AS {name}")));
-                if let Self::AllRows { bucket: Some(bucket) } | Self::Adjustments { bucket: Some(bucket) } = self {
+                if let Self::AllRows { bucket: Some(bucket) } | Self::Adjustments { bucket: Some(bucket) } =
+                    self
+                {
                     selected.push(format!("{bucket} AS bucket"));
                     group.push("bucket");
                 }
@@ -100,9 +102,9 @@ impl Summed {
             Self::Buckets { apart: true }
             | Self::AllRows { bucket: Some(_) }
             | Self::Adjustments { bucket: Some(_) } => found.time("bucket"),
-            Self::Buckets { apart: false } | Self::AllRows { bucket: None } | Self::Adjustments { bucket: None } => {
-                Ok(Timestamp::default())
-            }
+            Self::Buckets { apart: false }
+            | Self::AllRows { bucket: None }
+            | Self::Adjustments { bucket: None } => Ok(Timestamp::default()),
             Self::Rows(edge) => Ok(edge.from.map(bucket).unwrap_or_default()),
         }
     }

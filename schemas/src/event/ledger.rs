@@ -61,7 +61,7 @@ const fn is_nothing(amount: &NanoUsd) -> bool {
     amount.0 == 0
 }
 
-/// `ledger.adjusted`: what a request costs was corrected afterwards. Its row stays as it is; what it costs is that of the
+/// `request.adjusted`: what a request costs was corrected afterwards. Its row stays as it is; what it costs is that of the
 /// row and the amounts of all its adjustments. Of several for one request and number the one of the least source and
 /// place counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

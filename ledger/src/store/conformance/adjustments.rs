@@ -72,7 +72,12 @@ pub(crate) async fn adjustments_are_booked_once_and_told_apart(store: &dyn Store
             panic!("one sum");
         };
         assert_eq!(
-            (sum.requests, sum.cost_nano_usd, sum.adjusted_nano_usd, sum.total_nano_usd),
+            (
+                sum.requests,
+                sum.cost_nano_usd,
+                sum.adjusted_nano_usd,
+                sum.total_nano_usd
+            ),
             (3, 3 * 178_000, -189, 3 * 178_000 - 189),
             "{what}"
         );

@@ -37,7 +37,8 @@ pub(super) async fn adjusted(
 pub(super) async fn days(
     connection: &mut PgConnection,
 ) -> Result<Vec<(NaiveDate, Arc<str>, u64)>, StoreError> {
-    let text = "SELECT day, tenant, count(*) AS requests FROM adjustments GROUP BY day, tenant ORDER BY day, tenant";
+    let text =
+        "SELECT day, tenant, count(*) AS requests FROM adjustments GROUP BY day, tenant ORDER BY day, tenant";
     let found = sqlx::query(text).fetch_all(connection).await.map_err(sort)?;
     let counted = |found: &PgRow| {
         Ok((

@@ -19,7 +19,7 @@ use super::{row as value, text};
 use crate::fold::{self, Changes, Group, Opened, Standing, Sums};
 use crate::record::{Adjustment, Record, Waybill};
 use crate::store::row::{self, COLUMNS, FIGURES, STANDING_COLUMNS, Sink as _, capped};
-use crate::store::{adjustment, Applied, Batch, Cursor, StoreError};
+use crate::store::{Applied, Batch, Cursor, StoreError, adjustment};
 
 /// The stream that the cursor belongs to; there is one.
 pub(super) const STREAM: &str = schemas::subject::EVENTS_STREAM;

@@ -13,9 +13,9 @@ use super::read::Clause;
 use super::sort;
 use super::statement::Values;
 use crate::record::Adjustment;
+use crate::store::StoreError;
 use crate::store::adjustment::{self, TOGETHER};
 use crate::store::row::{self, Fields as _};
-use crate::store::StoreError;
 
 /// Requests asked about in one statement.
 const IDS: usize = 64;
@@ -49,7 +49,8 @@ pub(super) async fn adjusted(
 pub(super) async fn days(
     connection: &mut SqliteConnection,
 ) -> Result<Vec<(NaiveDate, Arc<str>, u64)>, StoreError> {
-    let text = "SELECT day, tenant, count(*) AS requests FROM adjustments GROUP BY day, tenant ORDER BY day, tenant";
+    let text =
+        "SELECT day, tenant, count(*) AS requests FROM adjustments GROUP BY day, tenant ORDER BY day, tenant";
     let rows = sqlx::query(text).fetch_all(connection).await.map_err(sort)?;
     let counted = |row| -> Result<_, StoreError> {
         let row: &sqlx::sqlite::SqliteRow = row;

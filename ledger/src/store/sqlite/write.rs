@@ -11,7 +11,7 @@ use super::{Schema, read, sort};
 use crate::fold::{self, Changes, Group, Opened, Sums};
 use crate::record::Record;
 use crate::store::row::{self, COLUMNS, Sink as _};
-use crate::store::{adjustment, Applied, Batch, Cursor, StoreError};
+use crate::store::{Applied, Batch, Cursor, StoreError, adjustment};
 
 /// The stream that the cursor belongs to; there is one.
 pub(super) const STREAM: &str = schemas::subject::EVENTS_STREAM;
