@@ -226,7 +226,7 @@ fn management(table: Table) -> Table {
         is_whole: true,
         ..table
     };
-    aliases(policies(settings(credentials(sign_in(served(table))))))
+    aliases(policies(settings(credentials(sign_in(served(books(table)))))))
         .get("/api/v1/audit", manage::audit::list)
         .told(manage::audit::LIST)
         .get("/api/v1/nodes", manage::nodes::list)
@@ -287,8 +287,17 @@ fn management(table: Table) -> Table {
         .told(manage::users::CHANGE)
         .get("/api/v1/users/{id}/history", resource::history::<Users>)
         .told(manage::users::HISTORY)
+}
+
+/// What operators do to the books as a whole.
+fn books(table: Table) -> Table {
+    table
         .post("/api/v1/system/rebuild", manage::system::rebuild)
         .told(manage::system::REBUILD)
+        .get("/api/v1/system/counters", manage::counters::compare)
+        .told(manage::counters::COMPARE)
+        .post("/api/v1/system/reprice", manage::reprice::create)
+        .told(manage::reprice::REPRICE)
 }
 
 /// Keys one by one, keys of endpoints, and grants.

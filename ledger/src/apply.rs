@@ -350,7 +350,7 @@ impl Applier {
                         warn!(sequence = record.sequence, kind = %record.kind, "an event is not understood and only kept");
                     }
                 }
-                Fact::Waybill(_) | Fact::Accepted(_) | Fact::Kept => {}
+                Fact::Waybill(_) | Fact::Adjusted(_) | Fact::Accepted(_) | Fact::Kept => {}
             }
         }
         (fresh, taken)

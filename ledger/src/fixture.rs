@@ -11,6 +11,7 @@ use schemas::catalog::change::{Actor, Change};
 use schemas::envelope::{ContentType, Envelope, SpecVersion};
 use schemas::event::Fact;
 use schemas::event::audit::{Audited, Kind};
+use schemas::event::ledger::{Adjusted, Reason};
 use schemas::event::request::{Attempt, Payer, RequestAccepted, RequestLost, RequestSettled, Surface};
 use schemas::failure::FailureCode;
 use schemas::id::{EventId, KeyId, ModelName, NodeId, RequestId, TenantId};
@@ -167,6 +168,43 @@ pub(crate) fn lost(n: u64) -> RequestLost {
         waybill_day: settled.waybill_day,
         billing_day: settled.billing_day,
         billing_month: settled.billing_month,
+    }
+}
+
+/// An adjustment of a row by an amount: the `number`th, after the earlier ones came to `before`.
+pub(crate) fn adjusted(settled: &RequestSettled, (number, before): (u32, i64), amount: i64) -> Adjusted {
+    let was = settled.cost_nano_usd.0 + before;
+    Adjusted {
+        request_id: settled.request_id,
+        number,
+        tenant: settled.tenant.clone(),
+        user: settled.user.clone(),
+        key_id: settled.key_id.clone(),
+        job_id: settled.job_id.clone(),
+        model: settled.model.clone(),
+        served_model: settled.served_model.clone(),
+        provider: settled.provider.clone(),
+        endpoint_id: settled.endpoint_id.clone(),
+        started_at: settled.started_at,
+        billing_day: settled.billing_day,
+        billing_month: settled.billing_month,
+        was_nano_usd: NanoUsd(was),
+        cost_nano_usd: NanoUsd(was + amount),
+        amount_nano_usd: NanoUsd(amount),
+        prices: Price {
+            input: 1,
+            ..Price::default()
+        },
+        price_version: PriceVersion("r2 \u{0} \u{1a}".into()),
+        reason: Reason::Repriced,
+        actor: Actor {
+            tenant: "default".into(),
+            user: None,
+            key_id: "key_ops".into(),
+            key_name: "ops \u{0}".into(),
+        },
+        adjusted_at: NOON.plus_micros(86_400_000_000),
+        node: "node-1".into(),
     }
 }
 
@@ -345,6 +383,7 @@ pub(crate) fn sums_of(rows: &[Row]) -> Vec<UsageRow> {
         sum.cache_write_tokens += settled.cache_write_tokens;
         sum.output_tokens += settled.output_tokens;
         sum.cost_nano_usd += settled.cost_nano_usd.0;
+        sum.total_nano_usd += settled.cost_nano_usd.0;
     }
     sums.into_values().collect()
 }

@@ -13,7 +13,7 @@ use schemas::id::RequestId;
 use schemas::outcome::Outcome;
 use schemas::time::Timestamp;
 
-use crate::record::{Fact, Record, Waybill};
+use crate::record::{Adjustment, Fact, Record, Waybill};
 
 use planted::Planted;
 
@@ -22,7 +22,7 @@ pub const BUCKET_MICROS: i64 = 15 * 60 * 1_000_000;
 /// Most tokens of one kind that a single row adds to the sums; the row itself keeps its figure.
 pub(crate) const TOKENS_SUMMED_MAX: u64 = 1_000_000_000_000;
 /// Most money that a single row adds to the sums, in nano-dollars: a million dollars.
-const COST_SUMMED_MAX: i64 = 1_000_000_000_000_000;
+pub(crate) const COST_SUMMED_MAX: i64 = 1_000_000_000_000_000;
 
 /// What the books hold about one request: enough to decide whether an event supersedes it, and what it added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +88,8 @@ pub struct Sums {
     pub output_tokens: i64,
     /// What callers pay, in nano-dollars.
     pub cost_nano_usd: i64,
+    /// By how much that was adjusted afterwards. Kept with the adjustments, not with the sums of rows.
+    pub adjusted_nano_usd: i64,
 }
 
 /// What to write.
@@ -103,6 +105,8 @@ pub struct Changes {
     pub opened: Vec<Opened>,
     /// Requests that run no more, by request id: these have their first row.
     pub closed: Vec<RequestId>,
+    /// Adjustments, by request and number, each place once. One that is kept stands before one of a greater origin.
+    pub adjustments: Vec<Arc<Adjustment>>,
 }
 
 /// A request that was accepted, by the event that says so. Of several for one request the least stands.
@@ -159,6 +163,7 @@ fn fold_with(records: &[Record], existing: &BTreeMap<RequestId, Standing>, plant
         opened: opened(records, |id| {
             existing.contains_key(id) || winners.contains_key(id)
         }),
+        adjustments: adjustments(records),
         ..Changes::default()
     };
     for (id, (waybill, standing)) in winners {
@@ -176,6 +181,29 @@ fn fold_with(records: &[Record], existing: &BTreeMap<RequestId, Standing>, plant
     }
     changes.sums.retain(|_, sums| *sums != Sums::default());
     changes
+}
+
+/// The adjustments in `records`: of several for one request and number the one of the least origin.
+fn adjustments(records: &[Record]) -> Vec<Arc<Adjustment>> {
+    let origin = |of: &Adjustment| {
+        (
+            Arc::clone(&of.source),
+            of.source_sequence,
+            Arc::clone(&of.event_id),
+        )
+    };
+    let mut least: BTreeMap<(RequestId, u32), &Arc<Adjustment>> = BTreeMap::new();
+    for record in records {
+        let Fact::Adjusted(adjustment) = &record.fact else {
+            continue;
+        };
+        let place = (adjustment.adjusted.request_id, adjustment.adjusted.number);
+        let held = least.entry(place).or_insert(adjustment);
+        if origin(adjustment) < origin(held) {
+            *held = adjustment;
+        }
+    }
+    least.into_values().cloned().collect()
 }
 
 /// Which requests `records` accept, without those that have a row.
@@ -267,6 +295,7 @@ impl Sums {
             cache_write_tokens,
             output_tokens,
             cost_nano_usd: cost_nano_usd.clamp(-COST_SUMMED_MAX, COST_SUMMED_MAX),
+            adjusted_nano_usd: 0,
         }
     }
 
@@ -280,6 +309,7 @@ impl Sums {
             (&mut self.cache_write_tokens, other.cache_write_tokens),
             (&mut self.output_tokens, other.output_tokens),
             (&mut self.cost_nano_usd, other.cost_nano_usd),
+            (&mut self.adjusted_nano_usd, other.adjusted_nano_usd),
         ];
         for (mine, theirs) in pairs {
             *mine = operation(*mine, theirs);

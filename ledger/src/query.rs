@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bus::{Bus, BusError, Question};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use schemas::id::RequestId;
 use schemas::query::audit::{AuditAnswer, AuditQuery};
 use schemas::query::feed::{Booked, FEED_EVENTS_MAX, FeedAnswer, FeedQuery};
 use schemas::query::{
@@ -158,6 +159,8 @@ async fn logs(store: &dyn Store, query: LogsQuery) -> Result<LogsAnswer, QueryEr
         answer.data.truncate(fits);
         answer.next = answer.data.last().map(|row| row.settled.request_id);
     }
+    let ids: Vec<RequestId> = answer.data.iter().map(|row| row.settled.request_id).collect();
+    answer.adjustments = store.adjusted(&ids).await.map_err(refuse)?;
     Ok(answer)
 }
 

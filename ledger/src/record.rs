@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bus::Stored;
 use bytes::Bytes;
 use schemas::envelope::Envelope;
+use schemas::event::ledger::Adjusted;
 use schemas::event::request::{RequestAccepted, RequestSettled};
 use schemas::id::RequestId;
 use schemas::query::Row;
@@ -47,6 +48,8 @@ pub struct Record {
 pub enum Fact {
     /// A request has this row.
     Waybill(Arc<Waybill>),
+    /// What a request costs was corrected.
+    Adjusted(Arc<Adjustment>),
     /// A request runs, unless it has a row.
     Accepted(RequestId),
     /// These sequences of `source` can never come.
@@ -73,6 +76,19 @@ pub struct Waybill {
     pub event_id: Arc<str>,
     /// True when it is `request.lost`: the admitting node's own word supersedes it.
     pub provisional: bool,
+}
+
+/// A correction of what a request costs, and the event it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adjustment {
+    /// What it says.
+    pub adjusted: Adjusted,
+    /// The event's source.
+    pub source: Arc<str>,
+    /// Its place there.
+    pub source_sequence: u64,
+    /// Its id.
+    pub event_id: Arc<str>,
 }
 
 impl Record {
@@ -140,6 +156,12 @@ impl Record {
         match said {
             Said::Settled(settled) => self.waybill(*settled, false),
             Said::Lost(lost) => self.waybill(lost.into_row(), true),
+            Said::Adjusted(adjusted) => Fact::Adjusted(Arc::new(Adjustment {
+                adjusted: *adjusted,
+                source: Arc::clone(&self.source),
+                source_sequence: self.source_sequence,
+                event_id: Arc::clone(&self.event_id),
+            })),
             Said::Accepted(request_id) => Fact::Accepted(request_id),
             Said::SpoolLost(lost) => {
                 let root = self.source.rsplit_once('/').map_or("", |(root, _)| root);

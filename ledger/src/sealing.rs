@@ -6,6 +6,7 @@
 //! part; what was sealed is never sealed anew.
 
 mod chain;
+mod dropped;
 pub(crate) mod sealer;
 pub mod verify;
 
@@ -15,13 +16,13 @@ use chrono::{Days, NaiveDate};
 use schemas::digest::Digest;
 use schemas::event::ledger::Sealed;
 use schemas::id::{EventId, RequestId};
-use schemas::merkle::{Tree, leaf};
+use schemas::merkle::{Tree, leaf, leaf_of_adjustment};
 use schemas::money::NanoUsd;
 use schemas::time::Timestamp;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::record::{Record, Waybill};
+use crate::record::{Adjustment, Fact, Record, Waybill};
 use crate::store::{Store, StoreError};
 
 /// How long after its end a day is sealed, in microseconds.
@@ -59,11 +60,13 @@ fn event_id(digest: Digest) -> EventId {
     EventId(uuid::Builder::from_custom_bytes(Uuid::from_bytes(bytes).into_bytes()).into_uuid())
 }
 
-/// What rows come to.
+/// What rows and their adjustments come to: the leaves of rows first.
 #[derive(Debug, Default)]
 struct Total {
     tree: Tree,
     sum_nano_usd: i64,
+    adjustments: u64,
+    adjusted_nano_usd: i64,
 }
 
 impl Total {
@@ -73,18 +76,41 @@ impl Total {
         self.sum_nano_usd = self.sum_nano_usd.saturating_add(cost);
     }
 
+    fn adjust(&mut self, adjustment: &Adjustment) {
+        self.tree.push(leaf_of(adjustment));
+        self.adjustments += 1;
+        let amount = adjustment.adjusted.amount_nano_usd.0;
+        self.adjusted_nano_usd = self.adjusted_nano_usd.saturating_add(amount);
+    }
+
+    /// How many rows it has.
+    const fn rows(&self) -> u64 {
+        self.tree.leaves().saturating_sub(self.adjustments)
+    }
+
     /// Whether a seal says the same.
     fn is_of(&self, seal: &Sealed) -> bool {
-        self.tree.leaves() == seal.rows
+        self.rows() == seal.rows
+            && self.adjustments == seal.adjustments
             && self.tree.root() == Some(seal.root)
             && NanoUsd(self.sum_nano_usd) == seal.sum_nano_usd
+            && NanoUsd(self.adjusted_nano_usd) == seal.adjusted_nano_usd
     }
 }
 
-/// True when a seal that covers these places covers the row.
-fn covers(through: &BTreeMap<String, u64>, waybill: &Waybill) -> bool {
-    let last = through.get(&waybill.row.source);
-    last.is_some_and(|last| waybill.row.source_sequence <= *last)
+fn leaf_of(adjustment: &Adjustment) -> Digest {
+    let place = (&*adjustment.source, adjustment.source_sequence);
+    leaf_of_adjustment(&adjustment.adjusted, place, &adjustment.event_id)
+}
+
+/// True when a seal that covers these places covers what came from one.
+fn covers(through: &BTreeMap<String, u64>, (source, place): (&str, u64)) -> bool {
+    through.get(source).is_some_and(|last| place <= *last)
+}
+
+/// Where a row came from.
+fn place(waybill: &Waybill) -> (&str, u64) {
+    (&waybill.row.source, waybill.row.source_sequence)
 }
 
 /// Every row of a tenant and a day, by request id.
@@ -121,6 +147,50 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Every adjustment of a tenant's rows of a day, by request id and number.
+struct Adjusted<'a> {
+    store: &'a dyn Store,
+    of: (&'a str, NaiveDate),
+    after: Option<(RequestId, u32)>,
+    page: std::vec::IntoIter<Adjustment>,
+    is_last: bool,
+}
+
+impl<'a> Adjusted<'a> {
+    fn of(store: &'a dyn Store, tenant: &'a str, day: NaiveDate) -> Self {
+        Self {
+            store,
+            of: (tenant, day),
+            after: None,
+            page: Vec::new().into_iter(),
+            is_last: false,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Adjustment>, StoreError> {
+        if self.page.len() == 0 && !self.is_last {
+            let page = self.store.day_adjustments(self.of, self.after, PAGE_ROWS).await?;
+            self.is_last = page.len() < PAGE_ROWS;
+            self.page = page.into_iter();
+        }
+        let next = self.page.next();
+        if let Some(Adjustment { adjusted, .. }) = &next {
+            self.after = Some((adjusted.request_id, adjusted.number));
+        }
+        Ok(next)
+    }
+}
+
+/// Whether the log has the event that an adjustment says it is of, and it says the same.
+async fn is_told_so(store: &dyn Store, adjustment: &Adjustment) -> Result<bool, StoreError> {
+    let before = adjustment.source_sequence.saturating_sub(1);
+    let events = store.events_after(&adjustment.source, before, 2).await?;
+    Ok(events.iter().any(|event| match &event.fact {
+        Fact::Adjusted(told) => leaf_of(told) == leaf_of(adjustment),
+        _ => false,
+    }))
+}
+
 /// Whether the log has the event that a row says it is of, and it says the same.
 async fn is_told(store: &dyn Store, waybill: &Waybill) -> Result<bool, StoreError> {
     let row = &waybill.row;
@@ -128,7 +198,7 @@ async fn is_told(store: &dyn Store, waybill: &Waybill) -> Result<bool, StoreErro
     // Two events at one place are a source that cannot be trusted; more of them are nobody's.
     let events = store.events_after(&row.source, before, 2).await?;
     Ok(events.iter().any(|event| match &event.fact {
-        crate::record::Fact::Waybill(told) => {
+        Fact::Waybill(told) => {
             told.event_id == waybill.event_id
                 && told.provisional == waybill.provisional
                 && leaf(&told.row, &told.event_id) == leaf(row, &waybill.event_id)

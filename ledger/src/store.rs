@@ -1,6 +1,7 @@
 //! The Store port: where the books are kept. Adapters differ in the database, never in what they promise;
 //! `conformance` has one function per promise and every adapter runs it.
 
+mod adjustment;
 pub mod postgres;
 mod row;
 pub mod sqlite;
@@ -16,11 +17,15 @@ use async_trait::async_trait;
 use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
-use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
+use schemas::query::{
+    Adjustments, LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow,
+};
 
 use crate::coverage::Coverage;
 use crate::fold::{Changes, Standing};
-use crate::record::{Record, Waybill};
+use crate::record::{Adjustment, Record, Waybill};
+
+pub(crate) use adjustment::day_of;
 
 /// Where the books are kept. Rows are unique by request id, sums move by differences, and both move in one
 /// transaction with the raw envelopes and the cursor: delivery that repeats or reorders leaves exact books.
@@ -104,6 +109,20 @@ pub trait Store: Send + Sync {
         after: Option<RequestId>,
         rows_max: usize,
     ) -> Result<Vec<Waybill>, StoreError>;
+
+    /// How far these requests were adjusted; those that were not are left out.
+    async fn adjusted(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Adjustments>, StoreError>;
+
+    /// How many adjustments there are by day and tenant, the days being those inside the ids of their requests.
+    async fn adjusted_days(&self) -> Result<Vec<(NaiveDate, Arc<str>, u64)>, StoreError>;
+
+    /// Adjustments of a tenant's rows of a UTC day, by request id and number, beyond `after`; at most `most`.
+    async fn day_adjustments(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<(RequestId, u32)>,
+        most: usize,
+    ) -> Result<Vec<Adjustment>, StoreError>;
 
     /// True when the database answers.
     async fn healthy(&self) -> bool;

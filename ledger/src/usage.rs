@@ -161,6 +161,8 @@ fn row(group_by: &[GroupBy], start: Option<DateTime<Tz>>, group: Group, sums: Su
         cache_write_tokens: count(sums.cache_write_tokens),
         output_tokens: count(sums.output_tokens),
         cost_nano_usd: sums.cost_nano_usd,
+        adjusted_nano_usd: sums.adjusted_nano_usd,
+        total_nano_usd: sums.cost_nano_usd.saturating_add(sums.adjusted_nano_usd),
         ..UsageRow::default()
     };
     for (by, value) in group_by.iter().zip(group) {

@@ -14,7 +14,7 @@ use crate::envelope::Envelope;
 use crate::event::Fact;
 use crate::event::audit::Audited;
 use crate::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
-use crate::event::ledger::Sealed;
+use crate::event::ledger::{Adjusted, Sealed};
 use crate::event::limit::LimitRefused;
 use crate::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use crate::event::spool::{SpoolFilled, SpoolLost};
@@ -55,7 +55,7 @@ pub fn documents() -> Vec<Document> {
 }
 
 /// All events, ordered by their types.
-fn events() -> [Told; 12] {
+fn events() -> [Told; 13] {
     [
         told::<Audited>(),
         told::<CircuitChanged>(),
@@ -65,6 +65,7 @@ fn events() -> [Told; 12] {
         told::<Sealed>(),
         told::<LimitRefused>(),
         told::<RequestAccepted>(),
+        told::<Adjusted>(),
         told::<RequestLost>(),
         told::<RequestSettled>(),
         told::<SpoolFilled>(),

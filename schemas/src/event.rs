@@ -32,6 +32,8 @@ pub enum Event {
     HealthWake(health::WakeEnded),
     /// A record of the catalogue was changed.
     Audited(Box<audit::Audited>),
+    /// What a request costs was corrected.
+    RequestAdjusted(Box<ledger::Adjusted>),
     /// Rows of a day were sealed.
     LedgerSealed(Box<ledger::Sealed>),
     /// A spool became nearly full, or is no longer.
@@ -55,6 +57,7 @@ impl Event {
             subject::HEALTH_CREDENTIAL => Self::HealthCredential(serde_json::from_str(data)?),
             subject::HEALTH_WAKE => Self::HealthWake(serde_json::from_str(data)?),
             subject::AUDIT => Self::Audited(serde_json::from_str(data)?),
+            subject::REQUEST_ADJUSTED => Self::RequestAdjusted(serde_json::from_str(data)?),
             subject::LEDGER_SEALED => Self::LedgerSealed(serde_json::from_str(data)?),
             subject::SPOOL_FILLED => Self::SpoolFilled(serde_json::from_str(data)?),
             subject::SPOOL_LOST => Self::SpoolLost(serde_json::from_str(data)?),
@@ -95,6 +98,9 @@ impl Fact for health::WakeEnded {
 }
 impl Fact for audit::Audited {
     const KIND: &'static str = subject::AUDIT;
+}
+impl Fact for ledger::Adjusted {
+    const KIND: &'static str = subject::REQUEST_ADJUSTED;
 }
 impl Fact for ledger::Sealed {
     const KIND: &'static str = subject::LEDGER_SEALED;

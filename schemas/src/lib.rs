@@ -5,7 +5,7 @@
 //! plus key of the request at hand; a **model** is the name asked for; a **route** is one way to serve it and
 //! leads to an **endpoint**, which has one or more **backends**; an **attempt** is one try of a request on one
 //! endpoint; an **outcome** is how it ended; to **settle** is to close a request exactly once, and its record
-//! is the **waybill**; the **spool** is the gateway's own outbox of events; the **ledger** keeps the books; a **limit**
+//! is the **waybill**; an **adjustment** corrects what it says to cost; the **spool** is the gateway's own outbox of events; the **ledger** keeps the books; a **limit**
 //! bounds a rate, a concurrency or a quota of a tenant, user or key, those that bound a request are its **layers**, and
 //! what a node has of them in hand are its **holdings**: **permits** of rates, **slots** of concurrencies, and of
 //! quotas what it has **taken**. An **idempotency key** is claimed by one request, which holds it until its answer can
@@ -44,6 +44,7 @@ pub mod outcome;
 pub mod parameter;
 pub mod pool;
 pub mod query;
+pub mod reprice;
 pub mod seal;
 pub mod secret;
 pub mod subject;

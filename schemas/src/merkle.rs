@@ -7,11 +7,14 @@
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::Digest;
-use crate::event::ledger::Sealed;
+use crate::event::ledger::{Adjusted, Sealed};
+use crate::money::Price;
 use crate::query::Row;
 
-/// The form of rows and seals that is written today.
+/// The form of seals over rows alone.
 pub const FORMAT: u32 = 1;
+/// The form of seals over rows and adjustments.
+pub const FORMAT_ADJUSTED: u32 = 2;
 /// First byte of what is hashed for a row.
 const LEAF: u8 = 0;
 /// First byte of what is hashed for two nodes.
@@ -140,23 +143,59 @@ fn figures(fields: &mut Fields, row: &Row) {
     let flags: Vec<&str> = settled.usage_flags.iter().map(|flag| flag.as_str()).collect();
     fields.text(&flags.join(","));
     fields.text(&settled.price_version.0);
-    let prices = settled.prices.as_ref().map(|price| {
-        let rates = [
-            price.input,
-            price.cached,
-            price.cache_write,
-            price.output,
-            price.request,
-            price.image,
-        ];
-        rates.map(|rate| rate.to_string()).join(",")
-    });
+    let prices = settled.prices.as_ref().map(rates);
     fields.maybe(prices.as_deref());
     fields.shown(&settled.cost_nano_usd.0);
     fields.text(&settled.cost_usd);
     let upstream = settled.upstream_cost_nano_usd.map(|cost| cost.0.to_string());
     fields.maybe(upstream.as_deref());
     fields.shown(&settled.absorbed_nano_usd.0);
+}
+
+fn rates(price: &Price) -> String {
+    let rates = [
+        price.input,
+        price.cached,
+        price.cache_write,
+        price.output,
+        price.request,
+        price.image,
+    ];
+    rates.map(|rate| rate.to_string()).join(",")
+}
+
+/// The leaf of an adjustment, and of the event that it came from: its place and its id.
+pub fn leaf_of_adjustment(adjusted: &Adjusted, (source, place): (&str, u64), event_id: &str) -> Digest {
+    let mut fields = Fields::of(LEAF, "waybill.adjustment.1\n");
+    fields.shown(&adjusted.request_id);
+    fields.shown(&adjusted.number);
+    fields.text(adjusted.tenant.as_str());
+    fields.maybe(adjusted.user.as_ref().map(crate::id::UserId::as_str));
+    fields.text(adjusted.key_id.as_str());
+    fields.maybe(adjusted.job_id.as_deref());
+    fields.text(adjusted.model.as_str());
+    fields.maybe(adjusted.served_model.as_deref());
+    fields.maybe(adjusted.provider.as_deref());
+    fields.maybe(adjusted.endpoint_id.as_ref().map(crate::id::EndpointId::as_str));
+    fields.shown(&adjusted.started_at);
+    fields.shown(&adjusted.billing_day);
+    fields.shown(&adjusted.billing_month);
+    fields.shown(&adjusted.was_nano_usd.0);
+    fields.shown(&adjusted.cost_nano_usd.0);
+    fields.shown(&adjusted.amount_nano_usd.0);
+    fields.text(&rates(&adjusted.prices));
+    fields.text(&adjusted.price_version.0);
+    fields.text(adjusted.reason.as_str());
+    fields.text(adjusted.actor.tenant.as_str());
+    fields.maybe(adjusted.actor.user.as_ref().map(crate::id::UserId::as_str));
+    fields.text(adjusted.actor.key_id.as_str());
+    fields.text(&adjusted.actor.key_name);
+    fields.shown(&adjusted.adjusted_at);
+    fields.text(adjusted.node.as_str());
+    fields.text(source);
+    fields.shown(&place);
+    fields.text(event_id);
+    fields.finish()
 }
 
 /// The digest of a seal: what the next one of its tenant names as `previous`. When and by whom it was made is no part.
@@ -168,6 +207,10 @@ pub fn seal_digest(seal: &Sealed) -> Digest {
     fields.shown(&seal.part);
     fields.shown(&seal.rows);
     fields.shown(&seal.sum_nano_usd.0);
+    if seal.format >= FORMAT_ADJUSTED {
+        fields.shown(&seal.adjustments);
+        fields.shown(&seal.adjusted_nano_usd.0);
+    }
     fields.shown(&seal.root);
     for (source, sequence) in &seal.through {
         fields.text(source);

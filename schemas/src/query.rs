@@ -86,6 +86,18 @@ pub struct LogsAnswer {
     pub data: Vec<Row>,
     /// Where the next page begins, `None` on the last.
     pub next: Option<RequestId>,
+    /// How far rows were adjusted, by request; those that were not are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub adjustments: BTreeMap<RequestId, Adjustments>,
+}
+
+/// The adjustments of one request together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Adjustments {
+    /// The number of the last.
+    pub last: u32,
+    /// By how much they change what the row says, in nano-dollars.
+    pub amount_nano_usd: i64,
 }
 
 /// One request with the event it came from.
@@ -240,8 +252,14 @@ pub struct UsageRow {
     pub cache_write_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// What callers pay.
+    /// What callers pay, as it was settled.
     pub cost_nano_usd: i64,
+    /// By how much that was adjusted afterwards.
+    #[serde(default)]
+    pub adjusted_nano_usd: i64,
+    /// What callers pay with all adjustments.
+    #[serde(default)]
+    pub total_nano_usd: i64,
 }
 
 /// Answer to [`UsageQuery`].

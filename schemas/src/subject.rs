@@ -4,6 +4,8 @@
 pub const REQUEST_ACCEPTED: &str = "waybill.request.accepted.v1";
 /// Type of the event that closes a request.
 pub const REQUEST_SETTLED: &str = "waybill.request.settled.v1";
+/// Type of the event that corrects what a request costs.
+pub const REQUEST_ADJUSTED: &str = "waybill.request.adjusted.v1";
 /// Type of the event by which somebody else declares a request lost.
 pub const REQUEST_LOST: &str = "waybill.request.lost.v1";
 /// Type of the event that counts refusals beyond the recorded ones.

@@ -8,7 +8,7 @@ use std::path::Path;
 use schemas::envelope::Envelope;
 use schemas::event::audit::Audited;
 use schemas::event::health::{Cause, CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
-use schemas::event::ledger::Sealed;
+use schemas::event::ledger::{Adjusted, Sealed};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestAccepted, RequestLost, RequestSettled};
 use schemas::event::spool::{SpoolFilled, SpoolLost};
@@ -124,6 +124,21 @@ fn a_seal_keeps_its_form() {
 }
 
 #[test]
+fn a_seal_over_adjustments_keeps_its_form() {
+    let sealed = keeps::<Sealed>("ledger.sealed.adjusted.json");
+    assert_eq!((sealed.format, sealed.part, sealed.adjustments), (2, 2, 3));
+}
+
+#[test]
+fn an_adjustment_keeps_its_form() {
+    let adjusted = keeps::<Adjusted>("request.adjusted.json");
+    assert_eq!(
+        adjusted.was_nano_usd.0 + adjusted.amount_nano_usd.0,
+        adjusted.cost_nano_usd.0
+    );
+}
+
+#[test]
 fn a_spool_that_is_nearly_full_keeps_its_form() {
     assert!(keeps::<SpoolFilled>("spool.filled.json").nearly_full);
 }
@@ -159,6 +174,7 @@ fn every_golden_file_is_understood_by_its_type_name() {
         subject::LEDGER_SEALED,
         subject::LIMIT_REFUSED,
         subject::REQUEST_ACCEPTED,
+        subject::REQUEST_ADJUSTED,
         subject::REQUEST_LOST,
         subject::REQUEST_SETTLED,
         subject::SPOOL_FILLED,

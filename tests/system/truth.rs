@@ -1,9 +1,13 @@
-//! The books against what others say: a provider's bill.
+//! The books against what others say: a provider's bill; against what was sealed, and by prices that were corrected.
 
 use std::collections::BTreeMap;
 
 use harness::{Behaviour, Scene, chat};
 use serde_json::{Value, json};
+
+mod counters;
+mod reprice;
+mod seals;
 
 /// Tokens of each call, by the upstream's word.
 const USAGE: (u64, u64) = (9, 20);

@@ -13,6 +13,7 @@ use crate::records::prices::PricesAction;
 use crate::records::routes::RouteAction;
 use crate::records::tenants::TenantAction;
 use crate::records::users::UserAction;
+use crate::reprice;
 use crate::simulate::SimulateAction;
 use crate::verify;
 
@@ -154,6 +155,17 @@ pub enum Command {
         /// What is compared.
         #[command(flatten)]
         asked: reconcile::Asked,
+        /// How the outcome is told.
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Compare the counters of quotas with the books, through the node that runs here.
+    Counters(Output),
+    /// Compute what requests cost by prices that were corrected afterwards, through the node that runs here.
+    Reprice {
+        /// What is repriced.
+        #[command(flatten)]
+        asked: reprice::Asked,
         /// How the outcome is told.
         #[command(flatten)]
         output: Output,

@@ -4,8 +4,8 @@ use bus::nats::setup::SetupError;
 use ledger::store::StoreError;
 
 use crate::{
-    UsageError, agreement, config, data, drain, management, node_command, reconcile, reload, status, verify,
-    yaml,
+    UsageError, agreement, config, counters, data, drain, management, node_command, reconcile, reload,
+    status, verify, yaml,
 };
 
 /// Two things were compared and are not equal.
@@ -49,7 +49,8 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     {
         return Some(UNAVAILABLE);
     }
-    if cause.is::<reconcile::Unequal>() || cause.is::<verify::Unsound>() {
+    if cause.is::<reconcile::Unequal>() || cause.is::<counters::Different>() || cause.is::<verify::Unsound>()
+    {
         return Some(UNEQUAL);
     }
     if cause.is::<node_command::Alive>() {

@@ -11,8 +11,8 @@ use node::config::{self, Config};
 use node::environment::Environment;
 use node::exit;
 use node::{
-    check, config_command, data, drain, key_command, migrate, node_command, reconcile, records, reload,
-    replay, serve, simulate, telemetry, verify,
+    check, config_command, counters, data, drain, key_command, migrate, node_command, reconcile, records,
+    reload, replay, reprice, serve, simulate, telemetry, verify,
 };
 
 #[global_allocator]
@@ -98,6 +98,12 @@ fn run(command: Command) -> anyhow::Result<()> {
             print(&told)?;
             Ok(equal?)
         }
+        Command::Counters(output) => {
+            let (told, equal) = runtime()?.block_on(counters::run(&output, load))?;
+            print(&told)?;
+            Ok(equal?)
+        }
+        Command::Reprice { asked: what, output } => asked(reprice::run(&what, &output, load)),
         Command::Verify { asked, output } => {
             let (told, sound) = runtime()?.block_on(verify::run(&asked, &output, &load(&output.flags)?))?;
             print(&told)?;

@@ -230,6 +230,8 @@ const MATRIX: &[(&str, &str, Open)] = &[
     ("POST", "/api/v1/nodes/{node}/gpu", Open::Platform),
     ("GET", "/admin/nodes", Open::Operators),
     ("POST", "/api/v1/system/rebuild", Open::Operators),
+    ("GET", "/api/v1/system/counters", Open::Operators),
+    ("POST", "/api/v1/system/reprice", Open::Operators),
     // The last: whoever signed in is signed out by it.
     ("POST", "/auth/logout", Open::Everybody),
 ];

@@ -1,5 +1,6 @@
 //! The loop, against a log in memory and SQLite.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
@@ -8,14 +9,16 @@ use bytes::Bytes;
 use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
-use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
+use schemas::query::{
+    Adjustments, LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow,
+};
 use schemas::subject::MARK_BUCKET;
 use tempfile::TempDir;
 
 use super::*;
 use crate::fixture::memory::MemoryBus;
 use crate::fixture::{SOURCE, books, envelope, settled, sums_of};
-use crate::record::Waybill;
+use crate::record::{Adjustment, Waybill};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Applied, AuditRange, Batch, Store};
 
@@ -432,6 +435,23 @@ impl Store for Flaky {
         rows_max: usize,
     ) -> Result<Vec<Waybill>, StoreError> {
         self.store.day_rows(of, after, rows_max).await
+    }
+
+    async fn adjusted(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Adjustments>, StoreError> {
+        self.store.adjusted(ids).await
+    }
+
+    async fn adjusted_days(&self) -> Result<Vec<(NaiveDate, Arc<str>, u64)>, StoreError> {
+        self.store.adjusted_days().await
+    }
+
+    async fn day_adjustments(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<(RequestId, u32)>,
+        most: usize,
+    ) -> Result<Vec<Adjustment>, StoreError> {
+        self.store.day_adjustments(of, after, most).await
     }
 
     async fn healthy(&self) -> bool {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use schemas::envelope::{ContentType, Envelope, SpecVersion};
 use schemas::event::audit::Audited;
 use schemas::event::health::{CircuitChanged, CredentialChanged, EndpointChanged, WakeEnded};
-use schemas::event::ledger::Sealed;
+use schemas::event::ledger::{Adjusted, Sealed};
 use schemas::event::limit::LimitRefused;
 use schemas::event::request::{RequestLost, RequestSettled};
 use schemas::event::spool::{SpoolFilled, SpoolLost};
@@ -36,6 +36,7 @@ pub(super) enum Said {
     Settled(Box<RequestSettled>),
     Lost(Box<RequestLost>),
     Accepted(RequestId),
+    Adjusted(Box<Adjusted>),
     SpoolLost(SpoolLost),
     Nothing,
 }
@@ -101,6 +102,13 @@ impl<'de> DeserializeSeed<'de> for Data<'_> {
             subject::HEALTH_WAKE => {
                 WakeEnded::deserialize(data)?;
                 Said::Nothing
+            }
+            subject::REQUEST_ADJUSTED => {
+                let adjusted = Adjusted::deserialize(data)?;
+                if !adjusted.adds_up() {
+                    return Err(D::Error::custom("the amount is not what lies between the costs"));
+                }
+                Said::Adjusted(Box::new(adjusted))
             }
             subject::LEDGER_SEALED => {
                 Sealed::deserialize(data)?;

@@ -10,14 +10,14 @@ use bus::spool::Spool;
 use chrono::NaiveDate;
 use schemas::event::ledger::Sealed;
 use schemas::id::{NodeId, TenantId};
-use schemas::merkle::{FORMAT, seal_digest};
+use schemas::merkle::{FORMAT, FORMAT_ADJUSTED, seal_digest};
 use schemas::money::NanoUsd;
 use schemas::time::Timestamp;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::chain::Chain;
-use super::{Rows, Total, covers, due_days, event_id, is_told, read};
+use super::{Adjusted, Rows, Total, covers, due_days, event_id, is_told, is_told_so, place, read};
 use crate::Ports;
 use crate::state::State;
 use crate::store::Store;
@@ -28,6 +28,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_IDLE: Duration = Duration::from_mins(1);
 /// How long a day in which everything is sealed is left alone: only rows that come late are missing then.
 const SEALED_REST: Duration = Duration::from_hours(6);
+
+/// How long it is known which days have adjustments.
+const ADJUSTED_REST: Duration = Duration::from_mins(10);
+
+/// How many there are, by tenant.
+type Counts = BTreeMap<Arc<str>, u64>;
 
 /// What a ledger needs to seal.
 #[derive(Clone)]
@@ -45,6 +51,10 @@ pub(crate) struct Sealer {
     sealing: Sealing,
     store: Arc<dyn Store>,
     state: Arc<State>,
+    /// Of which days and tenants how many adjustments there are.
+    adjusted: BTreeMap<NaiveDate, Counts>,
+    /// Until when that is known.
+    adjusted_until: Option<Instant>,
     /// Until when a day is not looked at.
     resting: BTreeMap<NaiveDate, Instant>,
     /// Told, and not seen in the books yet: by tenant the day and its part.
@@ -64,6 +74,8 @@ impl Sealer {
             sealing: ports.sealing.clone()?,
             store: Arc::clone(&ports.store),
             state: Arc::clone(&ports.state),
+            adjusted: BTreeMap::new(),
+            adjusted_until: None,
             resting: BTreeMap::new(),
             told: BTreeMap::new(),
             warned: BTreeSet::new(),
@@ -104,13 +116,21 @@ impl Sealer {
             return Ok(false);
         }
         self.resting.retain(|_, until| *until > Instant::now());
-        for day in due_days(now) {
+        self.look_for_adjustments(now).await?;
+        let adjusted = self.adjusted.keys().copied();
+        let days: BTreeSet<NaiveDate> = due_days(now).chain(adjusted).collect();
+        for day in days {
             if self.resting.contains_key(&day) {
                 continue;
             }
             let mut is_waiting = false;
+            // A day that was adjusted has more to be sealed than its rows.
+            let mut counts = self.adjusted.get(&day).cloned().unwrap_or_default();
             for (tenant, rows) in self.store.rows_of_day(day).await? {
-                is_waiting |= self.seal((&TenantId(tenant), day), rows, now).await?;
+                *counts.entry(tenant).or_default() += rows;
+            }
+            for (tenant, count) in counts {
+                is_waiting |= self.seal((&TenantId(tenant), day), count, now).await?;
             }
             // Days are sealed in order: the next one names this one.
             if is_waiting {
@@ -121,11 +141,28 @@ impl Sealer {
         Ok(false)
     }
 
-    /// Seals what is not sealed of a day's rows; true when there is more to come for the tenant.
+    /// Learns which days have adjustments, those among them that are too old for rows that come late.
+    async fn look_for_adjustments(&mut self, now: Timestamp) -> Result<(), Problem> {
+        if self.adjusted_until.is_some_and(|until| until > Instant::now()) {
+            return Ok(());
+        }
+        let last = due_days(now).last();
+        let mut days: BTreeMap<NaiveDate, Counts> = BTreeMap::new();
+        for (day, tenant, count) in self.store.adjusted_days().await? {
+            if Some(day) <= last {
+                days.entry(day).or_default().insert(tenant, count);
+            }
+        }
+        self.adjusted = days;
+        self.adjusted_until = Some(Instant::now() + ADJUSTED_REST);
+        Ok(())
+    }
+
+    /// Seals what is not sealed of a day's rows and their adjustments; true when there is more to come for the tenant.
     async fn seal(
         &mut self,
         (tenant, day): (&TenantId, NaiveDate),
-        rows: u64,
+        count: u64,
         now: Timestamp,
     ) -> Result<bool, Problem> {
         let events = self.store.seals(Some(tenant.as_str())).await?;
@@ -145,8 +182,8 @@ impl Sealer {
             }
             return Ok(false);
         }
-        let sealed: u64 = chain.parts(day).map(|seal| seal.rows).sum();
-        if rows <= sealed {
+        let sealed: u64 = chain.parts(day).map(|seal| seal.rows + seal.adjustments).sum();
+        if count <= sealed {
             return Ok(false);
         }
         let Some(seal) = self.seal_of(&chain, (tenant, day), now).await? else {
@@ -176,13 +213,25 @@ impl Sealer {
         let mut rows = Rows::of(store, tenant.as_str(), day);
         while let Some(waybill) = rows.next().await? {
             let source = &waybill.row.source;
-            let is_open = !waybill.provisional && !before.is_some_and(|seal| covers(&seal.through, &waybill));
+            let is_open =
+                !waybill.provisional && !before.is_some_and(|seal| covers(&seal.through, place(&waybill)));
             if is_open
                 && waybill.row.source_sequence <= coverage.mark(source)
                 && (before.is_none() || is_told(store, &waybill).await?)
             {
                 total.add(&waybill);
                 sources.insert(source.clone());
+            }
+        }
+        let mut adjustments = Adjusted::of(store, tenant.as_str(), day);
+        while let Some(adjustment) = adjustments.next().await? {
+            let (source, place) = (&adjustment.source, adjustment.source_sequence);
+            if !before.is_some_and(|seal| covers(&seal.through, (source, place)))
+                && place <= coverage.mark(source)
+                && is_told_so(store, &adjustment).await?
+            {
+                total.adjust(&adjustment);
+                sources.insert(source.to_string());
             }
         }
         let Some(root) = total.tree.root() else {
@@ -193,12 +242,18 @@ impl Sealer {
             through.insert(source, mark);
         }
         Ok(Some(Sealed {
-            format: FORMAT,
+            format: if total.adjustments > 0 {
+                FORMAT_ADJUSTED
+            } else {
+                FORMAT
+            },
             tenant: tenant.clone(),
             day,
             part: chain.next_part(day),
-            rows: total.tree.leaves(),
+            rows: total.rows(),
             sum_nano_usd: NanoUsd(total.sum_nano_usd),
+            adjustments: total.adjustments,
+            adjusted_nano_usd: NanoUsd(total.adjusted_nano_usd),
             root,
             through,
             previous: chain.last(),

@@ -21,7 +21,7 @@ use super::verify::{Asked, Fault, Report};
 use super::*;
 use crate::Ports;
 use crate::fixture::memory::MemoryBus;
-use crate::fixture::{NOON, SOURCE, apply, full, lost, record, request_id, settled};
+use crate::fixture::{NOON, SOURCE, adjusted, apply, full, lost, record, request_id, settled};
 use crate::store::sqlite::{FILE_NAME, SqliteStore};
 
 const HOUR: i64 = 3_600_000_000;
@@ -256,14 +256,14 @@ async fn what_is_done_to_sealed_rows_is_found_and_named() {
             "UPDATE api_logs SET model = 'org/other' WHERE source_sequence = 3",
             vec![third],
         ),
-        ("DELETE FROM api_logs WHERE source_sequence = 3", vec![]),
+        ("DELETE FROM api_logs WHERE source_sequence = 3", vec![third]),
         (
             "UPDATE api_logs SET provisional = 1 WHERE source_sequence = 3",
             vec![third],
         ),
         (
             "UPDATE api_logs SET request_id = substr(request_id, 1, 35) || 'f' WHERE source_sequence = 3",
-            vec![RequestId(Uuid::from_u128(third.0.as_u128() | 0xf))],
+            vec![third, RequestId(Uuid::from_u128(third.0.as_u128() | 0xf))],
         ),
         (
             "UPDATE api_logs SET source_sequence = 7 - source_sequence, cost_nano_usd = source_sequence \
@@ -371,6 +371,98 @@ async fn a_seal_survives_a_rebuild_and_one_that_is_taken_away_breaks_the_chain()
     );
     scene.seal_all(&mut scene.ledger()).await;
     assert_eq!(scene.seals().await.len(), 1, "a broken chain is not gone on with");
+}
+
+#[tokio::test]
+async fn adjustments_are_sealed_with_their_day_or_as_a_further_part_of_it() {
+    let mut records = ten();
+    records.push(record(12, adjusted(&settled(2), (1, 0), -8_000)));
+    let scene = Scene::of(&records).await;
+    scene.seal_all(&mut scene.ledger()).await;
+    assert_eq!(scene.root_elsewhere(12), scene.seals().await[0].root.to_string());
+    let late = [
+        record(13, adjusted(&settled(2), (2, -8_000), 3)),
+        record(14, adjusted(&full(9), (1, 0), 1)),
+    ];
+    apply(&*scene.store, &late).await.expect("apply");
+    let report = scene.verify().await;
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!((report.unsealed[0].rows, report.unsealed[0].adjustments), (0, 2));
+    scene.seal_all(&mut scene.ledger()).await;
+    scene.seal_all(&mut scene.ledger()).await;
+
+    let seals = scene.seals().await;
+    let told = |seal: &Sealed| {
+        (
+            (seal.format, seal.part, seal.rows, seal.sum_nano_usd.0),
+            (seal.adjustments, seal.adjusted_nano_usd.0),
+        )
+    };
+    assert_eq!(
+        seals.iter().map(told).collect::<Vec<_>>(),
+        [((2, 1, 9, 9 * 178_000), (1, -8_000)), ((2, 2, 0, 0), (2, 4))]
+    );
+    scene.store.rebuild().await.expect("a rebuild");
+    let report = scene.verify().await;
+    assert!(report.is_sound() && report.unsealed.is_empty(), "{report:?}");
+    assert_eq!((report.seals, report.rows, report.adjustments), (2, 9, 3));
+}
+
+#[tokio::test]
+async fn what_is_done_to_adjustments_is_found_and_named() {
+    let cases: [(&'static str, Vec<RequestId>); 4] = [
+        (
+            "UPDATE adjustments SET amount_nano_usd = 0 WHERE number = 1",
+            vec![request_id(2)],
+        ),
+        (
+            "UPDATE adjustments SET actor = replace(actor, 'key_ops', 'key_no') WHERE number = 2",
+            vec![request_id(2)],
+        ),
+        ("DELETE FROM adjustments WHERE number = 2", vec![request_id(2)]),
+        (
+            "INSERT INTO adjustments SELECT request_id, 3, day, tenant, \"user\", key_id, job_id, model, served_model, \
+             provider, endpoint_id, started_at, billing_day, billing_month, was_nano_usd, cost_nano_usd, \
+             amount_nano_usd, prices, price_version, reason, actor, adjusted_at, node, source, source_sequence, \
+             event_id FROM adjustments WHERE number = 2",
+            vec![request_id(2)],
+        ),
+    ];
+    let mut records = ten();
+    records.push(record(12, adjusted(&settled(2), (1, 0), -8_000)));
+    records.push(record(13, adjusted(&settled(2), (2, -8_000), 3)));
+    for (statement, requests) in cases {
+        let scene = Scene::of(&records).await;
+        scene.seal_all(&mut scene.ledger()).await;
+        assert!(scene.verify().await.is_sound());
+        scene.tamper(statement).await;
+        let report = scene.verify().await;
+        let [fault] = &*report.faults else {
+            panic!("{statement}: {report:?}");
+        };
+        assert_eq!(fault.fault, Fault::Rows, "{statement}");
+        assert_eq!(fault.requests, requests, "{statement}");
+    }
+}
+
+#[tokio::test]
+async fn adjustments_of_a_day_that_is_long_past_are_sealed() {
+    let scene = Scene::of(&ten()).await;
+    scene.seal_all(&mut scene.ledger()).await;
+    let late = record(12, adjusted(&settled(2), (1, 0), 7));
+    apply(&*scene.store, &[late]).await.expect("apply");
+    let months = due().plus_micros(200 * 24 * HOUR);
+    let mut ledger = scene.ledger();
+    while ledger.sealer.look(months).await.expect("a look") {
+        scene.book(&ledger).await;
+    }
+    let seals = scene.seals().await;
+    let last = seals.last().expect("a seal");
+    assert_eq!(
+        (last.day.to_string().as_str(), last.part, last.adjustments),
+        (DAY, 2, 1)
+    );
+    assert!(scene.verify().await.is_sound());
 }
 
 #[test]

@@ -11,7 +11,8 @@ use schemas::time::Timestamp;
 use serde::Serialize;
 
 use super::chain::Chain;
-use super::{Rows, Total, covers, due_days, is_told, read};
+use super::dropped::{There, dropped};
+use super::{Adjusted, Rows, Total, covers, due_days, is_told, is_told_so, place, read};
 use crate::store::{Store, StoreError};
 
 /// Rows that one finding names.
@@ -33,6 +34,9 @@ pub struct Report {
     pub seals: u64,
     /// Rows that they cover.
     pub rows: u64,
+    /// Adjustments that they cover.
+    #[serde(skip_serializing_if = "is_none")]
+    pub adjustments: u64,
     /// What is not as it was sealed.
     pub faults: Vec<Finding>,
     /// Days of tenants with rows that no seal covers although they could be sealed.
@@ -48,7 +52,7 @@ pub struct Finding {
     pub day: NaiveDate,
     /// What is wrong.
     pub fault: Fault,
-    /// The rows that no event tells as they are, at most a hundred. A row that was dropped is not among them.
+    /// The rows that no event tells as they are, and those that were dropped and that events tell, at most a hundred.
     pub requests: Vec<RequestId>,
 }
 
@@ -73,6 +77,9 @@ pub struct Unsealed {
     pub day: NaiveDate,
     /// How many.
     pub rows: u64,
+    /// Likewise adjustments of its rows.
+    #[serde(skip_serializing_if = "is_none")]
+    pub adjustments: u64,
 }
 
 /// Computes the seals again; `now` tells which days could be sealed.
@@ -94,7 +101,10 @@ pub async fn run(store: &dyn Store, asked: &Asked, now: Timestamp) -> Result<Rep
         .values()
         .flat_map(|chain| &chain.seals)
         .map(|seal| seal.day);
-    let days: BTreeSet<NaiveDate> = sealed.chain(due_days(now)).collect();
+    let adjusted = store.adjusted_days().await?;
+    let days_adjusted = adjusted.iter().map(|(day, ..)| *day);
+    let days_adjusted = days_adjusted.filter(|day| Some(*day) <= due_days(now).last());
+    let days: BTreeSet<NaiveDate> = sealed.chain(due_days(now)).chain(days_adjusted).collect();
     let mut report = Report::default();
     for (tenant, chain) in &chains {
         report.broken(tenant, chain);
@@ -115,6 +125,8 @@ pub async fn run(store: &dyn Store, asked: &Asked, now: Timestamp) -> Result<Rep
                 .into_iter()
                 .map(|(tenant, _)| tenant),
         );
+        let of_day = adjusted.iter().filter(|(of, ..)| *of == day);
+        tenants.extend(of_day.map(|(_, tenant, _)| Arc::clone(tenant)));
         tenants.retain(|tenant| asked.tenant.as_ref().is_none_or(|asked| asked == tenant));
         for tenant in tenants {
             let chain = chains.entry(Arc::clone(&tenant)).or_default();
@@ -149,10 +161,12 @@ impl Report {
     ) -> Result<(), StoreError> {
         let parts: Vec<&Sealed> = chain.parts(day).collect();
         let mut totals: Vec<Total> = parts.iter().map(|_| Total::default()).collect();
-        let (mut late, mut untold) = (0, Vec::new());
+        let (mut late, mut late_adjustments, mut untold) = (0, 0, Vec::new());
         let mut rows = Rows::of(store, tenant, day);
         while let Some(waybill) = rows.next().await? {
-            let part = parts.iter().position(|seal| covers(&seal.through, &waybill));
+            let part = parts
+                .iter()
+                .position(|seal| covers(&seal.through, place(&waybill)));
             let part = part.filter(|_| !waybill.provisional);
             if let Some(total) = part.and_then(|part| totals.get_mut(part)) {
                 total.add(&waybill);
@@ -163,8 +177,23 @@ impl Report {
                 untold.push(waybill.row.settled.request_id);
             }
         }
+        let mut adjustments = Adjusted::of(store, tenant, day);
+        while let Some(adjustment) = adjustments.next().await? {
+            let place = (&*adjustment.source, adjustment.source_sequence);
+            let part = parts.iter().position(|seal| covers(&seal.through, place));
+            if let Some(total) = part.and_then(|part| totals.get_mut(part)) {
+                total.adjust(&adjustment);
+                continue;
+            }
+            late_adjustments += 1;
+            if untold.len() < ROWS_NAMED_MAX && !is_told_so(store, &adjustment).await? {
+                untold.push(adjustment.adjusted.request_id);
+            }
+        }
         self.seals += u64::try_from(parts.len()).unwrap_or(u64::MAX);
-        self.rows += totals.iter().map(|total| total.tree.leaves()).sum::<u64>();
+        self.rows += totals.iter().map(Total::rows).sum::<u64>();
+        self.adjustments += totals.iter().map(|total| total.adjustments).sum::<u64>();
+        let nothing = BTreeMap::new();
         let mut add = |fault, requests| {
             let tenant = Arc::clone(tenant);
             self.faults.push(Finding {
@@ -175,31 +204,53 @@ impl Report {
             });
         };
         if totals.iter().zip(&parts).any(|(total, seal)| !total.is_of(seal)) {
-            add(Fault::Rows, named(store, (tenant, day)).await?);
+            let through = parts.last().map(|seal| &seal.through);
+            let through = through.unwrap_or(&nothing);
+            add(Fault::Rows, named(store, (tenant, day), through).await?);
         } else if !untold.is_empty() {
             add(Fault::Untold, untold);
         }
-        if late > 0 {
+        if late + late_adjustments > 0 {
             self.unsealed.push(Unsealed {
                 tenant: Arc::clone(tenant),
                 day,
                 rows: late,
+                adjustments: late_adjustments,
             });
         }
         Ok(())
     }
 }
 
-/// The rows of a day that no event tells as they are.
-async fn named(store: &dyn Store, of: (&Arc<str>, NaiveDate)) -> Result<Vec<RequestId>, StoreError> {
-    let mut named = Vec::new();
+/// The rows of a day that no event tells as they are, and those that events tell and that are not there.
+async fn named(
+    store: &dyn Store,
+    of: (&Arc<str>, NaiveDate),
+    through: &BTreeMap<String, u64>,
+) -> Result<Vec<RequestId>, StoreError> {
+    let (mut named, mut there) = (BTreeSet::new(), There::default());
     let mut rows = Rows::of(store, of.0, of.1);
-    while named.len() < ROWS_NAMED_MAX
-        && let Some(waybill) = rows.next().await?
-    {
-        if !is_told(store, &waybill).await? {
-            named.push(waybill.row.settled.request_id);
+    while let Some(waybill) = rows.next().await? {
+        let id = waybill.row.settled.request_id;
+        there.rows.insert(id);
+        if named.len() < ROWS_NAMED_MAX && !is_told(store, &waybill).await? {
+            named.insert(id);
         }
     }
-    Ok(named)
+    let mut adjustments = Adjusted::of(store, of.0, of.1);
+    while let Some(adjustment) = adjustments.next().await? {
+        let id = adjustment.adjusted.request_id;
+        there.adjustments.insert((id, adjustment.adjusted.number));
+        if named.len() < ROWS_NAMED_MAX && !is_told_so(store, &adjustment).await? {
+            named.insert(id);
+        }
+    }
+    let left = ROWS_NAMED_MAX.saturating_sub(named.len());
+    named.extend(dropped(store, (of.0, of.1), (through, &there), left).await?);
+    Ok(named.into_iter().collect())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }

@@ -21,12 +21,14 @@ use crate::fixture::{
 use crate::fold::Changes;
 use crate::record::{Fact, Record};
 
+mod adjustments;
 mod audit;
 mod feed;
 mod places;
 mod seals;
 mod usage;
 
+pub(crate) use adjustments::adjustments_are_booked_once_and_told_apart;
 pub(crate) use audit::changes_are_read_by_their_ids;
 pub(crate) use feed::what_is_booked_later_is_read_later;
 pub(crate) use places::{a_place_that_is_given_twice_has_two_ids, events_of_a_source_are_read_in_order};
@@ -63,6 +65,7 @@ macro_rules! every_promise {
             changes_are_read_by_their_ids
             seals_and_the_rows_of_a_day_are_read_in_order
             what_is_booked_later_is_read_later
+            adjustments_are_booked_once_and_told_apart
         }
     };
     ($open:ident: $($promise:ident)*) => {$(

@@ -2,6 +2,7 @@
 //! own. Every transaction that writes takes the cursor first, so that two ledgers wait for each other and never
 //! lock each other out. A connection on which the database failed is dropped and opened anew.
 
+mod adjustments;
 mod copy;
 mod frozen;
 mod migrate;
@@ -13,6 +14,7 @@ mod session;
 mod text;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,7 +23,9 @@ use async_trait::async_trait;
 use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
-use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
+use schemas::query::{
+    Adjustments, LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow,
+};
 use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use tokio::sync::Mutex;
@@ -30,7 +34,7 @@ use tracing::warn;
 
 use super::{Applied, AuditRange, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
-use crate::record::{Record, Waybill};
+use crate::record::{Adjustment, Record, Waybill};
 use session::{Purpose, bounded, sort};
 use write::Writes;
 
@@ -347,6 +351,26 @@ impl Store for PostgresStore {
         rows_max: usize,
     ) -> Result<Vec<Waybill>, StoreError> {
         self.reading(async |connection| read::day_rows(connection, of, (after, rows_max)).await)
+            .await
+    }
+
+    async fn adjusted(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Adjustments>, StoreError> {
+        self.reading(async |connection| adjustments::adjusted(connection, ids).await)
+            .await
+    }
+
+    async fn adjusted_days(&self) -> Result<Vec<(NaiveDate, Arc<str>, u64)>, StoreError> {
+        self.reading(async |connection| adjustments::days(connection).await)
+            .await
+    }
+
+    async fn day_adjustments(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<(RequestId, u32)>,
+        most: usize,
+    ) -> Result<Vec<Adjustment>, StoreError> {
+        self.reading(async |connection| adjustments::of_day(connection, of, (after, most)).await)
             .await
     }
 

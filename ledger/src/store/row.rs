@@ -199,7 +199,7 @@ fn put_figures(sink: &mut impl Sink, settled: &RequestSettled) {
 }
 
 /// Plain data as JSON text. Every type written here serializes.
-fn json<T: serde::Serialize>(value: &T) -> String {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -345,6 +345,15 @@ pub(super) fn sums(row: &impl Fields) -> Result<Sums, StoreError> {
         cache_write_tokens: integer(row, "cache_write_tokens")?,
         output_tokens: integer(row, "output_tokens")?,
         cost_nano_usd: integer(row, "cost_nano_usd")?,
+        adjusted_nano_usd: 0,
+    })
+}
+
+/// Reads what adjustments come to.
+pub(super) fn adjusted(row: &impl Fields) -> Result<Sums, StoreError> {
+    Ok(Sums {
+        adjusted_nano_usd: integer(row, "adjusted_nano_usd")?,
+        ..Sums::default()
     })
 }
 
@@ -394,12 +403,15 @@ fn optional_count(row: &impl Fields, name: &'static str) -> Result<Option<u64>, 
         .transpose()
 }
 
-fn shared(row: &impl Fields, name: &'static str) -> Result<Option<Arc<str>>, StoreError> {
+pub(super) fn shared(row: &impl Fields, name: &'static str) -> Result<Option<Arc<str>>, StoreError> {
     Ok(row.optional_text(name)?.map(Arc::from))
 }
 
 /// One of a closed list of words.
-fn word<T: for<'de> Deserialize<'de>>(row: &impl Fields, name: &'static str) -> Result<T, StoreError> {
+pub(super) fn word<T: for<'de> Deserialize<'de>>(
+    row: &impl Fields,
+    name: &'static str,
+) -> Result<T, StoreError> {
     read_word(&text(row, name)?).ok_or_else(|| unreadable(name))
 }
 
@@ -417,7 +429,7 @@ fn read_word<T: for<'de> Deserialize<'de>>(word: &str) -> Option<T> {
     T::deserialize(StrDeserializer::<WordError>::new(word)).ok()
 }
 
-fn parsed<T: DeserializeOwned>(row: &impl Fields, name: &'static str) -> Result<T, StoreError> {
+pub(super) fn parsed<T: DeserializeOwned>(row: &impl Fields, name: &'static str) -> Result<T, StoreError> {
     serde_json::from_str(&text(row, name)?).map_err(|_| unreadable(name))
 }
 

@@ -1,12 +1,14 @@
 //! The SQLite adapter: one file, `ledger.db`, in write-ahead mode. One connection writes; reads have their own, so
 //! that a page never waits for a batch. A connection that failed is dropped and opened anew.
 
+mod adjustments;
 mod read;
 mod rebuild;
 mod row;
 mod statement;
 mod write;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +17,9 @@ use async_trait::async_trait;
 use chrono::NaiveDate;
 use schemas::event::request::RequestAccepted;
 use schemas::id::RequestId;
-use schemas::query::{LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow};
+use schemas::query::{
+    Adjustments, LogAnswer, LogQuery, LogsAnswer, LogsQuery, RebuildAnswer, UsageQuery, UsageRow,
+};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
@@ -25,7 +29,7 @@ use tokio::sync::Mutex;
 
 use super::{Applied, AuditRange, Batch, Cursor, Store, StoreError};
 use crate::coverage::Coverage;
-use crate::record::{Record, Waybill};
+use crate::record::{Adjustment, Record, Waybill};
 use write::Writes;
 
 /// Name of the database's file.
@@ -267,6 +271,23 @@ impl Store for SqliteStore {
         rows_max: usize,
     ) -> Result<Vec<Waybill>, StoreError> {
         read::day_rows(&mut *self.reader().await?, of, (after, rows_max)).await
+    }
+
+    async fn adjusted(&self, ids: &[RequestId]) -> Result<BTreeMap<RequestId, Adjustments>, StoreError> {
+        adjustments::adjusted(&mut *self.reader().await?, ids).await
+    }
+
+    async fn adjusted_days(&self) -> Result<Vec<(NaiveDate, Arc<str>, u64)>, StoreError> {
+        adjustments::days(&mut *self.reader().await?).await
+    }
+
+    async fn day_adjustments(
+        &self,
+        of: (&str, NaiveDate),
+        after: Option<(RequestId, u32)>,
+        most: usize,
+    ) -> Result<Vec<Adjustment>, StoreError> {
+        adjustments::of_day(&mut *self.reader().await?, of, (after, most)).await
     }
 
     async fn healthy(&self) -> bool {

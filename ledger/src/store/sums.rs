@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::StoreError;
 use super::row::{Fields, dimension};
-use crate::fold::{TOKENS_SUMMED_MAX, bucket};
+use crate::fold::{COST_SUMMED_MAX, TOKENS_SUMMED_MAX, bucket};
 use crate::usage::Span;
 
 /// How far the moment inside an id may be from the request's admission, in microseconds: both are of one reading of the
@@ -33,12 +33,24 @@ pub(super) enum Summed {
         /// What tells the start of the 15 minutes that a row is of, where these stay apart.
         bucket: Option<&'static str>,
     },
+    /// Adjustments of rows of any time.
+    Adjustments {
+        /// Likewise of the row that one is of.
+        bucket: Option<&'static str>,
+    },
 }
 
 impl Summed {
     /// What sums up a figure: over rows as `Sums::of_row` counts each.
     pub(super) fn figure(self, figure: &str) -> String {
         match (self, figure) {
+            (Self::Adjustments { .. }, _) => {
+                let most = COST_SUMMED_MAX;
+                format!(
+                    "sum(CASE WHEN amount_nano_usd > {most} THEN {most} WHEN amount_nano_usd < -{most} THEN -{most} \
+                     ELSE amount_nano_usd END)"
+                )
+            }
             (Self::Buckets { .. }, _) | (_, "cost_nano_usd") => format!("sum({figure})"),
             (_, "requests") => "count(*)".to_owned(),
             (_, "ok") => "sum(CASE WHEN outcome = 'ok' THEN 1 ELSE 0 END)".to_owned(),
@@ -60,14 +72,20 @@ impl Summed {
                 selected.extend(group.iter().map(|name| (*name).to_owned()));
                 "usage_rollup"
             }
-            Self::Rows(_) | Self::AllRows { .. } => {
+            Self::Rows(_) | Self::AllRows { .. } | Self::Adjustments { .. } => {
                 // Sums have no NULL among their dimensions.
                 selected.extend(group.iter().map(|name| format!("coalesce({name}, '') AS {name}")));
-                if let Self::AllRows { bucket: Some(bucket) } = self {
+                if let Self::AllRows { bucket: Some(bucket) } | Self::Adjustments { bucket: Some(bucket) } =
+                    self
+                {
                     selected.push(format!("{bucket} AS bucket"));
                     group.push("bucket");
                 }
-                "api_logs"
+                if matches!(self, Self::Adjustments { .. }) {
+                    "adjustments"
+                } else {
+                    "api_logs"
+                }
             }
         };
         let end = if group.is_empty() {
@@ -81,8 +99,12 @@ impl Summed {
     /// The start of the 15 minutes that a result is of.
     pub(super) fn start(self, found: &impl Fields) -> Result<Timestamp, StoreError> {
         match self {
-            Self::Buckets { apart: true } | Self::AllRows { bucket: Some(_) } => found.time("bucket"),
-            Self::Buckets { apart: false } | Self::AllRows { bucket: None } => Ok(Timestamp::default()),
+            Self::Buckets { apart: true }
+            | Self::AllRows { bucket: Some(_) }
+            | Self::Adjustments { bucket: Some(_) } => found.time("bucket"),
+            Self::Buckets { apart: false }
+            | Self::AllRows { bucket: None }
+            | Self::Adjustments { bucket: None } => Ok(Timestamp::default()),
             Self::Rows(edge) => Ok(edge.from.map(bucket).unwrap_or_default()),
         }
     }

@@ -243,7 +243,9 @@ fn add(
     }
 }
 
-fn subject(tenant: &TenantId, scope: Scope, id: Option<&str>) -> String {
+/// What the names begin with under which a subject's limits are counted: followed by a dot and, for those of single models,
+/// the model, then the limit.
+pub fn subject(tenant: &TenantId, scope: Scope, id: Option<&str>) -> String {
     match (scope, id) {
         (Scope::User, Some(id)) => format!("{tenant}.u.{}", digest(id)),
         (Scope::Key, Some(id)) => format!("{tenant}.k.{}", digest(id)),

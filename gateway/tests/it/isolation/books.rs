@@ -32,7 +32,11 @@ impl Books {
                 .take(usize::try_from(query.limit).expect("few"))
                 .map(row)
                 .collect();
-            LogsAnswer { data, next: None }
+            LogsAnswer {
+                data,
+                next: None,
+                adjustments: std::collections::BTreeMap::new(),
+            }
         })
         .await;
         let books = self.clone();

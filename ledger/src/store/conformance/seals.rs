@@ -16,6 +16,8 @@ fn seal(part: u32) -> Sealed {
         part,
         rows: 1,
         sum_nano_usd: NanoUsd(1),
+        adjustments: 0,
+        adjusted_nano_usd: NanoUsd::ZERO,
         root: Digest([7; 32]),
         through: [("a".to_owned(), 1)].into(),
         previous: None,

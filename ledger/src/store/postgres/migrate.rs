@@ -191,3 +191,17 @@ async fn attempt(connection: &mut PgConnection, migration: &Migration) -> Result
     .await?;
     transaction.commit().await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was applied is known by its highest number: one that came later with a lower number would never be.
+    #[test]
+    fn numbers_follow_one_another_without_a_gap() {
+        let numbers: Vec<i64> = known().iter().map(|migration| migration.version).collect();
+        let expected: Vec<i64> = (1..).take(numbers.len()).collect();
+
+        assert_eq!(numbers, expected);
+    }
+}

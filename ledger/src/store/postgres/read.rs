@@ -1,5 +1,6 @@
 //! Reads: pages of the request log, one request, sums, and what a writer has to know before it writes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -290,7 +291,11 @@ pub(super) async fn logs(connection: &mut PgConnection, query: &LogsQuery) -> Re
     data.truncate(limit);
     let last = data.last().filter(|_| more);
     let next = last.map(|row| row.settled.request_id);
-    Ok(LogsAnswer { data, next })
+    Ok(LogsAnswer {
+        data,
+        next,
+        adjustments: BTreeMap::new(),
+    })
 }
 
 /// Which rows a page goes on with.
@@ -384,10 +389,11 @@ pub(super) async fn usage(
 ) -> Result<Vec<UsageRow>, StoreError> {
     let mut tally = Tally::new(query)?;
     let filter = &query.filter;
+    let bucket = query.interval.map(|_| BUCKET);
+    add_adjustments(connection, (bucket, filter), &mut tally).await?;
     if is_of_rows(query) {
         let mut clause = Clause::default();
         clause.filter(filter);
-        let bucket = query.interval.map(|_| BUCKET);
         add_sums(connection, (Summed::AllRows { bucket }, clause), &mut tally).await?;
         return Ok(tally.finish());
     }
@@ -422,6 +428,33 @@ pub(super) async fn usage(
     Ok(tally.finish())
 }
 
+/// Adds what was adjusted of the rows that a filter selects.
+async fn add_adjustments(
+    connection: &mut PgConnection,
+    (bucket, filter): (Option<&'static str>, &LogFilter),
+    tally: &mut Tally,
+) -> Result<(), StoreError> {
+    let summed = Summed::Adjustments { bucket };
+    let mut clause = Clause::default();
+    clause.parties(filter);
+    clause.endpoint(filter);
+    if let Some(from) = filter.from {
+        clause.add("started_at >=", value::time(from));
+    }
+    if let Some(to) = filter.to {
+        clause.add("started_at <", value::time(to));
+    }
+    let figure = capped_sum(&summed.figure("adjusted_nano_usd"));
+    let figure = format!("{figure} AS adjusted_nano_usd");
+    let statement = summed.statement(&[figure], &clause.text, tally.group_by());
+    let mut found = sqlx::query_with(AssertSqlSafe(statement), clause.finish()?).fetch(connection);
+    while let Some(found) = found.try_next().await.map_err(sort)? {
+        let names = row::names(&found, tally.group_by())?;
+        tally.add(summed.start(&found)?, names, row::adjusted(&found)?)?;
+    }
+    Ok(())
+}
+
 /// Adds the sums of what a clause selects.
 async fn add_sums(
     connection: &mut PgConnection,
@@ -440,8 +473,8 @@ async fn add_sums(
 
 /// A WHERE clause in the making: fixed fragments, and the values for their places.
 #[derive(Default)]
-struct Clause {
-    text: String,
+pub(super) struct Clause {
+    pub(super) text: String,
     arguments: PgArguments,
     failure: Option<sqlx::Error>,
 }
@@ -459,26 +492,26 @@ impl Clause {
         clause
     }
 
-    fn fragment(&mut self, fragment: &str) {
+    pub(super) fn fragment(&mut self, fragment: &str) {
         self.text
             .push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
         self.text.push_str(fragment);
     }
 
     /// The place of the next value.
-    fn place<'t, T: Encode<'t, Postgres> + Type<Postgres>>(&mut self, value: T) {
+    pub(super) fn place<'t, T: Encode<'t, Postgres> + Type<Postgres>>(&mut self, value: T) {
         if let Err(source) = self.arguments.add(value) {
             self.failure = Some(sqlx::Error::Encode(source));
         }
         let _ = write!(self.text, " ${}", self.arguments.len());
     }
 
-    fn add<'t, T: Encode<'t, Postgres> + Type<Postgres>>(&mut self, fragment: &str, value: T) {
+    pub(super) fn add<'t, T: Encode<'t, Postgres> + Type<Postgres>>(&mut self, fragment: &str, value: T) {
         self.fragment(fragment);
         self.place(value);
     }
 
-    fn add_text(&mut self, fragment: &str, value: Option<&str>) {
+    pub(super) fn add_text(&mut self, fragment: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.add(fragment, text::kept(value).into_owned());
         }
@@ -537,7 +570,7 @@ impl Clause {
     }
 
     /// The values, or the first that could not be written.
-    fn finish(self) -> Result<PgArguments, StoreError> {
+    pub(super) fn finish(self) -> Result<PgArguments, StoreError> {
         self.failure
             .map_or(Ok(self.arguments), |failure| Err(sort(failure)))
     }

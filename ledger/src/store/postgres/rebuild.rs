@@ -25,7 +25,7 @@ const EXCHANGE_TRIES_MAX: u32 = 60;
 const EXCHANGE_PAUSE: Duration = Duration::from_millis(500);
 
 /// The tables that are computed from the log; each has partitions only.
-const PROJECTIONS: [&str; 3] = ["api_logs", "usage_rollup", "open_requests"];
+const PROJECTIONS: [&str; 4] = ["api_logs", "usage_rollup", "open_requests", "adjustments"];
 /// Where the fresh ones are.
 const SCHEMA: &str = "waybill_rebuild";
 

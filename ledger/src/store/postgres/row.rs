@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use chrono::{DateTime, NaiveDate, Utc};
 use schemas::id::RequestId;
 use schemas::time::Timestamp;
+use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::text;
 use crate::store::StoreError;
-use crate::store::row::{Fields, unreadable};
+use crate::store::row::{Fields, Sink, unreadable};
 
 /// Microseconds and days from the epoch to the database's own, 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
@@ -59,6 +60,55 @@ pub(super) fn micros(at: Timestamp) -> i64 {
 pub(super) fn days(at: NaiveDate) -> i32 {
     let days = day(at).signed_duration_since(EPOCH_DAY).num_days();
     i32::try_from(days).unwrap_or(i32::MAX)
+}
+
+/// A row as a list of JSON, for statements that take few rows of many columns.
+#[derive(Debug, Default)]
+pub(super) struct JsonRow(pub(super) Vec<Value>);
+
+impl Sink for JsonRow {
+    fn text(&mut self, value: Option<&str>) {
+        self.0
+            .push(value.map_or(Value::Null, |value| Value::from(text::kept(value))));
+    }
+
+    fn json(&mut self, value: Option<String>) {
+        self.text(value.as_deref());
+    }
+
+    fn integer(&mut self, value: Option<i64>) {
+        self.0.push(Value::from(value));
+    }
+
+    fn truth(&mut self, value: bool) {
+        self.0.push(Value::from(value));
+    }
+
+    fn time(&mut self, value: Timestamp) {
+        self.0.push(Value::from(written(value).to_string()));
+    }
+
+    fn day(&mut self, value: NaiveDate) {
+        self.0
+            .push(Value::from(value.clamp(WRITTEN_FIRST, WRITTEN_LAST).to_string()));
+    }
+
+    fn id(&mut self, value: RequestId) {
+        self.0.push(Value::from(value.to_string()));
+    }
+}
+
+/// The days that every reader of text understands.
+const WRITTEN_FIRST: NaiveDate = day_of(1);
+const WRITTEN_LAST: NaiveDate = day_of(9999);
+
+/// A time within these days.
+fn written(time: Timestamp) -> Timestamp {
+    if (WRITTEN_FIRST..=WRITTEN_LAST).contains(&time.day()) {
+        return time;
+    }
+    let day = time.day().clamp(WRITTEN_FIRST, WRITTEN_LAST);
+    Timestamp::from(day.and_time(chrono::NaiveTime::MIN).and_utc())
 }
 
 impl Fields for PgRow {

@@ -17,9 +17,9 @@ use super::copy::Copy;
 use super::session::sort;
 use super::{row as value, text};
 use crate::fold::{self, Changes, Group, Opened, Standing, Sums};
-use crate::record::{Record, Waybill};
+use crate::record::{Adjustment, Record, Waybill};
 use crate::store::row::{self, COLUMNS, FIGURES, STANDING_COLUMNS, Sink as _, capped};
-use crate::store::{Applied, Batch, Cursor, StoreError};
+use crate::store::{Applied, Batch, Cursor, StoreError, adjustment};
 
 /// The stream that the cursor belongs to; there is one.
 pub(super) const STREAM: &str = schemas::subject::EVENTS_STREAM;
@@ -57,6 +57,7 @@ pub(super) struct Projection {
     sums_gone: Arc<str>,
     closed: Arc<str>,
     opened: Arc<str>,
+    adjustments: Arc<str>,
 }
 
 /// The statements of a batch.
@@ -144,7 +145,20 @@ impl Projection {
             );
         }
         let figures = FIGURES.join(", ");
+        let values: Vec<String> = adjustment::COLUMNS
+            .iter()
+            .enumerate()
+            .map(|(place, (_, kind))| format!("(value->>{place})::{kind}"))
+            .collect();
         Self {
+            adjustments: format!(
+                "INSERT INTO {schema}adjustments AS held ({}) SELECT {} FROM json_array_elements($1::text::json) AS \
+                 told (value) {}",
+                adjustment::columns(),
+                values.join(", "),
+                adjustment::least_stands("held")
+            )
+            .into(),
             // One look into the key's index per request: `ANY` would look at every row of the day.
             existing: format!(
                 "SELECT {STANDING_COLUMNS} FROM unnest($2::uuid[]) AS asked (id) CROSS JOIN LATERAL \
@@ -218,6 +232,7 @@ impl Projection {
         if !changes.rows.is_empty() {
             copied(&changes.rows).send(connection, &self.rows).await?;
         }
+        self.adjust(connection, &changes.adjustments).await?;
         let moves: Vec<(&Group, &Sums)> = changes.sums.iter().collect();
         self.move_sums(connection, &moves).await?;
         let gone: Vec<&Group> = moves
@@ -229,6 +244,26 @@ impl Projection {
             let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.sums_gone)));
             Dimensions::of(&gone).bind(query).execute(connection).await?;
         }
+        Ok(())
+    }
+
+    /// Few at a time and with many columns, so they go as JSON.
+    async fn adjust(
+        &self,
+        connection: &mut PgConnection,
+        adjustments: &[Arc<Adjustment>],
+    ) -> Result<(), sqlx::Error> {
+        if adjustments.is_empty() {
+            return Ok(());
+        }
+        let row = |adjustment| {
+            let mut row = value::JsonRow::default();
+            adjustment::put(&mut row, adjustment);
+            serde_json::Value::Array(row.0)
+        };
+        let told = serde_json::Value::Array(adjustments.iter().map(row).collect());
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.adjustments)));
+        query.bind(told.to_string()).execute(connection).await?;
         Ok(())
     }
 

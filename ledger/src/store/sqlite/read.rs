@@ -309,7 +309,11 @@ pub(super) async fn logs(
     } else {
         None
     };
-    Ok(LogsAnswer { data, next })
+    Ok(LogsAnswer {
+        data,
+        next,
+        adjustments: BTreeMap::new(),
+    })
 }
 
 /// One row and its envelope.
@@ -362,10 +366,11 @@ pub(super) async fn usage(
 ) -> Result<Vec<UsageRow>, StoreError> {
     let mut tally = Tally::new(query)?;
     let filter = &query.filter;
+    let bucket = query.interval.map(|_| BUCKET);
+    add_adjustments(connection, (bucket, filter), &mut tally).await?;
     if is_of_rows(query) {
         let mut clause = Clause::default();
         clause.filter(filter);
-        let bucket = query.interval.map(|_| BUCKET);
         add_sums(connection, (Summed::AllRows { bucket }, clause), &mut tally).await?;
         return Ok(tally.finish());
     }
@@ -392,6 +397,29 @@ pub(super) async fn usage(
     Ok(tally.finish())
 }
 
+/// Adds what was adjusted of the rows that a filter selects.
+async fn add_adjustments(
+    connection: &mut SqliteConnection,
+    (bucket, filter): (Option<&'static str>, &LogFilter),
+    tally: &mut Tally,
+) -> Result<(), StoreError> {
+    let summed = Summed::Adjustments { bucket };
+    let mut clause = Clause::default();
+    clause.parties(filter);
+    clause.endpoint(filter);
+    clause.add_if("started_at >= ?", filter.from.map(|from| from.to_string()));
+    clause.add_if("started_at < ?", filter.to.map(|to| to.to_string()));
+    let figure = format!("{} AS adjusted_nano_usd", summed.figure("adjusted_nano_usd"));
+    let text = summed.statement(&[figure], &clause.text, tally.group_by());
+    let values = clause.values.finish().map_err(sort)?;
+    let mut found = sqlx::query_with(AssertSqlSafe(text), values).fetch(connection);
+    while let Some(row) = found.try_next().await.map_err(sort)? {
+        let names = row::names(&row, tally.group_by())?;
+        tally.add(summed.start(&row)?, names, row::adjusted(&row)?)?;
+    }
+    Ok(())
+}
+
 /// Adds the sums of what a clause selects.
 async fn add_sums(
     connection: &mut SqliteConnection,
@@ -411,19 +439,19 @@ async fn add_sums(
 
 /// A WHERE clause in the making: fixed fragments, and the values for their places.
 #[derive(Default)]
-struct Clause {
-    text: String,
-    values: Values,
+pub(super) struct Clause {
+    pub(super) text: String,
+    pub(super) values: Values,
 }
 
 impl Clause {
-    fn fragment(&mut self, fragment: &str) {
+    pub(super) fn fragment(&mut self, fragment: &str) {
         self.text
             .push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
         self.text.push_str(fragment);
     }
 
-    fn add<'t, T: sqlx::Encode<'t, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>>(
+    pub(super) fn add<'t, T: sqlx::Encode<'t, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>>(
         &mut self,
         fragment: &str,
         value: T,

@@ -15,7 +15,7 @@ use crate::store::{StoreError, row};
 const PAGE_EVENTS: i64 = 512;
 
 /// The tables that are computed from the log.
-const PROJECTIONS: [&str; 3] = ["api_logs", "usage_rollup", "open_requests"];
+const PROJECTIONS: [&str; 4] = ["api_logs", "usage_rollup", "open_requests", "adjustments"];
 
 /// Where a rebuild is.
 #[derive(Debug, Default)]

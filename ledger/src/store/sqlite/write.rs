@@ -11,7 +11,7 @@ use super::{Schema, read, sort};
 use crate::fold::{self, Changes, Group, Opened, Sums};
 use crate::record::Record;
 use crate::store::row::{self, COLUMNS, Sink as _};
-use crate::store::{Applied, Batch, Cursor, StoreError};
+use crate::store::{Applied, Batch, Cursor, StoreError, adjustment};
 
 /// The stream that the cursor belongs to; there is one.
 pub(super) const STREAM: &str = schemas::subject::EVENTS_STREAM;
@@ -26,6 +26,7 @@ pub(super) struct Projection {
     opened: Bulk,
     closed: Bulk,
     any_open: Arc<str>,
+    adjustments: Bulk,
 }
 
 /// The statements of a batch.
@@ -128,6 +129,14 @@ impl Projection {
                 ")",
             ),
             any_open: format!("SELECT 1 FROM {schema}.open_requests LIMIT 1").into(),
+            adjustments: Bulk::new(
+                &format!(
+                    "INSERT INTO {schema}.adjustments ({}) VALUES",
+                    adjustment::columns()
+                ),
+                adjustment::COLUMNS.len(),
+                &adjustment::least_stands("adjustments"),
+            ),
         }
     }
 
@@ -145,6 +154,9 @@ impl Projection {
         self.close(connection, &changes.closed).await?;
         self.opened.run(connection, &changes.opened, put_opened).await?;
         self.rows.run(connection, &changes.rows, row::put).await?;
+        self.adjustments
+            .run(connection, &changes.adjustments, adjustment::put)
+            .await?;
         let moves: Vec<(&Group, &Sums)> = changes.sums.iter().collect();
         self.sums.run(connection, &moves, put_sums).await?;
         for (group, _) in moves.iter().filter(|(_, sums)| sums.requests < 0) {
