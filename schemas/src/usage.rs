@@ -10,6 +10,7 @@ pub const TOKENS_MAX: u64 = 10_000_000;
 
 /// Tokens of one request. Input classes are disjoint: total input = fresh + cached + cache write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Tokens")]
 pub struct Usage {
     /// Fresh input.
     pub input_tokens: u64,

@@ -82,7 +82,16 @@ fn an_event_that_lacks_something_or_has_it_of_another_type_is_not() {
             .keys()
             .cloned()
             .collect();
-        let optional = ["job_id", "quotas", "decision", "auto", "fields"];
+        let optional = [
+            "job_id",
+            "quotas",
+            "decision",
+            "metering",
+            "auto",
+            "fields",
+            "adjustments",
+            "adjusted_nano_usd",
+        ];
         for member in members {
             let mut lacking = event.clone();
             lacking["data"]

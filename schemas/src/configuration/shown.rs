@@ -159,6 +159,9 @@ mod tests {
         let named = |key: &str, record: Option<Value>| named(key, record.as_ref());
         let pair = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
         assert_eq!(named("model.6d", None), pair("model", "m"));
+        assert_eq!(named("overlay.70726f642f78", None), pair("overlay", "prod/x"));
+        assert_eq!(named("user.acme.616e6e", None), pair("user", "ann of acme"));
+        assert_eq!(named("model.x", None), pair("model", "x"));
         assert_eq!(named("key.00ff", None), pair("key", "***"));
         assert_eq!(named("key.00ff", Some(json!({"id": "k1"}))), pair("key", "k1"));
         assert_eq!(

@@ -380,11 +380,14 @@ fn judged(
 
 /// A failure of the whole import: which record it is, and what is wrong with it.
 fn refused(number: usize, key: &str, failure: &Failure) -> Failure {
-    let (kind, name) = shown::named(key, None);
-    let key: String = format!("{kind} {name}")
-        .chars()
-        .take(KEY_CHARACTERS_MAX)
-        .collect();
+    let (_, name) = shown::named(key, None);
+    // Some names are spelled in hexadecimal there.
+    let place = if key.ends_with(&name) {
+        key.to_owned()
+    } else {
+        format!("{key} ({name})")
+    };
+    let key: String = place.chars().take(KEY_CHARACTERS_MAX).collect();
     let what = failure.param.as_deref().unwrap_or("record");
     let text = format!("nothing was imported: {key}: {what}: {}", failure.message);
     Failure::new(FailureCode::InvalidRequest, text).param(format!("records[{number}]"))
